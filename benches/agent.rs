@@ -1,14 +1,14 @@
-//! The agent beside the floor it stands on: a request against an echo of the same bytes, events
-//! against bare publishing, and what it weighs when it has nothing to do.
+//! Benchmark of the agent: a request against an echo service, publishing from the spool against plain
+//! publishing, and memory.
 //!
-//! Needs a real server: `nats-server` on PATH, or the one that `scripts/test` installs.
+//! Needs `nats-server` in PATH, or the one that `scripts/test` installs.
 
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+    reason = "a benchmark sets up its environment directly and panics on errors"
 )]
 
 use std::path::Path;
@@ -19,7 +19,9 @@ use ccm_agent::metrics::Metrics;
 use ccm_agent::publisher::Publisher;
 use ccm_agent::spool::{Class, Limits, Record, Spool};
 use ccm_nats::streams::{self, InitOptions};
-use ccm_nats::{Bytes, Connection, Headers, Patience, Settings, Subject, Subjects, Verb, connect};
+use ccm_nats::{
+    Bytes, ConnectMode, Connection, Headers, Settings, Subject, Subjects, Verb, connect,
+};
 
 mod server;
 
@@ -30,7 +32,7 @@ const WARM_UP: usize = 500;
 const EVENTS: usize = 20_000;
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Set for the copy of this program that only echoes.
+/// Environment variable of the process that runs the echo service: the server URL.
 const ECHO: &str = "CCM_BENCH_ECHO";
 
 fn main() {
@@ -44,17 +46,17 @@ fn main() {
     }
 }
 
-async fn link(url: &str) -> Connection {
+async fn connect_to(url: &str) -> Connection {
     let settings = Settings::plain(url).unwrap();
-    connect(&settings, Patience::Once(LIMIT), "bench")
+    connect(&settings, ConnectMode::Once(LIMIT), "bench")
         .await
         .unwrap()
 }
 
 async fn echo(url: &str) {
-    let connection = link(url).await;
-    let mut asked = connection.subscribe(&subject("bench.echo")).await.unwrap();
-    while let Some(message) = asked.next().await {
+    let connection = connect_to(url).await;
+    let mut requests = connection.subscribe(&subject("bench.echo")).await.unwrap();
+    while let Some(message) = requests.next().await {
         let reply = message.reply.as_ref().unwrap().parse().unwrap();
         let headers = Headers::new();
         connection
@@ -69,22 +71,22 @@ fn subject(text: &str) -> Subject {
 }
 
 async fn measure() {
-    let room = tempfile::tempdir().unwrap();
-    let (_server, url) = server(room.path());
-    let connection = link(&url).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, url) = server(dir.path());
+    let connection = connect_to(&url).await;
     let subjects = Subjects::new("ccm.v1", "default".parse().unwrap()).unwrap();
     streams::init(&connection, &InitOptions::new(subjects.clone()))
         .await
         .unwrap();
-    round_trips(&connection, &subjects, room.path(), &url).await;
-    events(&connection, &subjects, room.path(), &url).await;
+    round_trips(&connection, &subjects, dir.path(), &url).await;
+    events(&connection, &subjects, dir.path(), &url).await;
 }
 
-async fn round_trips(connection: &Connection, subjects: &Subjects, room: &Path, url: &str) {
+async fn round_trips(connection: &Connection, subjects: &Subjects, dir: &Path, url: &str) {
     let echo = std::env::current_exe().unwrap();
     let _echo = Process(Command::new(echo).env(ECHO, url).spawn().unwrap());
-    let agent = agent(room, url);
-    let file = room.join("motd");
+    let agent = agent(dir, url);
+    let file = dir.join("motd");
     std::fs::write(&file, "hello\n").unwrap();
     let request = serde_json::json!({
         "protocol": "io.choria.ccm.v1.resource.ensure.request",
@@ -99,26 +101,25 @@ async fn round_trips(connection: &Connection, subjects: &Subjects, room: &Path, 
         .parse::<ccm_core::model::node::NodeName>()
         .unwrap();
     let ensure = subjects.node(&node.token(), Verb::Ensure);
-    let floor = ask(connection, &subject("bench.echo"), &request).await;
-    let found = ask(connection, &ensure, &request).await;
-    println!("ensure(file, stable) over NATS, {ROUNDS} round trips one at a time:");
+    let baseline = request_times(connection, &subject("bench.echo"), &request).await;
+    let measured = request_times(connection, &ensure, &request).await;
+    println!("ensure(file, stable) over NATS, {ROUNDS} sequential round trips:");
     for (name, part) in [("p50", 50), ("p99", 99)] {
-        let (floor, found) = (percentile(&floor, part), percentile(&found, part));
-        let ratio = found.as_secs_f64() / floor.as_secs_f64();
-        println!("  {name}: {found:.1?}, {ratio:.2} x an echo of the same bytes ({floor:.1?})");
+        let (baseline, measured) = (percentile(&baseline, part), percentile(&measured, part));
+        let ratio = measured.as_secs_f64() / baseline.as_secs_f64();
+        println!(
+            "  {name}: {measured:.1?}, {ratio:.2} x an echo of the same bytes ({baseline:.1?})"
+        );
     }
-    println!("agent after that: {} resident", resident(agent.0.id()));
-    let idle_room = room.join("idle");
-    std::fs::create_dir(&idle_room).unwrap();
-    let idle = self::agent(&idle_room, url);
+    println!("memory of the agent afterwards: {}", resident(agent.0.id()));
+    let idle_dir = dir.join("idle");
+    std::fs::create_dir(&idle_dir).unwrap();
+    let idle = self::agent(&idle_dir, url);
     std::thread::sleep(Duration::from_secs(5));
-    println!(
-        "agent that was never asked: {} resident",
-        resident(idle.0.id())
-    );
+    println!("memory of an idle agent: {}", resident(idle.0.id()));
 }
 
-async fn ask(connection: &Connection, subject: &Subject, body: &Bytes) -> Vec<Duration> {
+async fn request_times(connection: &Connection, subject: &Subject, body: &Bytes) -> Vec<Duration> {
     let since = Instant::now();
     let mut times = Vec::with_capacity(ROUNDS);
     while times.len() < ROUNDS + WARM_UP {
@@ -140,32 +141,32 @@ fn percentile(sorted: &[Duration], part: usize) -> Duration {
     sorted[sorted.len() * part / 100]
 }
 
-async fn events(connection: &Connection, subjects: &Subjects, room: &Path, url: &str) {
+async fn events(connection: &Connection, subjects: &Subjects, dir: &Path, url: &str) {
     let body = vec![b'x'; 1000];
     let node = "bench.lab"
         .parse::<ccm_core::model::node::NodeName>()
         .unwrap();
     let subject = subjects.event(&node.token(), "file", "changed");
     let began = Instant::now();
-    let mut waiting = std::collections::VecDeque::new();
+    let mut pending = std::collections::VecDeque::new();
     for number in 0..EVENTS {
-        if waiting.len() >= 256 {
-            let first: ccm_nats::connection::Pending = waiting.pop_front().unwrap();
+        if pending.len() >= 256 {
+            let first: ccm_nats::connection::PendingAck = pending.pop_front().unwrap();
             first.wait().await.unwrap();
         }
-        let id = format!("bare-{number}");
-        let sent = connection.begin_stored(&subject, &id, body.clone().into());
-        waiting.push_back(sent.await.unwrap());
+        let id = format!("plain-{number}");
+        let sent = connection.begin_publish_stored(&subject, &id, body.clone().into());
+        pending.push_back(sent.await.unwrap());
     }
-    for sent in waiting {
+    for sent in pending {
         sent.wait().await.unwrap();
     }
-    let bare = began.elapsed();
+    let plain = began.elapsed();
     let limits = Limits {
         max_bytes: 1 << 30,
         ..Limits::default()
     };
-    let (spool, _) = Spool::open(&room.join("spool"), limits).unwrap();
+    let (spool, _) = Spool::open(&dir.join("spool"), limits).unwrap();
     let spool = std::sync::Arc::new(spool);
     let began = Instant::now();
     for number in 0..EVENTS {
@@ -180,7 +181,7 @@ async fn events(connection: &Connection, subjects: &Subjects, room: &Path, url: 
     spool.sync().unwrap();
     let appended = began.elapsed();
     let metrics = Metrics::new("0.0.0");
-    let publisher = Publisher::new(spool.clone(), link(url).await, metrics, |_| {});
+    let publisher = Publisher::new(spool.clone(), connect_to(url).await, metrics, |_| {});
     let finished = async {
         while spool.status().pending > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -192,13 +193,13 @@ async fn events(connection: &Connection, subjects: &Subjects, room: &Path, url: 
     let rate = |time: Duration| EVENTS as f64 / time.as_secs_f64();
     println!("{EVENTS} events of 1,000 bytes:");
     println!(
-        "  bare publishing, 256 in flight: {:.0} a second",
-        rate(bare)
+        "  plain publishing, 256 in flight: {:.0} a second",
+        rate(plain)
     );
     println!(
-        "  from the spool: {:.0} a second, {:.2} x the time of bare publishing",
+        "  from the spool: {:.0} a second, {:.2} x the time of plain publishing",
         rate(spooled),
-        spooled.as_secs_f64() / bare.as_secs_f64()
+        spooled.as_secs_f64() / plain.as_secs_f64()
     );
     println!(
         "  into the spool, with one sync: {:.0} a second",
@@ -206,11 +207,11 @@ async fn events(connection: &Connection, subjects: &Subjects, room: &Path, url: 
     );
 }
 
-fn agent(room: &Path, url: &str) -> Process {
-    let config = room.join("agent.yaml");
+fn agent(dir: &Path, url: &str) -> Process {
+    let config = dir.join("agent.yaml");
     let text = format!(
         "identity: bench.lab\nstate_dir: {0}/state\ncache_dir: {0}/cache\nservers: {url}\n",
-        room.display()
+        dir.display()
     );
     std::fs::write(&config, text).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_ccm"))

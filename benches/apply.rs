@@ -1,9 +1,8 @@
-//! Applying files: what a stable run costs beside a plain program that reads the same manifest and
-//! looks at the same files, and whether the cost per file grows with their number.
+//! Benchmark of a stable run with files: ratio to a minimal program, and cost per file by number of
+//! files.
 //!
-//! `cargo bench --bench apply` prints ratios; absolute times only tell about the machine. The
-//! floor is this very program started again as `floor MANIFEST`: it parses the YAML with an
-//! independent reader, then stats, reads and compares every file, and does nothing else.
+//! The baseline is this program started as `baseline MANIFEST`: it parses the YAML with an
+//! independent parser, then stats, reads and compares every file.
 
 #![expect(
     clippy::disallowed_methods,
@@ -11,7 +10,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+    reason = "a benchmark sets up its environment directly and panics on errors"
 )]
 
 use std::fmt::Write as _;
@@ -26,13 +25,13 @@ const ROUNDS: usize = 15;
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
-        Some("floor") => floor(Path::new(&args[2])),
+        Some("baseline") => baseline(Path::new(&args[2])),
         Some("measure") => support::measure(&args[2..]),
         _ => compare(),
     }
 }
 
-/// Writes a manifest of files with content, owner and mode.
+/// Returns a manifest of files with content, owner and mode.
 fn manifest(directory: &Path, files: usize) -> String {
     let mut text = String::from("ccm:\n  resources:\n    - file:\n");
     for number in 0..files {
@@ -49,7 +48,7 @@ fn manifest(directory: &Path, files: usize) -> String {
 fn compare() {
     println!(
         "{:>7} {:>11} {:>11} {:>8} {:>13} {:>10}",
-        "files", "stable run", "floor", "ratio", "time per file", "peak RSS"
+        "files", "stable run", "baseline", "ratio", "time per file", "peak RSS"
     );
     let mut per_file = Vec::new();
     for files in SIZES {
@@ -61,9 +60,9 @@ fn compare() {
         let manifest = path.to_str().unwrap();
         let ccm = [env!("CARGO_BIN_EXE_ccm"), "apply", manifest, "--no-report"];
         let own = std::env::current_exe().unwrap();
-        let floor = [own.to_str().unwrap(), "floor", manifest];
+        let baseline = [own.to_str().unwrap(), "baseline", manifest];
         support::run(&ccm);
-        let [ours, plain] = support::best_of(ROUNDS, [&ccm, &floor]);
+        let [ours, plain] = support::best_of(ROUNDS, [&ccm, &baseline]);
         let each = ours.time / u32::try_from(files).unwrap();
         per_file.push(each);
         println!(
@@ -80,8 +79,8 @@ fn compare() {
     );
 }
 
-/// The plain program.
-fn floor(manifest: &Path) {
+/// The baseline program.
+fn baseline(manifest: &Path) {
     let text = std::fs::read_to_string(manifest).unwrap();
     let document: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
     let files = document["ccm"]["resources"][0]["file"]

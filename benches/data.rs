@@ -1,14 +1,12 @@
-//! Data and templates: each engine beside minijinja on the same output, a hierarchy of many keys
-//! and levels, and what starting the program costs beside one that does nothing.
-//!
-//! `cargo bench --bench data` prints ratios.
+//! Benchmark of data and templates: each engine against minijinja, resolving against parsing of a
+//! hierarchy, and process start against an empty program.
 
 #![expect(
     clippy::disallowed_methods,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+    reason = "a benchmark sets up its environment directly and panics on errors"
 )]
 
 use std::fmt::Write as _;
@@ -48,7 +46,7 @@ fn best(mut work: impl FnMut()) -> Duration {
             began.elapsed()
         })
         .min()
-        .expect("there was a round")
+        .expect("at least one round")
 }
 
 fn environment() -> Env {
@@ -83,7 +81,7 @@ fn to_jinja(value: &Value) -> minijinja::Value {
     }
 }
 
-/// Renders the same page with every engine, `TEMPLATES` times each, parsing included.
+/// Parses and renders the same page with every engine, `TEMPLATES` times each.
 fn engines() {
     let env = environment();
     let jinja = "# {{ data.title }}\n{% for i in data['items'] %}server {{ i.name }} listen {{ i.port }};\n{% endfor %}";
@@ -140,7 +138,7 @@ fn engines() {
     );
 }
 
-/// Resolves 1,000 keys over 10 levels, beside only parsing the same document.
+/// Resolves 1,000 keys over 10 levels, against parsing the same document.
 fn hierarchy() {
     let mut text = String::from("hierarchy:\n  merge: deep\n  order:\n");
     for level in 0..10 {
@@ -178,7 +176,7 @@ fn hierarchy() {
     );
 }
 
-/// A stable `ccm ensure file`, which uses no facts, beside a program that does nothing.
+/// Runs a stable `ccm ensure file`, which uses no facts, against an empty program.
 fn start_up() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("f");
@@ -194,11 +192,11 @@ fn start_up() {
     let own = std::env::current_exe().unwrap();
     let nothing = [own.to_str().unwrap(), "nothing"];
     support::run(&ccm);
-    let [ours, floor] = support::best_of(ROUNDS * 2, [&ccm, &nothing]);
+    let [ours, empty] = support::best_of(ROUNDS * 2, [&ccm, &nothing]);
     println!(
-        "start-up: `ccm ensure file` is {:.2} x a program that does nothing ({:.2?}), peak {:.1} MiB",
-        ours.time.as_secs_f64() / floor.time.as_secs_f64(),
-        floor.time,
+        "start-up: `ccm ensure file` is {:.2} x an empty program ({:.2?}), peak {:.1} MiB",
+        ours.time.as_secs_f64() / empty.time.as_secs_f64(),
+        empty.time,
         ours.peak_kib as f64 / 1024.0
     );
 }

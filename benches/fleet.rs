@@ -1,23 +1,22 @@
-//! A simulated fleet beside the floor: asking N nodes through `ccm fleet` against a bare broadcast
-//! that N plain subscribers answer, on the same server in the same run; then an ensure, and a
-//! rollout in four waves.
+//! Benchmark of a simulated fleet: ping, ensure and a rollout in four waves through `ccm fleet`,
+//! against a broadcast to the same number of plain subscribers.
 //!
-//! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. Needs a real server:
-//! `nats-server` on PATH, or the one that `scripts/test` installs.
+//! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. Needs `nats-server` in PATH, or
+//! the one that `scripts/test` installs.
 
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+    reason = "a benchmark sets up its environment directly and panics on errors"
 )]
 
 use std::io::BufRead as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ccm_nats::{Connection, Headers, Patience, Settings, Stop, Subject, connect};
+use ccm_nats::{ConnectMode, Connection, Headers, ReplyLimits, Settings, Subject, connect};
 use futures_util::stream::{self, StreamExt as _};
 
 mod server;
@@ -27,8 +26,8 @@ use server::{Process, server};
 const LIMIT: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 5;
 
-/// Set for the copy of this program that only answers.
-const BARE: &str = "CCM_BENCH_BARE";
+/// Environment variable of the process that runs the plain subscribers: the server URL.
+const SUBSCRIBERS: &str = "CCM_BENCH_SUBSCRIBERS";
 
 fn main() {
     let nodes = std::env::var("CCM_BENCH_NODES").map_or(5_000, |text| text.parse().unwrap());
@@ -37,8 +36,8 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    match std::env::var(BARE) {
-        Ok(url) => runtime.block_on(bare(&url, nodes)),
+    match std::env::var(SUBSCRIBERS) {
+        Ok(url) => runtime.block_on(subscribers(&url, nodes)),
         Err(_) => runtime.block_on(measure(nodes)),
     }
 }
@@ -47,21 +46,21 @@ fn subject(text: &str) -> Subject {
     text.parse().unwrap()
 }
 
-async fn link(url: &str) -> Connection {
+async fn connect_to(url: &str) -> Connection {
     let settings = Settings::plain(url).unwrap();
-    connect(&settings, Patience::Once(LIMIT), "bench")
+    connect(&settings, ConnectMode::Once(LIMIT), "bench")
         .await
         .unwrap()
 }
 
-/// Answers as the plainest nodes would: a connection each, 300 bytes back.
-async fn bare(url: &str, nodes: usize) {
-    let links = stream::iter(0..nodes).map(|_| link(url));
-    let links: Vec<Connection> = links.buffer_unordered(64).collect().await;
-    for connection in links {
-        let mut asked = connection.subscribe(&subject("bench.all")).await.unwrap();
+/// Runs the plain subscribers: a connection each, 300 bytes in reply.
+async fn subscribers(url: &str, nodes: usize) {
+    let connections = stream::iter(0..nodes).map(|_| connect_to(url));
+    let connections: Vec<Connection> = connections.buffer_unordered(64).collect().await;
+    for connection in connections {
+        let mut requests = connection.subscribe(&subject("bench.all")).await.unwrap();
         tokio::spawn(async move {
-            while let Some(message) = asked.next().await {
+            while let Some(message) = requests.next().await {
                 let reply = message.reply.as_ref().unwrap().parse().unwrap();
                 let body = vec![b'x'; 300].into();
                 let _ = connection.publish(&reply, Headers::new(), body).await;
@@ -74,14 +73,14 @@ async fn bare(url: &str, nodes: usize) {
 
 async fn gather(connection: &Connection, nodes: usize) -> (Duration, usize) {
     let began = Instant::now();
-    let stop = Stop {
+    let limits = ReplyLimits {
         expected: Some(nodes),
         silence: Duration::from_secs(3),
         deadline: LIMIT,
     };
     let all = subject("bench.all");
-    let asked = connection.request_many(&all, Headers::new(), "".into(), stop);
-    let mut replies = asked.await.unwrap();
+    let request = connection.request_many(&all, Headers::new(), "".into(), limits);
+    let mut replies = request.await.unwrap();
     let mut count = 0;
     while replies.next().await.is_some() {
         count += 1;
@@ -89,12 +88,14 @@ async fn gather(connection: &Connection, nodes: usize) -> (Duration, usize) {
     (began.elapsed(), count)
 }
 
-/// Starts a process and waits until it says that it is there.
+/// Starts a process and waits for its first line of output.
 fn start(mut command: Command) -> Process {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    let said = child.stdout.take().unwrap();
-    std::io::BufReader::new(said).read_line(&mut line).unwrap();
+    let stdout = child.stdout.take().unwrap();
+    std::io::BufReader::new(stdout)
+        .read_line(&mut line)
+        .unwrap();
     assert!(!line.is_empty(), "it ended early");
     Process(child)
 }
@@ -114,38 +115,38 @@ fn ccm(url: &str, args: &[&str]) -> (Duration, u64, Output) {
         .output()
         .unwrap();
     let took = began.elapsed();
-    let told = String::from_utf8_lossy(&output.stderr);
-    let peak = told.lines().last().and_then(|line| line.parse().ok());
-    (took, peak.unwrap_or_else(|| panic!("{told}")), output)
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let peak = stderr.lines().last().and_then(|line| line.parse().ok());
+    (took, peak.unwrap_or_else(|| panic!("{stderr}")), output)
 }
 
 async fn measure(nodes: usize) {
-    let room = tempfile::tempdir().unwrap();
-    let (_server, url) = server(room.path());
-    let (_, _, made) = ccm(&url, &["init"]);
-    assert!(made.status.success(), "{made:?}");
-    let connection = link(&url).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, url) = server(dir.path());
+    let (_, _, init) = ccm(&url, &["init"]);
+    assert!(init.status.success(), "{init:?}");
+    let connection = connect_to(&url).await;
 
-    let mut floor = Duration::MAX;
+    let mut baseline = Duration::MAX;
     {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .env(BARE, &url)
+            .env(SUBSCRIBERS, &url)
             .env("CCM_BENCH_NODES", nodes.to_string());
-        let _bare = start(command);
-        // The server learns of the last subscriptions a little later.
+        let _subscribers = start(command);
+        // The server may not have processed the last subscriptions yet.
         let since = Instant::now();
         while gather(&connection, nodes).await.1 < nodes {
-            assert!(since.elapsed() < LIMIT, "not everybody is heard");
+            assert!(since.elapsed() < LIMIT, "not all nodes replied");
         }
         for _ in 0..ROUNDS {
             let (took, count) = gather(&connection, nodes).await;
-            assert_eq!(count, nodes, "the floor lost answers");
-            floor = floor.min(took);
+            assert_eq!(count, nodes, "the baseline lost replies");
+            baseline = baseline.min(took);
         }
     }
     println!("{nodes} nodes, all on this machine");
-    println!("bare broadcast and gather: {floor:.1?}");
+    println!("baseline, broadcast and gather: {baseline:.1?}");
 
     let began = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
@@ -161,45 +162,45 @@ async fn measure(nodes: usize) {
     command.arg(nodes.to_string());
     let simulation = start(command);
     println!(
-        "simulated nodes: started in {:.1?}, {} resident",
+        "simulated nodes: started in {:.1?}, memory {}",
         began.elapsed(),
         server::resident(simulation.0.id())
     );
-    let ratio = |took: Duration| took.as_secs_f64() / floor.as_secs_f64();
-    let say = |what: &str, took: Duration, peak: u64| {
+    let ratio = |took: Duration| took.as_secs_f64() / baseline.as_secs_f64();
+    let print = |what: &str, took: Duration, peak: u64| {
         let each = peak as f64 / nodes as f64;
         println!(
-            "{what}: {took:.1?}, {:.1} x the bare gather; controller {:.1} MiB at its peak, {each:.1} KiB per node",
+            "{what}: {took:.1?}, {:.1} x the baseline; controller peak {:.1} MiB, {each:.1} KiB per node",
             ratio(took),
             peak as f64 / 1024.0
         );
     };
-    let heard = |output: &Output| {
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let count = told["summary"]["ok"].as_u64().unwrap_or_default();
+    let all_replied = |output: &Output| {
+        let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let count = reply["summary"]["ok"].as_u64().unwrap_or_default();
         output.status.success() && count == nodes as u64
     };
-    // Presence comes with the first beat.
+    // Nodes are selected once their presence records are stored.
     let ping = ["ping", "--all", "--json"];
     let since = Instant::now();
-    while !heard(&ccm(&url, &ping).2) {
-        assert!(since.elapsed() < LIMIT, "not everybody is heard");
+    while !all_replied(&ccm(&url, &ping).2) {
+        assert!(since.elapsed() < LIMIT, "not all nodes replied");
         std::thread::sleep(Duration::from_millis(500));
     }
-    // The best of as many rounds as the floor had.
+    // The best of as many rounds as the baseline had.
     let best = |args: &[&str], is_whole: &dyn Fn(&Output) -> bool| {
         let rounds = (0..ROUNDS).map(|_| ccm(&url, args));
         let rounds = rounds.inspect(|(_, _, output)| assert!(is_whole(output), "{output:?}"));
         let (took, peak, _) = rounds.min_by_key(|(took, ..)| *took).unwrap();
         (took, peak)
     };
-    let (took, peak) = best(&ping, &heard);
-    say("ping, all answered", took, peak);
+    let (took, peak) = best(&ping, &all_replied);
+    print("ping, all nodes replied", took, peak);
     let args = ["ensure", "exec", "/bin/true", "--all"];
     let (took, peak) = best(&args, &|output| output.status.success());
-    say("ensure, all answered", took, peak);
+    print("ensure, all nodes replied", took, peak);
 
-    let site = room.path().join("site");
+    let site = dir.path().join("site");
     std::fs::create_dir(&site).unwrap();
     let manifest = "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n";
     std::fs::write(site.join("manifest.yaml"), manifest).unwrap();
@@ -220,9 +221,9 @@ async fn measure(nodes: usize) {
     ];
     let (took, peak, output) = ccm(&url, &args);
     assert!(output.status.success(), "{output:?}");
-    say("rollout in four waves, all converged", took, peak);
+    print("rollout in four waves, all converged", took, peak);
     println!(
-        "simulated nodes afterwards: {} resident",
+        "memory of the simulated nodes afterwards: {}",
         server::resident(simulation.0.id())
     );
 }

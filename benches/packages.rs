@@ -1,9 +1,8 @@
-//! Packages that are as wanted: what a manifest of 200 costs beside 200 calls for one each, and
-//! beside the one query that any program has to make.
+//! Benchmark of stable packages: one manifest with 200 packages against 200 single calls and one
+//! `dpkg-query -W`.
 //!
-//! `cargo bench --bench packages` prints ratios; absolute times only tell about the machine. The
-//! packages are the machine's own, in the versions that are installed: nothing is changed, and a
-//! run that would change something stops the benchmark. The floor is a bare `dpkg-query -W`.
+//! Uses the installed packages of the machine and changes nothing; a run that would change a package
+//! stops the benchmark.
 
 #![expect(
     clippy::disallowed_methods,
@@ -11,7 +10,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+    reason = "a benchmark sets up its environment directly and panics on errors"
 )]
 
 use std::process::Command;
@@ -21,7 +20,7 @@ mod support;
 const PACKAGES: usize = 200;
 const ROUNDS: usize = 15;
 
-/// Whole rounds of 200 processes take a while.
+/// Rounds of 200 processes each.
 const SINGLE_ROUNDS: usize = 3;
 
 fn main() {
@@ -33,11 +32,11 @@ fn main() {
     }
 }
 
-/// Returns packages of this machine, as many as there are up to the number wanted.
+/// Returns up to `PACKAGES` installed packages with their versions.
 fn installed() -> Vec<(String, String)> {
     let format = "-f=${db:Status-Status} ${Package} ${Version}\n";
     let output = Command::new("dpkg-query").args(["-W", format]).output();
-    let output = output.expect("dpkg-query: this benchmark wants a Debian machine");
+    let output = output.expect("dpkg-query: this benchmark needs a Debian machine");
     let text = String::from_utf8(output.stdout).unwrap();
     let package = |line: &str| {
         let (name, version) = line.strip_prefix("installed ")?.split_once(' ')?;
@@ -67,7 +66,7 @@ fn compare() {
     .unwrap();
     let manifest = path.to_str().unwrap();
     let ccm = env!("CARGO_BIN_EXE_ccm");
-    // Noop, so that a package somebody upgrades meanwhile is not changed back.
+    // Noop: a package that is upgraded during the benchmark is not changed back.
     let apply = [ccm, "apply", manifest, "--noop", "--no-report"];
     let checked = Command::new(ccm)
         .args(["apply", manifest, "--noop", "--detailed-exitcodes"])
@@ -75,8 +74,8 @@ fn compare() {
         .unwrap();
     assert!(checked.status.success(), "not stable: {checked:?}");
 
-    let floor = ["dpkg-query", "-W"];
-    let [ours, bare] = support::best_of(ROUNDS, [&apply, &floor]);
+    let baseline = ["dpkg-query", "-W"];
+    let [ours, query] = support::best_of(ROUNDS, [&apply, &baseline]);
     let own = std::env::current_exe().unwrap();
     let mut singles = vec![own.to_str().unwrap(), "singles"];
     singles.extend(packages.iter().map(|(name, _)| name.as_str()));
@@ -90,15 +89,12 @@ fn compare() {
         ours.peak_kib as f64 / 1024.0
     );
     println!("  {count} single queries  {:>10.2?}", each.time);
-    println!("  one bare dpkg-query {:>10.2?}", bare.time);
+    println!("  one dpkg-query      {:>10.2?}", query.time);
     println!("single queries to one manifest: {:.1}", ratio(each, ours));
-    println!(
-        "one manifest to one bare dpkg-query: {:.2}",
-        ratio(ours, bare)
-    );
+    println!("one manifest to one dpkg-query: {:.2}", ratio(ours, query));
 }
 
-/// Asks for each package by itself, as a script would.
+/// Runs one command per package.
 fn singles(packages: &[String]) {
     for package in packages {
         let status = Command::new(env!("CARGO_BIN_EXE_ccm"))

@@ -1,16 +1,16 @@
-//! The live page of a busy fleet in a real Chromium: how long its frames take on each view while
-//! simulated nodes make up 1,000 events a second, and what that costs the tab and the server in memory.
+//! Benchmark of the web page in Chromium: frame times on each view while simulated nodes publish
+//! 1,000 events a second, and memory of tab and server.
 //!
 //! `CCM_BENCH_NODES` (5,000), `CCM_BENCH_EVENTS` (1,000 a second) and `CCM_BENCH_SECONDS` (20 for
-//! each of three views) change it. Frames of an empty page in the same browser are the floor.
-//! Needs `nats-server` and `chromium`, both of which `scripts/test` installs.
+//! each of three views) change the defaults. The baseline is an empty page in the same browser.
+//! Needs `nats-server` and `chromium`, which `scripts/test` installs.
 
 #![expect(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+    reason = "a benchmark sets up its environment directly and panics on errors"
 )]
 
 use std::io::{BufRead as _, BufReader};
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-#[expect(dead_code, reason = "tests use the rest of it")]
+#[expect(dead_code, reason = "used by tests")]
 #[path = "../tests/it/support/browser.rs"]
 mod browser;
-#[expect(dead_code, reason = "tests use the rest of it")]
+#[expect(dead_code, reason = "used by tests")]
 #[path = "../tests/it/support/poll.rs"]
 mod poll;
 mod server;
@@ -30,10 +30,10 @@ mod server;
 use browser::Browser;
 use server::{Process, resident, server};
 
-/// How long nodes and page may take to be there.
+/// Time limit for the start of nodes and page.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Records every frame and every task of more than 50 ms for so many seconds.
+/// JavaScript: records frame times and tasks of more than 50 ms for a number of seconds.
 const RECORD: &str = "(seconds) => new Promise((done) => {
   const [frames, tasks] = [[], []];
   const observer = new PerformanceObserver((list) => {
@@ -52,7 +52,7 @@ const RECORD: &str = "(seconds) => new Promise((done) => {
   requestAnimationFrame(step);
 })";
 
-/// Scrolls through the table all the time, and starts again at its end.
+/// JavaScript: scrolls the table continuously, from the start again at its end.
 const SCROLL: &str = "setInterval(() => {
   const box = document.querySelector('.virtual');
   if (!box) return;
@@ -63,14 +63,14 @@ const SCROLL: &str = "setInterval(() => {
 
 fn main() {
     let number =
-        |name: &str, usual: u32| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
+        |name: &str, default: u32| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let nodes = number("CCM_BENCH_NODES", 5_000);
     let events = number("CCM_BENCH_EVENTS", 1_000);
     let seconds = number("CCM_BENCH_SECONDS", 20);
-    let room = tempfile::tempdir().unwrap();
-    let (_server, url) = server(room.path());
-    let made = ccm(&url, &["init"]).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, url) = server(dir.path());
+    let init = ccm(&url, &["init"]).output().unwrap();
+    assert!(init.status.success(), "{init:?}");
     let (_nodes, _) = start(
         ccm(&url, &["simulate", "--failure-rate", "0.02"])
             .args(["--nodes", &nodes.to_string()])
@@ -95,7 +95,7 @@ fn main() {
         assert!(since.elapsed() < LIMIT, "not all nodes are shown");
         std::thread::sleep(Duration::from_millis(200));
     }
-    let (heard, began) = (events_heard(&mut browser), Instant::now());
+    let (received, began) = (received_events(&mut browser), Instant::now());
     println!("server, all nodes known: {}", resident(page.0.id()));
     for (view, hash) in [
         ("overview", "#/"),
@@ -115,9 +115,9 @@ fn main() {
             tab(&mut browser)
         );
     }
-    let heard = events_heard(&mut browser) - heard;
-    let rate = heard / began.elapsed().as_secs_f64();
-    println!("events that the server heard: {rate:.0} a second");
+    let received = received_events(&mut browser) - received;
+    let rate = received / began.elapsed().as_secs_f64();
+    println!("events that the server received: {rate:.0} a second");
     assert_eq!(browser.errors, Vec::<String>::new());
 }
 
@@ -127,7 +127,7 @@ fn ccm(url: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Starts a process and returns the first line that it says.
+/// Starts a process and returns its first line of output.
 fn start(command: &mut Command) -> (Process, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let said = child.stdout.take().unwrap();
@@ -138,8 +138,8 @@ fn start(command: &mut Command) -> (Process, String) {
     (process, line)
 }
 
-/// Returns how many events the server has heard since it started.
-fn events_heard(browser: &mut Browser) -> f64 {
+/// Returns the number of events that the server has received.
+fn received_events(browser: &mut Browser) -> f64 {
     let text = browser.eval("fetch('/metrics').then((answer) => answer.text())");
     let lines = text.as_str().unwrap().lines();
     let counts = lines.filter(|line| line.starts_with("ccm_fleet_events_total{"));
@@ -148,7 +148,7 @@ fn events_heard(browser: &mut Browser) -> f64 {
         .sum()
 }
 
-/// Returns what the tab holds that is not garbage.
+/// Returns the live objects of the tab, after a garbage collection.
 fn tab(browser: &mut Browser) -> String {
     browser.command("HeapProfiler.collectGarbage", json!({}));
     let metrics = browser.command("Performance.getMetrics", json!({}));
@@ -164,7 +164,7 @@ fn tab(browser: &mut Browser) -> String {
     )
 }
 
-/// Records frames for a while and prints what they took, in milliseconds.
+/// Records frames and prints their times in milliseconds.
 fn print(browser: &mut Browser, what: &str, seconds: u32) {
     let recorded = browser.eval(&format!("({RECORD})({seconds})"));
     let sorted = |value: &Value| {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes what the fuzzer starts from: one folder per target, made of the project's own test data.
+"""Writes the seed corpus of the fuzz targets: one folder per target, from the project's test data.
 
 usage: seeds.py FOLDER
 
-Cases of tests/data and examples/ give most of it. Archives and the kernel's datagrams are made
-here, so that no binary file has to be kept.
+Most seeds come from tests/data and examples/. Archives and netlink datagrams are generated here, so
+that no binary files have to be stored.
 """
 
 import gzip
@@ -20,17 +20,17 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests/data"
-INTO = pathlib.Path(sys.argv[1])
+FOLDER = pathlib.Path(sys.argv[1])
 
-# A seed that is longer only slows the fuzzer down.
-LONGEST = 64 * 1024
+# Longer seeds slow the fuzzer down.
+MAX_SEED = 64 * 1024
 
 
-def put(target, seed):
-    """Keeps a seed under the name of its content, so that equal ones are kept once."""
+def write_seed(target, seed):
+    """Writes a seed to a file named by its digest, so that equal seeds are stored once."""
     seed = seed if isinstance(seed, bytes) else seed.encode()
-    if len(seed) <= LONGEST:
-        folder = INTO / target
+    if len(seed) <= MAX_SEED:
+        folder = FOLDER / target
         folder.mkdir(parents=True, exist_ok=True)
         (folder / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
 
@@ -40,7 +40,7 @@ def cases(path):
 
 
 def documents():
-    """Every document in the examples and the guides."""
+    """Yields every document in the examples and the documentation."""
     for path in sorted([*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("examples/**/*.json")]):
         yield path.read_text()
     for path in sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]):
@@ -48,7 +48,7 @@ def documents():
 
 
 def strings(value):
-    """Every text in a case, however deep."""
+    """Yields every text in a test case, at any depth."""
     if isinstance(value, str):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
@@ -61,21 +61,21 @@ def templates():
         for case in cases(f"vectors/{name}.json"):
             for text in strings(case["input"]):
                 for target in targets:
-                    put(target, text)
+                    write_seed(target, text)
 
 
 def data():
     for case in cases("vectors/hiera.json"):
         for text in strings(case["input"]):
             for target in ["hiera", "document", "manifest"]:
-                put(target, text)
+                write_seed(target, text)
     for text in documents():
         for target in ["document", "manifest", "hiera", "config", "request"]:
-            put(target, text)
+            write_seed(target, text)
     for path in sorted(DATA.glob("goss/*.yaml")):
-        put("health", path.read_text())
-        put("document", path.read_text())
-    put("health", "OK - all is well | 'free space'=12.5MB;10;5;0;100 load=U;;;;\nmore | time=0,5s")
+        write_seed("health", path.read_text())
+        write_seed("document", path.read_text())
+    write_seed("health", "OK - all is well | 'free space'=12.5MB;10;5;0;100 load=U;;;;\nmore | time=0,5s")
 
 
 def requests():
@@ -90,29 +90,29 @@ def requests():
     }
     for name, given in properties.items():
         protocol = "io.choria.ccm.v1.resource.ensure.request"
-        put("request", json.dumps({"protocol": protocol, "type": name, "properties": given}))
+        write_seed("request", json.dumps({"protocol": protocol, "type": name, "properties": given}))
         check = {"command": "check_it -w 1", "tries": 2, "try_sleep": "1s"}
         entry = {"cluster": "a", "service": "b", "protocol": "tcp", "address": "10.0.0.1",
                  "port": "{{ Data.port }}", "priority": 1, "ttl": "10m"}
         more = {"health_checks": [check], "register_when_stable": [entry], "require": ["file#/b"],
                 "control": {"if": "true"}, "alias": "it"}
         full = {"protocol": protocol, "type": name, "properties": {**given, **more}}
-        put("request", json.dumps(full))
-        put("manifest", json.dumps({"data": {"port": 80}, "ccm": {"resources": [{name: given}]}}))
+        write_seed("request", json.dumps(full))
+        write_seed("manifest", json.dumps({"data": {"port": 80}, "ccm": {"resources": [{name: given}]}}))
     status = "io.choria.ccm.v1.resource.status.request"
-    put("request", json.dumps({"protocol": status, "type": "file", "name": "/a"}))
+    write_seed("request", json.dumps({"protocol": status, "type": "file", "name": "/a"}))
     apply = "io.choria.ccm.v1.manifest.apply.request"
     for body in [{"source": "obj://CCM/app.tgz", "noop": True, "data": {"a": [1, 2.5]}},
                  {"manifest": {"ccm": {"resources": []}}, "wait": True}, {"manifest": "ccm: {}"}]:
-        put("request", json.dumps({"protocol": apply, **body}))
+        write_seed("request", json.dumps({"protocol": apply, **body}))
     fact = {"fact": "os.name", "operator": "=~", "value": "^deb"}
     filters = {"identity": ["/web/", "a.b"], "cf_class": ["web"], "fact": [fact],
                "compound": [[{"expr": "with('os.name=debian') and facts.a > 1"}]]}
-    put("message", json.dumps(filters))
+    write_seed("message", json.dumps(filters))
     head = {"Ccm-Request-Id": "r1", "Ccm-Noop": "true", "Ccm-Caller": "ann",
             "Ccm-Deadline": "2027-01-15T08:00:00Z", "Ccm-Filter": json.dumps(filters),
             "Ccm-Signer": "UABC", "Ccm-Signature": "AA", "Ccm-Timestamp": "2027-01-15T08:00:00Z"}
-    put("envelope", "\n".join(f"{name}: {value}" for name, value in head.items()) + "\0{}")
+    write_seed("envelope", "\n".join(f"{name}: {value}" for name, value in head.items()) + "\0{}")
 
 
 def messages():
@@ -171,59 +171,59 @@ def messages():
                    "data": {"a": 1}, "created": time, "settings": settings, "plan": plan,
                    "state": state, "wave": 1, "nodes": nodes, "previous": before,
                    "forgiven": {"failed": 1}, "lease": {"holder": "h", "until": time}}
-        put("rollout", json.dumps(rollout))
-        put("rollout", gzip.compress(json.dumps(rollout).encode(), mtime=0))
+        write_seed("rollout", json.dumps(rollout))
+        write_seed("rollout", gzip.compress(json.dumps(rollout).encode(), mtime=0))
     start = {"protocol": "io.choria.ccm.v1.session.start", "event_id": ksuid, "timestamp": time}
     everything = [event, summary, run, status, assignment, report, entry, audit, applied, settings,
                   plan, start, check, {"role": "web"}, status["pause"]]
     for message in everything:
-        put("message", json.dumps(message))
-        put("answer", b"\0" + json.dumps(message).encode())
-        put("answer", b"\0" + json.dumps({"protocol": "p", "state": message}).encode())
-    put("answer", b'403 denied by policy\0{"error":"no\\nway"}')
+        write_seed("message", json.dumps(message))
+        write_seed("node_reply", b"\0" + json.dumps(message).encode())
+        write_seed("node_reply", b"\0" + json.dumps({"protocol": "p", "state": message}).encode())
+    write_seed("node_reply", b'403 denied by policy\0{"error":"no\\nway"}')
 
 
-def words():
+def identifiers():
     for word in ["3Ouil37bUs2V3TmTG2OoEYtuLS3", "a.example.net", "role=web", "5%", "2.25%", "10",
                  "ccm.v1.default.event.>", "os.name=~^deb", "a>=2", "app@0123456789ab", "1h30m",
                  "obj://CCM/app.tgz", "file#/a", "/a/../b//c", "one 'two three' \"four\\\" five\"",
                  "nats://ann:p%40w@h:4222", "a\nb # c\n{\"identity\":\"d\"}\n", '["a", "b"]',
                  "UABUTEEIXQBEB57L2N2V2M373ZFQQKDLORGEJN25BHDYNZQ2YSFOKERO"]:
-        put("words", word)
+        write_seed("identifier", word)
     for servers in ["nats://ann:p%40w@h:4333,tls://[::1]:4222", "tok@h", "example.net",
                     '{"url":"nats://h:1","user":"a","password":"b","tls_first":true}',
                     '{"url":"h","creds":"~/a.creds","nkey":"$HOME/x","token":"env://HOME"}']:
-        put("context", servers)
+        write_seed("context", servers)
     for name in ["debian_versions", "generic_versions"]:
         for case in cases(f"vectors/{name}.json"):
-            put("version", f"{case['a']}\n{case['b']}\n1.0")
+            write_seed("version", f"{case['a']}\n{case['b']}\n1.0")
 
 
-def printed():
-    """What commands printed in the cases of the providers, and what CFEngine asked before."""
+def command_output():
+    """Outputs of commands in the provider test cases, after the request of CFEngine."""
     for path in sorted(DATA.glob("provider/*/*.json")):
         choice = bytes([{"apt": 0, "dnf": 1}.get(path.stem, 2)])
         for case in json.loads(path.read_text()):
-            asked = case.get("input", "").encode()
+            request = case.get("input", "").encode()
             for text in strings(case):
-                put("output", choice + asked + b"\0" + text.encode())
+                write_seed("output", choice + request + b"\0" + text.encode())
 
 
-def machines():
+def fact_files():
     source = (ROOT / "fuzz/fuzz_targets/facts.rs").read_text()
     files = re.findall(r'^    "([^"]+)",$', source, re.MULTILINE)
     for choice, file in enumerate(files):
         for path in sorted(DATA.glob(f"facts/*/{file}")):
-            put("facts", bytes([choice]) + path.read_bytes())
-    put("facts", bytes([files.index("config/facts.json")]) + b'{"a": {"b": 0.1}}')
-    put("facts", bytes([files.index("config/facts.yaml")]) + b"a:\n  - 1\n  - x\n")
+            write_seed("facts", bytes([choice]) + path.read_bytes())
+    write_seed("facts", bytes([files.index("config/facts.json")]) + b'{"a": {"b": 0.1}}')
+    write_seed("facts", bytes([files.index("config/facts.yaml")]) + b"a:\n  - 1\n  - x\n")
     attribute = lambda kind, value: struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
     message = lambda kind, body: struct.pack("=IHHII", len(body) + 16, kind, 0, 0, 0) + body
     link = struct.pack("=BBHiII", 0, 0, 1, 2, 0x1043, 0) + attribute(1, b"\2\0\0\0\0\1")
     link += attribute(3, b"eth0\0") + attribute(4, struct.pack("=I", 1500))
     near = struct.pack("=BBBBI", 2, 24, 0, 0, 2) + attribute(1, bytes([10, 0, 0, 1]))
     far = struct.pack("=BBBBI", 10, 64, 0, 0, 2) + attribute(2, bytes(15) + b"\1")
-    put("facts", b"\0" + message(16, link) + message(20, near) + message(20, far) + message(3, bytes(4)))
+    write_seed("facts", b"\0" + message(16, link) + message(20, near) + message(20, far) + message(3, bytes(4)))
 
 
 def archives():
@@ -251,12 +251,12 @@ def archives():
             archive.writestr(entry, text)
     for rules in [0, 0x80]:
         for form in [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]:
-            # The lowest bits choose a kind as the target does: what is left of three.
+            # The first byte modulo three selects the format, as in the target.
             kind = lambda number: bytes([next(n for n in range(rules, 256) if n % 3 == number)])
-            put("archive", kind(0) + tar(form))
-            put("archive", kind(1) + gzip.compress(tar(form), mtime=0))
-        put("archive", kind(2) + zipped.getvalue())
+            write_seed("archive", kind(0) + tar(form))
+            write_seed("archive", kind(1) + gzip.compress(tar(form), mtime=0))
+        write_seed("archive", kind(2) + zipped.getvalue())
 
 
-for make in [templates, data, requests, messages, words, printed, machines, archives]:
+for make in [templates, data, requests, messages, identifiers, command_output, fact_files, archives]:
     make()

@@ -1,9 +1,9 @@
-//! ccm: desired state for one host or a whole fleet.
+//! ccm: configuration management for one node or a fleet.
 //!
-//! Entry points only; the libraries are in `crates/`. The modules:
-//! - [`cfengine`]: a package module for CFEngine's agent
-//! - [`choria`]: an external agent for Choria's server
-//! - [`cli`]: the command line
+//! Entry points only; the libraries are in `crates/`:
+//! - [`cfengine`]: package module for `cf-agent`
+//! - [`choria`]: external RPC agent for the Choria server
+//! - [`cli`]: command line
 
 #![warn(unreachable_pub)]
 

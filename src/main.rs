@@ -1,4 +1,4 @@
-//! Parses, dispatches and turns the result into an exit code.
+//! The `ccm` program; the command line is in [`ccm::cli`].
 
 use std::process::ExitCode;
 

@@ -1,13 +1,13 @@
-//! A real server for benchmarks, and processes that end with them.
+//! A NATS server for benchmarks, and child processes that are killed on drop.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the server may take to listen.
+/// Time limit for the start of the server.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A process that ends with us.
+/// A child process that is killed on drop.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -17,7 +17,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns the resident memory of a process, for people.
+/// Returns the resident memory of a process as text.
 pub fn resident(process: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -28,29 +28,29 @@ pub fn resident(process: u32) -> String {
     format!("{:.1} MiB", kib / 1024.0)
 }
 
-/// Starts a server with JetStream and returns its address.
-pub fn server(room: &Path) -> (Process, String) {
+/// Starts a server with JetStream and returns its URL.
+pub fn server(dir: &Path) -> (Process, String) {
     let child = Command::new(server_program())
         .args(["-js", "-a", "127.0.0.1", "-p", "-1", "-sd"])
-        .arg(room.join("js"))
+        .arg(dir.join("js"))
         .arg("--ports_file_dir")
-        .arg(room)
+        .arg(dir)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
     let process = Process(child.unwrap());
-    let ports = room.join(format!("nats-server_{}.ports", process.0.id()));
+    let ports = dir.join(format!("nats-server_{}.ports", process.0.id()));
     let since = Instant::now();
     loop {
         if let Some(url) = client_url(&ports) {
             return (process, url);
         }
-        assert!(since.elapsed() < LIMIT, "the server does not listen");
+        assert!(since.elapsed() < LIMIT, "the server did not start");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Returns the address from the file in which a server reports its ports, once it is whole.
+/// Returns the URL in the server's ports file, once it is complete.
 fn client_url(file: &Path) -> Option<String> {
     let text = std::fs::read(file).ok()?;
     let ports: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -60,9 +60,9 @@ fn client_url(file: &Path) -> Option<String> {
 fn server_program() -> PathBuf {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).chain([installed]);
-    match places.find(|place| place.join("nats-server").is_file()) {
-        Some(place) => place.join("nats-server"),
+    let mut directories = std::env::split_paths(&path).chain([installed]);
+    match directories.find(|directory| directory.join("nats-server").is_file()) {
+        Some(directory) => directory.join("nats-server"),
         None => panic!("nats-server is missing: `scripts/test` installs it below target/tools"),
     }
 }

@@ -1,17 +1,16 @@
-//! Measuring whole processes: time and peak memory, each below a fresh process of its own.
+//! Time and peak memory of processes, each measured in a separate parent process.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What one run cost.
+/// Time and memory of one run.
 #[derive(Clone, Copy)]
 pub struct Cost {
     pub time: Duration,
     pub peak_kib: i64,
 }
 
-/// Runs commands in turn, so that they share whatever else the machine does, and returns the best
-/// of each.
+/// Runs commands in turn, so that other load affects all of them, and returns the best of each.
 pub fn best_of<const N: usize>(rounds: usize, commands: [&[&str]; N]) -> [Cost; N] {
     let mut best: [Option<Cost>; N] = [None; N];
     for _ in 0..rounds {
@@ -22,10 +21,10 @@ pub fn best_of<const N: usize>(rounds: usize, commands: [&[&str]; N]) -> [Cost; 
             }
         }
     }
-    best.map(|cost| cost.expect("there was a round"))
+    best.map(|cost| cost.expect("at least one round"))
 }
 
-/// Runs a command below a fresh process that reports time and peak memory of just that command.
+/// Runs a command in a new process that reports time and peak memory of that command only.
 pub fn run(command: &[&str]) -> Cost {
     let output = Command::new(std::env::current_exe().unwrap())
         .arg("measure")
@@ -41,7 +40,7 @@ pub fn run(command: &[&str]) -> Cost {
     }
 }
 
-/// The fresh process: runs the command and prints what it cost.
+/// Runs in the new process: runs the command and prints time and memory.
 pub fn measure(command: &[String]) {
     let began = Instant::now();
     let status = Command::new(&command[0])

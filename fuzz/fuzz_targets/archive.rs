@@ -1,5 +1,5 @@
-//! Any bytes as an archive of each kind: nothing leaves the directory it is unpacked into, and one
-//! that is refused leaves nothing there either.
+//! Archives of each format. Properties: no file is written outside the target directory, and a rejected
+//! archive leaves no files.
 
 #![no_main]
 
@@ -7,13 +7,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ccm_core::model::resource::ArchiveKind;
+use ccm_core::model::resource::ArchiveFormat;
 use ccm_core::system::UnpackError;
 use ccm_core::system::unpack::{Limits, Rules, unpack};
-use ccm_fuzz::{put, room};
+use ccm_fuzz::{temp_dir, write_file};
 use libfuzzer_sys::fuzz_target;
 
-/// Small enough for thousands of archives a second.
+/// Small limits, for thousands of archives per second.
 const LIMITS: Limits = Limits {
     entries: 100,
     bytes: 1 << 20,
@@ -25,22 +25,22 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((choice, bytes)) = bytes.split_first() else {
         return;
     };
-    let kind = match choice % 3 {
-        0 => ArchiveKind::Tar,
-        1 => ArchiveKind::TarGz,
-        _ => ArchiveKind::Zip,
+    let format = match choice % 3 {
+        0 => ArchiveFormat::Tar,
+        1 => ArchiveFormat::TarGz,
+        _ => ArchiveFormat::Zip,
     };
     let rules = match choice & 0x80 {
         0 => Rules::Archive,
         _ => Rules::Bundle,
     };
-    let room = room();
-    let [archive, inside, outside] = ["archive", "in", "out"].map(|name| room.path().join(name));
-    put(&archive, bytes);
+    let dir = temp_dir();
+    let [archive, inside, outside] = ["archive", "in", "out"].map(|name| dir.path().join(name));
+    write_file(&archive, bytes);
     for directory in [&inside, &outside] {
-        fs::create_dir(directory).expect("a directory is made");
+        fs::create_dir(directory).expect("create a directory");
     }
-    match unpack(&archive, kind, &inside, rules, LIMITS) {
+    match unpack(&archive, format, &inside, rules, LIMITS) {
         Ok(files) => {
             for file in files {
                 let found = inside.join(&file).symlink_metadata();
@@ -52,35 +52,30 @@ fuzz_target!(|bytes: &[u8]| {
             }
             check(&inside, &inside, rules);
         }
-        // What can't be written is found out while writing.
+        // A write error can leave files that were written before it.
         Err(UnpackError::File(_)) => check(&inside, &inside, rules),
         Err(_) => assert_eq!(count(&inside), 0),
     }
     assert_eq!(count(&outside), 0);
-    assert_eq!(count(room.path()), 3);
-    assert_eq!(
-        fs::read(&archive).expect("the archive is still there"),
-        bytes
-    );
+    assert_eq!(count(dir.path()), 3);
+    assert_eq!(fs::read(&archive).expect("read the archive"), bytes);
 });
 
 fn count(directory: &Path) -> usize {
-    fs::read_dir(directory)
-        .expect("a directory is read")
-        .count()
+    fs::read_dir(directory).expect("read a directory").count()
 }
 
-/// Checks that everything below a directory is plain and leads nowhere else.
+/// Checks that a directory contains only files, directories and symlinks that stay inside the root.
 fn check(root: &Path, directory: &Path, rules: Rules) {
-    for entry in fs::read_dir(directory).expect("a directory is read") {
-        let path = entry.expect("an entry is read").path();
-        let found = path.symlink_metadata().expect("an entry is there");
+    for entry in fs::read_dir(directory).expect("read a directory") {
+        let path = entry.expect("read an entry").path();
+        let found = path.symlink_metadata().expect("read metadata");
         assert_eq!(found.uid(), 0, "owners are not taken from an archive");
         if found.is_symlink() {
             assert_eq!(rules, Rules::Archive);
-            if let Ok(leads_to) = path.canonicalize() {
-                let root = root.canonicalize().expect("the root is there");
-                assert!(leads_to.starts_with(root), "{}", leads_to.display());
+            if let Ok(target) = path.canonicalize() {
+                let root = root.canonicalize().expect("resolve the root");
+                assert!(target.starts_with(root), "{}", target.display());
             }
             continue;
         }

@@ -1,11 +1,11 @@
-//! Any text as the agent's file and as a policy: what a policy allows when all is known, it has
-//! not denied before.
+//! Agent configurations and policies. Property: a request that a policy allows is also allowed while it
+//! is only partially complete.
 
 #![no_main]
 
 use ccm_agent::config::Config;
 use ccm_core::model::TypeName;
-use ccm_core::model::policy::{Asked, Policy};
+use ccm_core::model::policy::{Policy, PolicyRequest};
 use ccm_value::document::parse;
 use libfuzzer_sys::fuzz_target;
 
@@ -18,19 +18,19 @@ fuzz_target!(|text: &str| {
         return;
     };
     for (verb, name) in [("ensure", "/srv/app/a"), ("apply", "zsh"), ("ping", text)] {
-        let so_far = Asked {
+        let partial = PolicyRequest {
             verb,
             noop: verb == "apply",
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
-        let known = Asked {
+        let complete = PolicyRequest {
             type_name: Some(TypeName::File),
             name: Some(name),
             provider: Some("posix"),
-            ..so_far
+            ..partial
         };
-        if policy.decide(&known).is_allowed() {
-            assert!(policy.decide_so_far(&so_far).is_allowed());
+        if policy.decide(&complete).is_allowed() {
+            assert!(policy.decide_partial(&partial).is_allowed());
         }
     }
 });

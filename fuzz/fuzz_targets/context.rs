@@ -1,33 +1,33 @@
-//! Any text as a list of servers and as a context file: where we say that we go is where we go,
-//! and no password is in it.
+//! Server lists and NATS context files. Properties: the displayed server list parses to the same
+//! servers and contains no password.
 
 #![no_main]
 
 use std::collections::BTreeMap;
 
-use ccm_fuzz::{put, room};
+use ccm_fuzz::{temp_dir, write_file};
 use ccm_nats::context::resolve;
-use ccm_nats::{Given, Settings};
+use ccm_nats::{ContextOptions, Settings};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     if let Ok(settings) = Settings::plain(text) {
-        let shown = settings.shown();
+        let shown = settings.server_list();
         assert!(!shown.contains('@'), "{shown}");
-        let again = Settings::plain(&shown).expect("what is shown can be given");
-        assert_eq!(again.shown(), shown);
+        let again = Settings::plain(&shown).expect("parse the displayed servers");
+        assert_eq!(again.server_list(), shown);
     }
-    let room = room();
-    let file = room.path().join("nats/context/it.json");
-    put(&file, text.as_bytes());
-    let home = room.path().to_string_lossy().into_owned();
+    let dir = temp_dir();
+    let file = dir.path().join("nats/context/it.json");
+    write_file(&file, text.as_bytes());
+    let home = dir.path().to_string_lossy().into_owned();
     let env = BTreeMap::from([
         ("XDG_CONFIG_HOME".into(), home.clone()),
         ("HOME".into(), home),
     ]);
-    let given = Given {
+    let options = ContextOptions {
         context: Some("it".into()),
-        ..Given::default()
+        ..ContextOptions::default()
     };
-    let _ = resolve(&given, &env, None);
+    let _ = resolve(&options, &env, None);
 });

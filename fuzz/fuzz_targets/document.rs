@@ -1,4 +1,4 @@
-//! Any text as a document: what it means survives being written on one line and as YAML.
+//! Documents. Property: the value round-trips through flow style and YAML output.
 
 #![no_main]
 
@@ -13,15 +13,15 @@ fuzz_target!(|text: &str| {
     let value = document.to_value();
     let flow = document.to_flow();
     assert_same(&value, &flow);
-    // JSON has no word for what YAML calls infinite or no number at all.
-    let json = serde_json::to_value(&value).expect("data can be written");
-    let value: Value = serde_json::from_value(json.clone()).expect("data can be read");
+    // JSON has no infinity or NaN, so YAML output is compared after conversion to JSON.
+    let json = serde_json::to_value(&value).expect("serialize data");
+    let value: Value = serde_json::from_value(json.clone()).expect("deserialize data");
     assert_same(&value, &yaml::print(&json));
 });
 
 fn assert_same(value: &Value, text: &str) {
     let again = parse(text).unwrap_or_else(|err| panic!("{text:?}: {err}"));
-    // Numbers that are none equal nothing, themselves included; their text does.
+    // NaN does not equal itself; its text does.
     assert_eq!(
         format!("{value:?}"),
         format!("{:?}", again.to_value()),

@@ -1,4 +1,4 @@
-//! Any text as an expression, and as text with expressions in it: no panic, no endless run.
+//! Expressions, and texts that contain expressions. Property: no panic and no endless evaluation.
 
 #![no_main]
 

@@ -1,13 +1,13 @@
-//! Any bytes in each of the files that facts are read from, and as the kernel's answer about the
-//! network: facts are data that can be sent.
+//! Files that facts are read from, and netlink responses of the kernel. Property: facts round-trip
+//! through JSON.
 
 #![no_main]
 
 use std::sync::Arc;
 
-use ccm_core::facts::{Gatherer, Places, network_of};
+use ccm_core::facts::{FactPaths, Gatherer, network_of};
 use ccm_core::system::FixedClock;
-use ccm_fuzz::{put, room};
+use ccm_fuzz::{temp_dir, write_file};
 use ccm_value::Value;
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
@@ -40,24 +40,24 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     check(&network_of(bytes));
-    let room = room();
-    let place = |name: &str| room.path().join(name);
-    let file = place(FILES[usize::from(*choice) % FILES.len()]);
-    put(&file, bytes);
-    let places = Places {
-        proc: place("proc"),
-        sys: place("sys"),
-        etc: place("etc"),
-        dev: place("dev"),
-        root: place("root"),
-        config: vec![place("config")],
+    let dir = temp_dir();
+    let path = |name: &str| dir.path().join(name);
+    let file = path(FILES[usize::from(*choice) % FILES.len()]);
+    write_file(&file, bytes);
+    let paths = FactPaths {
+        proc: path("proc"),
+        sys: path("sys"),
+        etc: path("etc"),
+        dev: path("dev"),
+        root: path("root"),
+        config: vec![path("config")],
     };
     let clock = FixedClock::new(DateTime::UNIX_EPOCH);
-    check(&Gatherer::new(places, Arc::new(clock)).all());
+    check(&Gatherer::new(paths, Arc::new(clock)).all());
 });
 
 fn check(facts: &Value) {
-    let json = serde_json::to_string(facts).expect("facts can be written");
-    let again: Value = serde_json::from_str(&json).expect("facts can be read");
+    let json = serde_json::to_string(facts).expect("serialize facts");
+    let again: Value = serde_json::from_str(&json).expect("deserialize facts");
     assert_eq!(*facts, again);
 }

@@ -1,5 +1,5 @@
-//! Any bytes as what a plugin prints, and any text as goss rules: measurements are numbers, and
-//! rules come to a verdict.
+//! Output of nagios plugins, and goss rules. Properties: performance data are finite numbers, and rules
+//! yield a result.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ccm_core::health::Probes;
 use ccm_core::model::health::HealthCheck;
 use ccm_core::system::{Accounts, FixedClock};
-use ccm_fuzz::Answering;
+use ccm_fuzz::FixedOutput;
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 use ccm_value::Value;
@@ -18,7 +18,7 @@ use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let runner = Answering {
+    let runner = FixedOutput {
         code: 0,
         stdout: bytes,
     };
@@ -50,34 +50,34 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Returns rules that reach nothing: those that look at the machine are read and then skipped.
+/// Returns goss rules that do not inspect the machine: every resource is marked as skipped.
 fn rules(bytes: &[u8]) -> Option<HealthCheck> {
-    // Expressions have a target of their own; here they could name anything.
+    // Expressions have their own target; here they could read any file.
     let text = std::str::from_utf8(bytes)
         .ok()
         .filter(|text| !text.contains("{{"))?;
     let Value::Map(types) = parse(text).ok()?.to_value() else {
         return None;
     };
-    let harmless = |(key, things): (&Arc<str>, &Value)| match (&**key, things) {
+    let skip_all = |(key, resources): (&Arc<str>, &Value)| match (&**key, resources) {
         ("gossfile", _) => None,
-        ("matching", things) => Some((key.clone(), things.clone())),
-        (_, Value::Map(things)) => {
-            let things: Map = things
+        ("matching", resources) => Some((key.clone(), resources.clone())),
+        (_, Value::Map(resources)) => {
+            let resources: Map = resources
                 .iter()
-                .map(|(id, thing)| (id.clone(), skipped(thing)))
+                .map(|(id, resource)| (id.clone(), skipped(resource)))
                 .collect();
-            Some((key.clone(), things.into()))
+            Some((key.clone(), resources.into()))
         }
         (_, other) => Some((key.clone(), other.clone())),
     };
-    let rules: Map = types.iter().filter_map(harmless).collect();
+    let rules: Map = types.iter().filter_map(skip_all).collect();
     Some(HealthCheck {
         goss_rules: Some(rules.into()),
         ..HealthCheck::default()
     })
 }
 
-fn skipped(thing: &Value) -> Value {
-    thing.merge_shallow(&[("skip", Value::from(true))].into_iter().collect())
+fn skipped(resource: &Value) -> Value {
+    resource.merge_shallow(&[("skip", Value::from(true))].into_iter().collect())
 }

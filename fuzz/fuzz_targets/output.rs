@@ -1,17 +1,17 @@
-//! Any bytes as what package managers, package modules and systemctl print, and as what CFEngine
-//! asks: an answer to CFEngine holds its protocol and nothing else.
+//! Output of package managers, package modules and systemctl, and requests of CFEngine. Property: a
+//! response to CFEngine contains protocol lines only.
 
 #![no_main]
 
 use std::path::Path;
 
-use ccm::cfengine::{Command, answer};
+use ccm::cfengine::{Command, respond};
 use ccm_core::model::resource::{Package, Properties, Resource, Service};
-use ccm_core::resource::scaffold::Sources;
-use ccm_core::resource::service::Memory;
-use ccm_core::resource::{Host, Selected, package, select_provider};
+use ccm_core::resource::scaffold::SourceCache;
+use ccm_core::resource::service::ServiceCache;
+use ccm_core::resource::{Host, SelectedProvider, package, select_provider};
 use ccm_core::system::{Accounts, FixedClock};
-use ccm_fuzz::{Answering, halves, room};
+use ccm_fuzz::{FixedOutput, split_at_zero, temp_dir};
 use ccm_template::Env;
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
@@ -29,15 +29,15 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((choice, bytes)) = bytes.split_first() else {
         return;
     };
-    let (asked, printed) = halves(bytes);
-    let runner = Answering {
+    let (request, stdout) = split_at_zero(bytes);
+    let runner = FixedOutput {
         code: i32::from(choice >> 6),
-        stdout: printed,
+        stdout: stdout,
     };
-    let room = room();
-    let shared = package::Shared::new(room.path().join("lock"));
+    let dir = temp_dir();
+    let packages = package::PackageCache::new(dir.path().join("lock"));
     let (accounts, env) = (Accounts::default(), Env::default());
-    let (services, scaffolds) = (Memory::default(), Sources::default());
+    let (services, scaffolds) = (ServiceCache::default(), SourceCache::default());
     let clock = FixedClock::new(DateTime::UNIX_EPOCH);
     let host = Host {
         runner: &runner,
@@ -45,7 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
         accounts: &accounts,
         working_dir: Path::new("/"),
         env: &env,
-        packages: &shared,
+        packages: &packages,
         services: &services,
         scaffolds: &scaffolds,
     };
@@ -58,7 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
         Command::FileInstall,
         Command::Remove,
     ] {
-        for line in answer(command, asked, provider, host).lines() {
+        for line in respond(command, request, provider, host).lines() {
             let key = line.split_once('=').map(|(key, _)| key);
             assert!(
                 key.is_some_and(|key| KEYS.contains(&key)),
@@ -75,7 +75,7 @@ fuzz_target!(|bytes: &[u8]| {
         let mut resource = Resource::new("zsh", ensure, properties);
         resource.common.provider = provider.into();
         if resource.complete().is_ok()
-            && let Ok(Selected::Managed(managed)) = select_provider(&resource, host)
+            && let Ok(SelectedProvider::Managed(managed)) = select_provider(&resource, host)
         {
             let _ = managed.inspect(host);
         }

@@ -1,4 +1,4 @@
-//! Any text as a request of the bus: what is accepted means the same when it is sent on.
+//! Requests received over NATS. Property: an accepted request round-trips.
 
 #![no_main]
 
@@ -11,16 +11,16 @@ use serde_json::json;
 fuzz_target!(|text: &str| {
     let _ = parse_status(text);
     if let Ok(request) = parse_apply(text) {
-        let sent = serde_json::to_string(&request).expect("a request can be written");
+        let sent = serde_json::to_string(&request).expect("serialize a request");
         assert_eq!(parse_apply(&sent), Ok(request), "{sent}");
     }
     if let Ok(resource) = parse_ensure(text) {
-        let sent = sent_on(&resource);
+        let sent = ensure_request(&resource);
         assert_eq!(parse_ensure(&sent), Ok(resource), "{sent}");
     }
 });
 
-fn sent_on(resource: &Resource) -> String {
+fn ensure_request(resource: &Resource) -> String {
     json!({
         "protocol": ENSURE_REQUEST,
         "type": resource.type_name(),

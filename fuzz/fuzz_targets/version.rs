@@ -1,4 +1,4 @@
-//! Any three texts as versions: their order is one, whoever made them.
+//! Version comparison of deb, rpm and generic versions. Property: the order is total.
 
 #![no_main]
 
@@ -20,7 +20,7 @@ fuzz_target!(|text: &str| {
         .all(|text| debian::compare(text, text).is_ok())
     {
         check([a, b, c], &|a, b| {
-            debian::compare(a, b).expect("a version stays one")
+            debian::compare(a, b).expect("compare valid versions")
         });
     }
     let _ = rpm::matches(a, b);

@@ -1,8 +1,7 @@
-//! What the targets share: rooms to write in, commands that print what the fuzzer likes, and the
-//! check that what was decoded can be encoded and decoded again.
+//! Helpers of the fuzz targets: temporary directories, a fake command runner and round-trip checks.
 //!
-//! A target decodes bytes from outside and checks something that must hold of whatever was
-//! accepted. It holds no rules of its own: those are the library's.
+//! A target decodes untrusted bytes and checks a property of every accepted input. The rules are in
+//! the libraries, not in the targets.
 
 use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
@@ -16,35 +15,35 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-/// Returns a directory in memory, where there is one: disks are slow and wear out.
-pub fn room() -> TempDir {
+/// Returns a temporary directory, in memory if possible.
+pub fn temp_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     match memory.is_dir() {
         true => tempfile::tempdir_in(memory),
         false => tempfile::tempdir(),
     }
-    .expect("a directory can be made")
+    .expect("create a temporary directory")
 }
 
-/// Writes a file that a target finds, with the directories it is in.
+/// Writes a file and creates its parent directories.
 #[expect(
     clippy::disallowed_methods,
-    reason = "targets arrange the world by hand, as tests do"
+    reason = "fuzz targets write files directly, like tests"
 )]
-pub fn put(path: &Path, content: &[u8]) {
+pub fn write_file(path: &Path, content: &[u8]) {
     if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).expect("directories are made");
+        std::fs::create_dir_all(directory).expect("create directories");
     }
-    std::fs::write(path, content).expect("a file is written");
+    std::fs::write(path, content).expect("write a file");
 }
 
-/// A machine on which every program is there and prints the same.
-pub struct Answering<'a> {
+/// Fake command runner: every program exists and prints the same output.
+pub struct FixedOutput<'a> {
     pub code: i32,
     pub stdout: &'a [u8],
 }
 
-impl Runner for Answering<'_> {
+impl Runner for FixedOutput<'_> {
     fn run(&self, _command: &Command<'_>) -> Result<Output, RunError> {
         Ok(Output {
             code: self.code,
@@ -58,36 +57,36 @@ impl Runner for Answering<'_> {
     }
 }
 
-/// Checks that a message that can be read is the same after it was written and read again.
-pub fn survives<T: Serialize + DeserializeOwned + PartialEq + Debug>(json: &[u8]) {
+/// Checks that a message that is deserialized round-trips through JSON.
+pub fn json_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(json: &[u8]) {
     let Ok(message) = serde_json::from_slice::<T>(json) else {
         return;
     };
-    let text = serde_json::to_string(&message).expect("what was read can be written");
+    let text = serde_json::to_string(&message).expect("serialize a message");
     match serde_json::from_str::<T>(&text) {
         Ok(again) => assert_eq!(message, again, "{text}"),
-        Err(err) => panic!("{text} can't be read again: {err}"),
+        Err(err) => panic!("{text} can't be deserialized: {err}"),
     }
 }
 
-/// Checks that a word that is accepted prints as a word that means the same.
-pub fn prints_back<T: FromStr<Err: Debug> + Display + PartialEq + Debug>(text: &str) {
-    if let Ok(word) = text.parse::<T>() {
-        let printed = word.to_string();
+/// Checks that a parsed value round-trips through its displayed text.
+pub fn text_round_trip<T: FromStr<Err: Debug> + Display + PartialEq + Debug>(text: &str) {
+    if let Ok(value) = text.parse::<T>() {
+        let printed = value.to_string();
         let again: T = printed.parse().expect(&printed);
-        assert_eq!(word, again, "{printed:?}");
+        assert_eq!(value, again, "{printed:?}");
     }
 }
 
-/// Splits bytes at the first zero.
-pub fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
+/// Splits bytes at the first zero byte.
+pub fn split_at_zero(bytes: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let first = parts.next().unwrap_or_default();
     (first, parts.next().unwrap_or_default())
 }
 
-/// Renders a template over a little data of each sort; whatever comes of it, it ends.
-pub fn renders(engine: Engine, text: &[u8]) {
+/// Renders a template with sample data; any result is accepted.
+pub fn render_template(engine: Engine, text: &[u8]) {
     let env = Env {
         data: [
             ("list", [1_i64, 2, 3].map(Value::from).into_iter().collect()),

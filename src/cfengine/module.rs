@@ -1,9 +1,8 @@
-//! The commands of the Package Module API, version 1: one request in, one answer out.
+//! Commands of the Package Module API, version 1: one request, one response.
 //!
-//! The agent takes every line it does not expect for a failure, and drops all of them when the
-//! program fails. So an answer holds the protocol and nothing else, and what went wrong is an
-//! `ErrorMessage` in it, behind the package it is about. What package managers print never gets
-//! here.
+//! `cf-agent` treats unexpected lines as failures and discards the output of a module that exits
+//! with an error. A response therefore contains protocol lines only; errors are `ErrorMessage` lines
+//! after the package they refer to. Output of package managers is never passed through.
 
 use std::fmt::Write as _;
 
@@ -11,31 +10,31 @@ use super::request::{Record, Request};
 use ccm_core::resource::package::{Batch, BatchError, Instance, PackageError};
 use ccm_core::resource::{Host, ProviderError};
 
-/// How much the agent may ask at once; it writes no more than a pipe holds, 64 KiB.
+/// Size limit of a request; `cf-agent` writes at most 64 KiB, the size of a pipe.
 pub const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
-/// What the agent can ask for, by the names of the API.
+/// Commands of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Command {
-    /// Prints the version of the API
+    /// Print the API version
     SupportsApiVersion,
-    /// Tells package files from names
+    /// Determine whether a promise names a package file or a package
     GetPackageData,
-    /// Lists what is installed
+    /// List installed packages
     ListInstalled,
-    /// Lists newer versions, after the index was updated
+    /// Update the package index and list available updates
     ListUpdates,
-    /// Lists newer versions that the index knows
+    /// List available updates without updating the index
     ListUpdatesLocal,
-    /// Installs packages by name
+    /// Install packages by name
     RepoInstall,
-    /// Installs package files
+    /// Install package files
     FileInstall,
-    /// Removes packages
+    /// Remove packages
     Remove,
 }
 
-/// Why a command was not carried out.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 enum ModuleError {
     #[error(transparent)]
@@ -46,34 +45,34 @@ enum ModuleError {
     Batch(#[from] BatchError),
     #[error("a request holds at most {MAX_REQUEST_BYTES} bytes")]
     TooLong,
-    #[error("no package was named")]
+    #[error("no package given")]
     NoPackage,
     #[error("name the architecture in the promise's architecture, not in the package's name")]
     QualifiedName,
 }
 
-/// Returns what a module prints for a command. `input` is all that came on standard input.
-pub fn answer(command: Command, input: &[u8], provider: &str, host: Host<'_>) -> String {
+/// Returns the response to a command. `input` is the whole standard input.
+pub fn respond(command: Command, input: &[u8], provider: &str, host: Host<'_>) -> String {
     if command == Command::SupportsApiVersion {
         return "1\n".into();
     }
     let request = Request::parse(&String::from_utf8_lossy(input));
-    let answered = if input.len() > MAX_REQUEST_BYTES {
+    let response = if input.len() > MAX_REQUEST_BYTES {
         Err(ModuleError::TooLong)
     } else {
-        carry_out(command, &request, provider, host)
+        execute(command, &request, provider, host)
     };
-    answered.unwrap_or_else(|error| {
-        let about = match (&error, command) {
-            (ModuleError::Batch(error), _) => error.about,
+    response.unwrap_or_else(|error| {
+        let index = match (&error, command) {
+            (ModuleError::Batch(error), _) => error.index,
             (_, Command::GetPackageData) => Some(0),
             _ => None,
         };
-        complain(about.and_then(|index| request.records.get(index)), &error)
+        error_lines(index.and_then(|index| request.records.get(index)), &error)
     })
 }
 
-fn carry_out(
+fn execute(
     command: Command,
     request: &Request,
     provider: &str,
@@ -87,34 +86,34 @@ fn carry_out(
         Command::ListInstalled => Ok(list(&batch.installed()?)),
         Command::ListUpdates => Ok(list(&batch.updates(true)?)),
         Command::ListUpdatesLocal => Ok(list(&batch.updates(false)?)),
-        Command::RepoInstall => Ok(batch.install(&request.wishes()).map(done)?),
-        Command::FileInstall => Ok(batch.install_files(&request.wishes()).map(done)?),
-        Command::Remove => Ok(batch.remove(&request.wishes()).map(done)?),
+        Command::RepoInstall => Ok(batch.install(&request.packages()).map(done)?),
+        Command::FileInstall => Ok(batch.install_files(&request.packages()).map(done)?),
+        Command::Remove => Ok(batch.remove(&request.packages()).map(done)?),
     }
 }
 
-/// Tells what a promise is about. A name from a repository gets neither version nor architecture:
-/// those are the promise's own.
+/// Returns whether a promise refers to a package file or to a package in a repository. For the
+/// latter, version and architecture are those of the promise and not repeated.
 fn package_data(record: Option<&Record>, batch: &Batch<'_>) -> Result<String, ModuleError> {
-    let wish = &record.ok_or(ModuleError::NoPackage)?.wish;
-    if wish.name.starts_with('/') {
-        let found = batch.open_file(wish)?;
+    let package = &record.ok_or(ModuleError::NoPackage)?.package;
+    if package.name.starts_with('/') {
+        let found = batch.open_file(package)?;
         return Ok(format!("PackageType=file\n{}", entry(&found)));
     }
-    batch.check_name(wish)?;
-    // Lists hold plain names, so that the agent would never find this one there.
-    if wish.name.contains(':') {
+    batch.check_name(package)?;
+    // Package lists contain plain names, so cf-agent would not find a qualified one.
+    if package.name.contains(':') {
         return Err(ModuleError::QualifiedName);
     }
-    Ok(format!("PackageType=repo\nName={}\n", wish.name))
+    Ok(format!("PackageType=repo\nName={}\n", package.name))
 }
 
 fn list(instances: &[Instance]) -> String {
     instances.iter().map(entry).collect()
 }
 
-/// Returns the three lines of a package. The agent drops what has no architecture, and the word
-/// for that is its own modules'.
+/// Returns the three lines of a package. `cf-agent` drops packages without an architecture; its own
+/// modules use `none`.
 fn entry(instance: &Instance) -> String {
     let arch = match instance.arch.as_str() {
         "" => "none",
@@ -127,13 +126,13 @@ fn entry(instance: &Instance) -> String {
     )
 }
 
-fn complain(record: Option<&Record>, error: &ModuleError) -> String {
+fn error_lines(record: Option<&Record>, error: &ModuleError) -> String {
     let mut text = String::new();
-    if let Some(Record { key, wish }) = record {
+    if let Some(Record { key, package }) = record {
         let parts = [
-            (*key, &wish.name),
-            ("Version", &wish.version),
-            ("Architecture", &wish.arch),
+            (*key, &package.name),
+            ("Version", &package.version),
+            ("Architecture", &package.arch),
         ];
         for (key, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             let _ = writeln!(text, "{key}={}", on_one_line(value));
@@ -143,8 +142,8 @@ fn complain(record: Option<&Record>, error: &ModuleError) -> String {
     text
 }
 
-/// Returns text that can't begin another line.
+/// Replaces control characters, so that the text stays on one line.
 fn on_one_line(text: &str) -> String {
-    let mend = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().map(mend).collect()
+    let replace = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(replace).collect()
 }

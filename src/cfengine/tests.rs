@@ -1,11 +1,11 @@
-//! Cases as data: a request of the agent's, every command that is run for it with its answer, and
-//! every byte that is printed.
+//! Data-driven tests: a request, every command that it runs with its scripted result, and the exact
+//! response.
 
 use clap::ValueEnum as _;
 use serde::Deserialize;
 
-use super::scripted_host::{Answered, ScriptedHost, try_all};
-use super::{Command, answer, module};
+use super::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
+use super::{Command, module, respond};
 
 /// One case of `tests/data/provider/module/*.json`.
 #[derive(Deserialize)]
@@ -15,7 +15,7 @@ struct Case {
     provider: String,
     command: String,
     input: String,
-    commands: Vec<Answered>,
+    commands: Vec<ScriptedCommand>,
     answer: String,
 }
 
@@ -32,10 +32,10 @@ fn run(case: &Case) -> Result<(), String> {
         scripted.runner.install(program);
     }
     for command in &case.commands {
-        scripted.answer(command);
+        scripted.expect(command);
     }
     let command = Command::from_str(&case.command, false)?;
-    let printed = answer(
+    let printed = respond(
         command,
         case.input.as_bytes(),
         &case.provider,
@@ -49,16 +49,16 @@ fn run(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn every_command_runs_and_prints_exactly_what_its_cases_say() {
-    let count = try_all("module", |case: &Case| (case.name.clone(), run(case)));
+fn every_case_runs_the_expected_commands_and_prints_the_expected_response() {
+    let count = run_cases("module", |case: &Case| (case.name.clone(), run(case)));
     assert!(count > 40, "{count} cases found");
 }
 
 #[test]
-fn a_request_without_end_is_refused() {
+fn an_oversized_request_is_refused() {
     let scripted = ScriptedHost::new();
     let input = "Name=a\n".repeat(module::MAX_REQUEST_BYTES);
-    let printed = answer(Command::Remove, input.as_bytes(), "apt", scripted.host());
+    let printed = respond(Command::Remove, input.as_bytes(), "apt", scripted.host());
     assert_eq!(
         printed,
         "ErrorMessage=a request holds at most 1048576 bytes\n"
@@ -67,11 +67,11 @@ fn a_request_without_end_is_refused() {
 }
 
 #[test]
-fn what_is_printed_of_a_hostile_request_stays_on_its_line() {
+fn a_hostile_request_can_not_add_lines_to_the_response() {
     let scripted = ScriptedHost::new();
     scripted.install_apt();
     let input = b"Name=a\rErrorMessage=x\x1b[2J\x85\xff\nVersion=1\n";
-    let printed = answer(Command::RepoInstall, input, "apt", scripted.host());
+    let printed = respond(Command::RepoInstall, input, "apt", scripted.host());
     let lines: Vec<&str> = printed.split('\n').collect();
     assert_eq!(lines.len(), 4, "{printed:?}");
     assert!(

@@ -1,24 +1,24 @@
-//! The program that a policy names: two lines that start us as a package module.
+//! Wrapper script that starts `ccm cfengine module`.
 //!
-//! The agent starts a module with the command as its only argument, so there has to be a file that
-//! says the rest. It goes where CFEngine keeps its modules, or anywhere a `module_path` points to.
+//! `cf-agent` starts a module with the command as its only argument, so the other arguments need a
+//! script. It is installed in CFEngine's module directory or anywhere else that `module_path` names.
 
 use std::path::{Path, PathBuf};
 
 use ccm_core::system::files::{self, Attributes, Content, Durability, FileError};
 
-/// What every wrapper of ours says, and by which it is known again.
+/// Text that identifies our wrapper scripts.
 const MARK: &str = " cfengine module ";
 
-/// More than a wrapper ever has.
+/// Size limit of a wrapper.
 const MAX_WRAPPER_BYTES: u64 = 64 * 1024;
 
-/// Why a wrapper was not written.
+/// Reason why a wrapper was not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum WrapperError {
-    #[error("{0:?} is no name for a package module")]
+    #[error("invalid package module name {0:?}")]
     Name(String),
-    #[error("{} is something else than a wrapper of ours: remove it first", .0.display())]
+    #[error("{} exists and is not a ccm wrapper: remove it first", .0.display())]
     Foreign(PathBuf),
     #[error("the path of this program is not UTF-8: {}", .0.display())]
     Program(PathBuf),
@@ -26,21 +26,21 @@ pub enum WrapperError {
     File(#[from] FileError),
 }
 
-/// A wrapper to be written.
+/// Wrapper script to install.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrapper<'a> {
-    /// Where modules are kept; it must exist.
+    /// Module directory; must exist.
     pub directory: &'a Path,
-    /// What the module is called.
+    /// Module name.
     pub name: &'a str,
-    /// The program to start: ourselves.
+    /// Path of the ccm program.
     pub program: &'a Path,
-    /// The package manager, if the host's own is not meant.
+    /// Package manager, if not the system's own.
     pub provider: Option<&'a str>,
 }
 
 impl Wrapper<'_> {
-    /// Writes the wrapper and returns its path. An older one of ours is replaced, nothing else is.
+    /// Writes the wrapper and returns its path. Replaces an older wrapper but no other file.
     pub fn install(&self) -> Result<PathBuf, WrapperError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         if self.name.is_empty()
@@ -86,7 +86,7 @@ impl Wrapper<'_> {
     }
 }
 
-/// Returns a text as one word of a shell.
+/// Quotes a string as one shell word.
 fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapper_is_two_lines_that_quote_what_they_name() {
+    fn a_wrapper_quotes_its_arguments() {
         let directory = tempfile::tempdir().unwrap();
         let path = Wrapper {
             provider: Some("dnf"),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_wrapper_of_ours_is_replaced() {
+    fn only_a_ccm_wrapper_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let ours = wrapper(directory.path(), "ccm");
         ours.install().unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stays_in_its_directory() {
+    fn a_name_can_not_leave_the_directory() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["", ".", "..", "../x", "a/b", "-x", "a b"] {
             let error = wrapper(directory.path(), name).install().unwrap_err();

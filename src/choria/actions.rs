@@ -1,8 +1,7 @@
-//! The actions: inputs that the DDL let through become what the engine understands, and what it
-//! found out becomes outputs.
+//! RPC actions: converts validated inputs to engine calls, and results to outputs.
 //!
-//! Looking happens here and now. Changing happens in a process of its own, see `run`: a single
-//! resource may be a package that takes minutes to install, and the server kills whoever is late.
+//! Read-only actions are executed in this process. Changes are made in a detached process, see
+//! `run`, because the server kills an agent that exceeds its timeout.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,17 +9,18 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::audit::{self, About};
-use super::config::{Config, bus};
+use super::audit::{self, AuditTarget};
+use super::config::{Config, nats_client};
 use super::ddl::{self, Action};
 use super::external_protocol::Request;
 use super::outputs::{
-    FactsOutput, NO_RUN, PingOutput, StatusOutput, ensured, failure_of, no_run, summary, told,
+    FactsOutput, NO_RUN, PingOutput, StatusOutput, apply_output, ensure_output, failure_of, no_run,
+    summary,
 };
-use super::reply::{Answer, Failure};
-use super::run::{Order, Task, busy, facts_of, surroundings};
+use super::reply::{ActionReply, Failure};
+use super::run::{RunSpec, Task, busy, facts_of, template_context};
 use super::run_store::{Record, RunStore, State};
-use ccm_core::engine::{EventIds, asked_about};
+use ccm_core::engine::{EventIds, resource_from_request};
 use ccm_core::model::node::NodeName;
 use ccm_core::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
 use ccm_core::model::run::RunId;
@@ -31,46 +31,46 @@ use ccm_core::system::{Clock, files};
 use ccm_template::path;
 use ccm_value::json;
 
-/// The most seconds that an action waits for the end of its run: well below the DDL's timeout,
-/// because starting us and sending the reply take time too.
-const MOST_WAIT: u64 = 10;
+/// Maximum time in seconds that an action waits for its run: well below the DDL's timeout, which
+/// includes starting this program and sending the reply.
+const MAX_WAIT: u64 = 10;
 
-/// How long to wait between two looks at a run: at first hardly, later longer.
-const FIRST_PAUSE: Duration = Duration::from_millis(2);
-const LAST_PAUSE: Duration = Duration::from_millis(100);
+/// Poll interval while waiting for a run; doubles from the first to the last value.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The longest file of Choria's facts.
+/// Size limit of Choria's facts file.
 const MAX_FACTS: u64 = 16 * 1024 * 1024;
 
-/// A request, and all that is needed to answer it.
-pub(super) struct Asked<'a> {
+/// Request with its environment.
+pub(super) struct ActionRequest<'a> {
     pub request: &'a Request,
     pub config: &'a Config,
     pub identity: &'a NodeName,
-    /// Choria's facts of the node.
+    /// Choria's facts file.
     pub facts: Option<&'a Path>,
-    /// Ourselves.
+    /// Path of this program.
     pub program: &'a Path,
-    /// The search path that Choria's server gave us.
+    /// `PATH` set by the Choria server.
     pub path: Option<&'a str>,
     pub clock: Arc<dyn Clock>,
 }
 
-impl Asked<'_> {
-    /// Returns the answer.
-    pub(super) fn answer(&self) -> Result<Answer, Failure> {
+impl ActionRequest<'_> {
+    /// Executes the action.
+    pub(super) fn execute(&self) -> Result<ActionReply, Failure> {
         let store = RunStore::open(&self.config.run_dir()).map_err(Failure::unknown)?;
         let action = match Action::named(&self.request.action) {
             Ok(action) => action,
             Err(unknown) => {
                 let reason = unknown.to_string();
-                self.audit(&About::default(), Some(&reason))?;
+                self.audit(&AuditTarget::default(), Some(&reason))?;
                 return Err(Failure::UnknownAction(reason));
             }
         };
         if !self.config.actions.contains(&action) {
-            let reason = format!("{} is not among this node's actions", action.as_str());
-            self.audit(&About::default(), Some(&reason))?;
+            let reason = format!("action {} is not enabled on this node", action.as_str());
+            self.audit(&AuditTarget::default(), Some(&reason))?;
             return Err(Failure::Aborted(reason));
         }
         let data = self.request.inputs()?;
@@ -85,7 +85,7 @@ impl Asked<'_> {
         }
     }
 
-    fn audit(&self, about: &About, denied: Option<&str>) -> Result<(), Failure> {
+    fn audit(&self, about: &AuditTarget, denied: Option<&str>) -> Result<(), Failure> {
         let directory = self.config.run_dir();
         let clock = &*self.clock;
         audit::record(
@@ -98,7 +98,7 @@ impl Asked<'_> {
         )
     }
 
-    fn apply(&self, data: &Map<String, Value>, store: &RunStore) -> Result<Answer, Failure> {
+    fn apply(&self, data: &Map<String, Value>, store: &RunStore) -> Result<ActionReply, Failure> {
         let what = match (text(data, "source"), text(data, "manifest")) {
             (Some(source), None) => ManifestSource::Source(source.into()),
             (None, Some(manifest)) => ManifestSource::Text(manifest.into()),
@@ -114,36 +114,36 @@ impl Asked<'_> {
             ));
         }
         let wait = wait_of(data, 0)?;
-        let order = Order {
+        let spec = RunSpec {
             noop: (flag(data, "noop") || self.config.noop) && !health_check_only,
             health_check_only,
             data: plain(data.get("data"))?,
-            ..self.order(Task::Apply(what))?
+            ..self.run_spec(Task::Apply(what))?
         };
-        let (record, state) = self.start(&order, store, wait)?;
+        let (record, state) = self.start(&spec, store, wait)?;
         let failure = failure_of(&record, state);
-        Ok(Answer::new(&told(&record, state)?)?.failing(failure))
+        Ok(ActionReply::new(&apply_output(&record, state)?)?.failing(failure))
     }
 
-    fn ensure(&self, data: &Map<String, Value>, store: &RunStore) -> Result<Answer, Failure> {
-        let wait = wait_of(data, MOST_WAIT)?;
+    fn ensure(&self, data: &Map<String, Value>, store: &RunStore) -> Result<ActionReply, Failure> {
+        let wait = wait_of(data, MAX_WAIT)?;
         let request = ensure_request(data)?;
         let resource = parse_ensure(&request).map_err(Failure::invalid)?;
-        let order = Order {
+        let spec = RunSpec {
             noop: flag(data, "noop") || self.config.noop,
-            ..self.order(Task::Ensure {
+            ..self.run_spec(Task::Ensure {
                 request,
                 label: resource.label(),
             })?
         };
-        let (record, state) = self.start(&order, store, wait)?;
+        let (record, state) = self.start(&spec, store, wait)?;
         let failure = failure_of(&record, state);
-        Ok(Answer::new(&ensured(&record, state))?.failing(failure))
+        Ok(ActionReply::new(&ensure_output(&record, state))?.failing(failure))
     }
 
-    /// Returns an order that changes what it may and has no data.
-    fn order(&self, task: Task) -> Result<Order, Failure> {
-        Ok(Order {
+    /// Returns the spec of a run with changes allowed and without data.
+    fn run_spec(&self, task: Task) -> Result<RunSpec, Failure> {
+        Ok(RunSpec {
             state_dir: self.config.state_dir.clone(),
             run_dir: self.config.run_dir(),
             identity: self.identity.clone(),
@@ -164,32 +164,32 @@ impl Asked<'_> {
         })
     }
 
-    /// Starts a run and returns what is known of it when it is over or the wait is.
+    /// Starts a run and returns its record after it ended or the wait expired.
     fn start(
         &self,
-        order: &Order,
+        spec: &RunSpec,
         store: &RunStore,
         wait: Duration,
     ) -> Result<(Record, State), Failure> {
-        let about = About {
-            label: order.task.shown(),
-            noop: order.noop,
-            run_id: Some(order.run_id.clone()),
+        let about = AuditTarget {
+            label: spec.task.shown(),
+            noop: spec.noop,
+            run_id: Some(spec.run_id.clone()),
         };
-        let is_harmless = order.noop || order.health_check_only;
-        if let Some(reason) = self.paused().filter(|_| !is_harmless) {
+        let is_read_only = spec.noop || spec.health_check_only;
+        if let Some(reason) = self.paused().filter(|_| !is_read_only) {
             let reason = format!("the node is paused: {reason}");
             self.audit(&about, Some(&reason))?;
             return Err(Failure::Aborted(reason));
         }
         self.audit(&about, None)?;
-        // A run of ours would be met by the new process, too, a second later. One of the daemon
-        // may be over by then.
+        // Fail early if a run of this agent is active. A run of the daemon may end while the new
+        // process waits for the lock.
         if let Some(id) = store.current().map_err(Failure::unknown)? {
             return Err(busy(Some(&id), ""));
         }
-        order.start(self.program, self.path)?;
-        self.watch(&order.run_id, store, wait)
+        spec.start(self.program, self.path)?;
+        self.watch(&spec.run_id, store, wait)
     }
 
     fn watch(
@@ -199,38 +199,42 @@ impl Asked<'_> {
         wait: Duration,
     ) -> Result<(Record, State), Failure> {
         let start = self.clock.monotonic();
-        let mut pause = FIRST_PAUSE;
+        let mut interval = MIN_POLL_INTERVAL;
         loop {
             let found = store.find(id).map_err(Failure::unknown)?;
             let (record, state) =
-                found.ok_or_else(|| Failure::unknown(format!("run {id} left no record")))?;
+                found.ok_or_else(|| Failure::unknown(format!("run {id} has no record")))?;
             let left = wait.saturating_sub(self.clock.monotonic().saturating_sub(start));
             if state != State::Running || left.is_zero() {
                 return Ok((record, state));
             }
-            self.clock.sleep(pause.min(left));
-            pause = (pause * 2).min(LAST_PAUSE);
+            self.clock.sleep(interval.min(left));
+            interval = (interval * 2).min(MAX_POLL_INTERVAL);
         }
     }
 
-    /// Returns why the node's daemon was told to leave the node alone, if it was.
+    /// Returns the reason of the pause, if the node is paused.
     fn paused(&self) -> Option<String> {
         let file = self.config.state_dir.join("pause.json");
         match PauseStore::open(&file, self.clock.clone()) {
-            // A pause that can't be read may be one.
-            (_, Some(trouble)) => Some(trouble.to_string()),
+            // Treat an unreadable pause file as a pause.
+            (_, Some(error)) => Some(error.to_string()),
             (store, None) => store.current().map(|pause| pause.reason),
         }
     }
 
-    fn run_status(&self, data: &Map<String, Value>, store: &RunStore) -> Result<Answer, Failure> {
+    fn run_status(
+        &self,
+        data: &Map<String, Value>,
+        store: &RunStore,
+    ) -> Result<ActionReply, Failure> {
         let id = text(data, "run_id").map(str::parse::<RunId>).transpose();
         let id = id.map_err(Failure::invalid)?;
         self.audit(
-            &About {
+            &AuditTarget {
                 noop: true,
                 run_id: id.clone(),
-                ..About::default()
+                ..AuditTarget::default()
             },
             None,
         )?;
@@ -239,13 +243,13 @@ impl Asked<'_> {
             None => store.latest(),
         };
         match (found.map_err(Failure::unknown)?, id) {
-            (Some((record, state)), _) => Answer::new(&told(&record, state)?),
+            (Some((record, state)), _) => ActionReply::new(&apply_output(&record, state)?),
             (None, Some(id)) => Err(Failure::invalid(format!("run {id} is not known"))),
-            (None, None) => Answer::new(&no_run()),
+            (None, None) => ActionReply::new(&no_run()),
         }
     }
 
-    fn status(&self, mut data: Map<String, Value>) -> Result<Answer, Failure> {
+    fn status(&self, mut data: Map<String, Value>) -> Result<ActionReply, Failure> {
         let mut properties = hash(&mut data, "properties");
         for key in ["name", "provider"] {
             if let Some(value) = data.get(key) {
@@ -258,33 +262,33 @@ impl Asked<'_> {
         let request = json::compact(&data).map_err(Failure::unknown)?;
         let request = parse_status(&request).map_err(Failure::invalid)?;
         self.audit(
-            &About {
+            &AuditTarget {
                 label: format!("{}#{}", request.type_name, request.name),
                 noop: true,
                 run_id: None,
             },
             None,
         )?;
-        let resource = asked_about(&request).map_err(Failure::invalid)?;
-        let bus = bus(
+        let resource = resource_from_request(&request).map_err(Failure::invalid)?;
+        let nats = nats_client(
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),
         );
-        let env = surroundings(&self.choria_facts()?, &bus, self.clock.clone());
+        let env = template_context(&self.choria_facts()?, &nats, self.clock.clone());
         let module = self.config.cfengine_module.as_deref();
         let state = run::inspect(&resource, env.env(Path::new("/")), module, &*self.clock)
             .map_err(Failure::aborted)?;
-        Answer::new(&StatusOutput {
+        ActionReply::new(&StatusOutput {
             ensure: state.common.ensure.clone(),
             state: serde_json::to_value(&state).map_err(Failure::unknown)?,
         })
     }
 
-    /// Tells our own facts; Choria's are no news to who asks Choria.
-    fn facts(&self, data: &Map<String, Value>) -> Result<Answer, Failure> {
+    /// Returns our own facts, without Choria's.
+    fn facts(&self, data: &Map<String, Value>) -> Result<ActionReply, Failure> {
         let query = text(data, "query");
         self.audit(
-            &About {
+            &AuditTarget {
                 label: query.unwrap_or_default().into(),
                 noop: true,
                 run_id: None,
@@ -295,7 +299,7 @@ impl Asked<'_> {
         let found = match query {
             None => Some(facts.all()),
             Some(query) => {
-                // A plain path gathers only the section that it begins with.
+                // Gather only one section if the query starts with its plain name.
                 let first = query.split(['.', '|']).next().unwrap_or_default();
                 let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
                 let root = if !first.is_empty() && first.chars().all(is_plain) {
@@ -309,16 +313,16 @@ impl Asked<'_> {
             }
         };
         let value = found.ok_or_else(|| Failure::aborted("no fact matches the query"))?;
-        Answer::new(&FactsOutput {
+        ActionReply::new(&FactsOutput {
             value: serde_json::to_value(&value).map_err(Failure::unknown)?,
         })
     }
 
-    fn ping(&self, store: &RunStore) -> Result<Answer, Failure> {
+    fn ping(&self, store: &RunStore) -> Result<ActionReply, Failure> {
         self.audit(
-            &About {
+            &AuditTarget {
                 noop: true,
-                ..About::default()
+                ..AuditTarget::default()
             },
             None,
         )?;
@@ -328,9 +332,9 @@ impl Asked<'_> {
             Some((record, state)) => (record.run_id.to_string(), state.as_str()),
             None => (String::new(), NO_RUN),
         };
-        let over = store.latest_over().map_err(Failure::unknown)?;
+        let over = store.latest_ended().map_err(Failure::unknown)?;
         let result = over.and_then(|(record, _)| record.result);
-        Answer::new(&PingOutput {
+        ActionReply::new(&PingOutput {
             identity: self.identity.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
             current_run: current.map(|id| id.to_string()).unwrap_or_default(),
@@ -340,7 +344,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Reads the facts that Choria's server has of the node; an empty file holds none.
+    /// Reads the facts file of the Choria server; an empty file contains no facts.
     fn choria_facts(&self) -> Result<ccm_value::Value, Failure> {
         let Some(file) = self.facts else {
             return Ok(ccm_value::Value::Null);
@@ -355,7 +359,7 @@ impl Asked<'_> {
     }
 }
 
-/// Returns the text of the ensure request that the inputs amount to.
+/// Returns the ensure request for the inputs as JSON.
 fn ensure_request(data: &Map<String, Value>) -> Result<String, Failure> {
     let parts = ["type", "name", "ensure", "provider", "properties"];
     if let Some(request) = data.get("request") {
@@ -384,7 +388,7 @@ fn ensure_request(data: &Map<String, Value>) -> Result<String, Failure> {
     json::compact(&request).map_err(Failure::unknown)
 }
 
-/// Adds a property that has an input of its own.
+/// Adds a property that is also an input; giving both is an error.
 fn put_once(properties: &mut Map<String, Value>, name: &str, value: &Value) -> Result<(), Failure> {
     match properties.insert(name.into(), value.clone()) {
         None => Ok(()),
@@ -395,14 +399,14 @@ fn put_once(properties: &mut Map<String, Value>, name: &str, value: &Value) -> R
     }
 }
 
-/// Returns how long to wait.
+/// Returns the `wait` input.
 fn wait_of(data: &Map<String, Value>, default: u64) -> Result<Duration, Failure> {
     let seconds = match data.get("wait") {
         None => Some(default),
-        Some(value) => value.as_u64().filter(|seconds| *seconds <= MOST_WAIT),
+        Some(value) => value.as_u64().filter(|seconds| *seconds <= MAX_WAIT),
     };
-    let wrong = || Failure::invalid(format!("wait must be from 0 to {MOST_WAIT} seconds"));
-    Ok(Duration::from_secs(seconds.ok_or_else(wrong)?))
+    let invalid = || Failure::invalid(format!("wait must be from 0 to {MAX_WAIT} seconds"));
+    Ok(Duration::from_secs(seconds.ok_or_else(invalid)?))
 }
 
 fn text<'d>(data: &'d Map<String, Value>, name: &str) -> Option<&'d str> {
@@ -413,7 +417,7 @@ fn flag(data: &Map<String, Value>, name: &str) -> bool {
     data.get(name).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// Takes a map out of the inputs; one that is not given is empty.
+/// Removes a map from the inputs; returns an empty one if it is not given.
 fn hash(data: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
     match data.shift_remove(name) {
         Some(Value::Object(map)) => map,
@@ -421,7 +425,7 @@ fn hash(data: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
     }
 }
 
-/// Returns an input as the data that templates share.
+/// Converts an input to a value for templates.
 fn plain(value: Option<&Value>) -> Result<ccm_value::Value, Failure> {
     match value {
         Some(value) => serde_json::from_value(value.clone()).map_err(Failure::unknown),

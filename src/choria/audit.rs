@@ -1,43 +1,42 @@
-//! The audit: one line for every request, in a file beside the runs.
+//! Audit log: one JSON line per request, in a file next to the run records.
 //!
-//! It says who asked for what and whether that was let through, never what the request held. Our
-//! output belongs to the server's log, which has its own audit; this one also names the run.
+//! It records the caller, the action, the decision and the run id, but not the inputs.
 
 use std::path::Path;
 
 use super::external_protocol::Request;
 use super::reply::{Failure, clipped, on_one_line};
 use ccm_core::engine::EventIds;
-use ccm_core::model::audit::{AUDIT, AuditEvent, Verdict};
+use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent};
 use ccm_core::model::node::NodeName;
 use ccm_core::model::run::RunId;
 use ccm_core::system::{Clock, files};
 use ccm_value::json;
 
-/// The name of the file in the folder of runs.
+/// File name in the run directory.
 const FILE: &str = "audit.log";
 
-/// How large the file grows before it becomes the old one.
+/// Size at which the file is rotated.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// The longest text of a request that is repeated.
+/// Length limit of text from a request.
 const MAX_TEXT: usize = 256;
 
-/// What a request turned out to be about.
+/// What a request refers to.
 #[derive(Debug, Default)]
-pub(super) struct About {
-    /// The resource or the source, as people may see it.
+pub(super) struct AuditTarget {
+    /// Resource or source, without secrets.
     pub label: String,
     pub noop: bool,
     pub run_id: Option<RunId>,
 }
 
-/// Records that a request is obeyed, or why it is not. What can't be recorded is not done.
+/// Records whether a request is allowed or denied. If this fails, the request is refused.
 pub(super) fn record(
     directory: &Path,
     identity: &NodeName,
     request: &Request,
-    about: &About,
+    target: &AuditTarget,
     denied: Option<&str>,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
@@ -51,16 +50,16 @@ pub(super) fn record(
         subject: format!("choria.{}", request.agent),
         verb: short(&request.action),
         decision: match denied {
-            Some(_) => Verdict::Denied,
-            None => Verdict::Allowed,
+            Some(_) => AuditDecision::Denied,
+            None => AuditDecision::Allowed,
         },
         reason: short(denied.unwrap_or_default()),
         signer: String::new(),
         caller: short(&format!("{} from {}", request.callerid, request.senderid)),
         request_id: short(&request.requestid),
-        about: short(&about.label),
-        noop: about.noop,
-        run_id: about.run_id.clone(),
+        about: short(&target.label),
+        noop: target.noop,
+        run_id: target.run_id.clone(),
         unrecorded: 0,
     };
     let line = json::compact(&event).map_err(Failure::unknown)? + "\n";

@@ -1,24 +1,24 @@
-//! The agent's own file, `plugin.d/ccm` beside the server's: what this node lets Choria do.
+//! Configuration file of the agent, `plugin.d/ccm` next to the server's configuration.
 //!
-//! Lines of `key = value`, as in Choria's other files; `#` begins a comment. A file that does not
-//! exist says nothing, a line that means nothing is an error. Who may call which action is not
-//! decided here: that is the server's action policy.
+//! `key = value` lines, as in Choria's other files; `#` starts a comment. A missing file means the
+//! defaults, an invalid line is an error. The server's action policy decides who may call which
+//! action.
 
 use std::path::{Path, PathBuf};
 
 use super::ddl::{Action, UnknownAction};
-use ccm_core::model::node::{BadName, Token};
+use ccm_core::model::node::{NameError, Token};
 use ccm_core::system::{FileError, files};
-use ccm_nats::{Bus, Given, context};
+use ccm_nats::{BlockingClient, ContextOptions, context};
 use ccm_value::document::unknown_name;
 
-/// The longest file that is read.
+/// Size limit of the file.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Where the daemon keeps its state, and we beside it.
+/// Default state directory, shared with the agent daemon.
 const STATE_DIR: &str = "/var/lib/choria/ccm";
 
-/// The name of the folder of runs in the state directory.
+/// Name of the run directory in the state directory.
 const RUNS: &str = "choria-runs";
 
 const KEYS: [&str; 9] = [
@@ -33,7 +33,7 @@ const KEYS: [&str; 9] = [
     "state_dir",
 ];
 
-/// Why the file can't be used.
+/// Error while loading the file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error("{} line {line}: {reason}", path.display())]
@@ -47,7 +47,7 @@ pub(super) enum ConfigError {
     File(#[from] FileError),
 }
 
-/// What is wrong with a line.
+/// Error in a line.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
     #[error("expected key = value")]
@@ -62,7 +62,7 @@ pub(super) enum LineError {
     },
 }
 
-/// Why a key can't have a value.
+/// Invalid value of a key.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ValueError {
     #[error("expected true or false")]
@@ -72,25 +72,25 @@ pub(super) enum ValueError {
     #[error(transparent)]
     Action(#[from] UnknownAction),
     #[error(transparent)]
-    Name(#[from] BadName),
+    Name(#[from] NameError),
 }
 
-/// What the file says.
+/// Parsed configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Config {
-    /// Whether the server is to offer the agent at all.
+    /// Whether the server activates the agent.
     pub activate: bool,
     pub actions: Vec<Action>,
-    /// Whatever is asked, nothing is changed.
+    /// Run everything in noop mode.
     pub noop: bool,
-    /// Where the daemon of this node keeps its state: its pause is ours, too.
+    /// State directory of the agent daemon, whose pause also applies here.
     pub state_dir: PathBuf,
     run_dir: Option<PathBuf>,
     pub nats_server: Option<String>,
     pub nats_context: Option<String>,
-    /// The package module of a plain `provider: cfengine`.
+    /// CFEngine package module for `provider: cfengine`.
     pub cfengine_module: Option<String>,
-    /// The collective whose governors limit runs.
+    /// Collective of the governors that limit runs.
     pub choria_collective: Token,
 }
 
@@ -111,7 +111,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the file, if there is one.
+    /// Loads the file, if there is one.
     pub(super) fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(path) = path else {
             return Ok(Self::default());
@@ -127,7 +127,7 @@ impl Config {
         }
     }
 
-    /// Reads the text of a file; an error has the number of its line.
+    /// Parses the file; an error includes the line number.
     fn parse(text: &str) -> Result<Self, (usize, LineError)> {
         let mut config = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -142,44 +142,44 @@ impl Config {
     fn read(&mut self, line: &str) -> Result<(), LineError> {
         let (key, value) = line.split_once('=').ok_or(LineError::NoValue)?;
         let (key, value) = (key.trim_end(), value.trim_start());
-        let wrong = |reason: ValueError| LineError::Value {
+        let invalid = |reason: ValueError| LineError::Value {
             key: key.into(),
             reason,
         };
         match key {
-            "activate" => self.activate = flag(value).map_err(wrong)?,
-            "noop" => self.noop = flag(value).map_err(wrong)?,
-            "actions" => self.actions = actions(value).map_err(wrong)?,
-            "run_dir" => self.run_dir = Some(directory(value).map_err(wrong)?),
-            "state_dir" => self.state_dir = directory(value).map_err(wrong)?,
+            "activate" => self.activate = flag(value).map_err(invalid)?,
+            "noop" => self.noop = flag(value).map_err(invalid)?,
+            "actions" => self.actions = actions(value).map_err(invalid)?,
+            "run_dir" => self.run_dir = Some(directory(value).map_err(invalid)?),
+            "state_dir" => self.state_dir = directory(value).map_err(invalid)?,
             "nats_context" => self.nats_context = Some(value.into()),
             "nats_server" => self.nats_server = Some(value.into()),
             "cfengine_module" => self.cfengine_module = Some(value.into()),
             "choria_collective" => {
                 let name = value.parse();
-                self.choria_collective = name.map_err(|err: BadName| wrong(err.into()))?;
+                self.choria_collective = name.map_err(|err: NameError| invalid(err.into()))?;
             }
             _ => return Err(LineError::Key(key.into())),
         }
         Ok(())
     }
 
-    /// Returns where runs are kept.
+    /// Returns the run directory.
     pub(super) fn run_dir(&self) -> PathBuf {
         let default = || self.state_dir.join(RUNS);
         self.run_dir.clone().unwrap_or_else(default)
     }
 }
 
-/// Returns a bus for what manifests and templates ask of NATS; it connects when it is first used.
-pub(super) fn bus(server: Option<String>, context: Option<String>) -> Bus {
-    let given = Given {
+/// Returns the NATS client for manifests and templates; it connects on first use.
+pub(super) fn nats_client(server: Option<String>, context: Option<String>) -> BlockingClient {
+    let given = ContextOptions {
         configured_server: server,
         configured_context: context,
-        ..Given::default()
+        ..ContextOptions::default()
     };
-    // The server gives us no variables that would say more.
-    Bus::lazy("ccm choria", move || {
+    // The server sets no NATS variables.
+    BlockingClient::lazy("ccm choria", move || {
         context::resolve(&given, &Default::default(), Some("CCM"))
     })
 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_not_there_lets_everything_happen() {
+    fn a_missing_file_means_the_defaults() {
         let config = Config::load(Some(Path::new("/no/such/file"))).unwrap();
         assert_eq!(config, Config::default());
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read() {
+    fn every_key_is_parsed() {
         let text = "# ours\n\nactivate = no\nactions = ping, status\nnoop=true\n\
                     run_dir = /srv/runs\nstate_dir = /srv/state\nnats_context = ops\n\
                     nats_server = nats://a,nats://b\ncfengine_module = apt_get\n\
@@ -243,9 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn the_file_in_the_guide_has_every_key_and_is_right() {
+    fn the_example_in_the_guide_is_valid_and_complete() {
         let guide = include_str!("../../docs/choria.md");
-        let (_, rest) = guide.split_once("All keys are optional:\n\n```\n").unwrap();
+        let (_, rest) = guide.split_once("optional:\n\n```\n").unwrap();
         let (file, _) = rest.split_once("```").unwrap();
         Config::parse(file).unwrap();
         for key in KEYS {
@@ -254,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_kept_with_the_state_unless_the_file_says_where() {
+    fn the_run_directory_defaults_to_the_state_directory() {
         let config = Config::parse("state_dir = /srv/state").unwrap();
         assert_eq!(config.run_dir(), Path::new("/srv/state/choria-runs"));
     }
 
     #[test]
-    fn every_fault_has_its_line_and_text() {
+    fn errors_include_the_line_and_the_reason() {
         for (text, line, reason) in [
             ("\nnoop", 2, "expected key = value"),
             ("noop = maybe", 1, "noop: expected true or false"),

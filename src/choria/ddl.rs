@@ -1,9 +1,7 @@
-//! What can be asked: the DDL that Choria's servers and clients read, and that we check requests
-//! against ourselves.
+//! DDL of the agent, and validation of inputs against it.
 //!
-//! `ddl/ccm.json` is the one source. The server validates by its copy of it before it starts us;
-//! reading the same document here means that code and DDL can't disagree, and that a copy which
-//! somebody edited gets nothing past us. What an action does is not known here.
+//! `ddl/ccm.json` is the single source. The server validates requests with its installed copy; the
+//! agent validates them again with the embedded one, in case the installed copy was edited.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +12,13 @@ use serde_json::{Map, Value};
 use super::reply::Failure;
 use ccm_value::document::unknown_name;
 
-/// The DDL as it is installed.
+/// JSON DDL as it is installed.
 pub const TEXT: &str = include_str!("../../ddl/ccm.json");
 
-/// What Ruby clients add for themselves.
-const FOR_CLIENTS: &str = "process_results";
+/// Input that Ruby clients add.
+const CLIENT_INPUT: &str = "process_results";
 
-/// What can be asked, as the code knows it.
+/// RPC actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Apply,
@@ -52,19 +50,19 @@ impl Action {
         }
     }
 
-    /// Returns the action of a name.
+    /// Returns the action with this name.
     pub fn named(name: &str) -> Result<Self, UnknownAction> {
         let found = Self::ALL.into_iter().find(|action| action.as_str() == name);
         found.ok_or_else(|| UnknownAction(name.into()))
     }
 }
 
-/// A name that is no action's.
+/// Unknown action name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", unknown_name("action", .0, &Action::ALL.map(Action::as_str)))]
 pub struct UnknownAction(String);
 
-/// A DDL.
+/// Parsed DDL.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ddl {
@@ -107,14 +105,14 @@ pub struct Input {
     pub description: String,
     pub optional: bool,
     #[serde(rename = "type")]
-    pub sort: Sort,
-    /// For text: a pattern.
+    pub value_type: ValueType,
+    /// For strings: regular expression.
     #[serde(default)]
     pub validation: String,
-    /// For text: the most bytes. Servers validate nothing where this is zero.
+    /// For strings: maximum length in bytes. Servers skip validation if it is zero.
     #[serde(default)]
     pub maxlength: usize,
-    /// For a list: its words.
+    /// For lists: allowed values.
     #[serde(default)]
     pub list: Vec<String>,
 }
@@ -125,7 +123,7 @@ pub struct Output {
     pub description: String,
     pub display_as: String,
     #[serde(rename = "type", default)]
-    pub sort: Option<Sort>,
+    pub value_type: Option<ValueType>,
     #[serde(default)]
     pub default: Option<Value>,
 }
@@ -134,14 +132,14 @@ pub struct Output {
 #[serde(deny_unknown_fields)]
 pub struct Aggregate {
     pub function: String,
-    /// The output, then options.
+    /// Name of the output, then options.
     pub args: Vec<Value>,
 }
 
-/// The sorts of value that we use; Choria knows more.
+/// Value types used by this DDL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Sort {
+pub enum ValueType {
     String,
     Integer,
     Boolean,
@@ -152,7 +150,7 @@ pub enum Sort {
     Array,
 }
 
-impl Sort {
+impl ValueType {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -166,31 +164,31 @@ impl Sort {
 }
 
 impl Ddl {
-    /// Returns the DDL of this program.
-    pub fn ours() -> Result<Self, serde_json::Error> {
+    /// Returns the embedded DDL.
+    pub fn embedded() -> Result<Self, serde_json::Error> {
         serde_json::from_str(TEXT)
     }
 
-    /// Returns what the DDL says of an action.
+    /// Returns the definition of an action.
     pub fn action(&self, action: Action) -> Option<&ActionDdl> {
         let name = action.as_str();
         self.actions.iter().find(|found| found.action == name)
     }
 }
 
-/// Checks the inputs of an action; the first thing that is wrong is the failure.
+/// Validates the inputs of an action; returns the first error.
 pub(super) fn check(action: Action, data: &Map<String, Value>) -> Result<(), Failure> {
-    let ddl = Ddl::ours().map_err(Failure::unknown)?;
+    let ddl = Ddl::embedded().map_err(Failure::unknown)?;
     let known = ddl.action(action).map(|found| &found.input);
     let known = known.ok_or_else(|| Failure::unknown("the action is not in the DDL"))?;
     let names: Vec<&str> = known.keys().map(String::as_str).collect();
-    let given = || data.keys().filter(|name| *name != FOR_CLIENTS);
-    // A mistyped name explains a missing one.
-    if let Some(stranger) = given().find(|name| !known.contains_key(*name)) {
+    let given = || data.keys().filter(|name| *name != CLIENT_INPUT);
+    // Check for unknown names first: a mistyped name explains a missing input.
+    if let Some(unknown) = given().find(|name| !known.contains_key(*name)) {
         return Err(if names.is_empty() {
             Failure::invalid(format!("{} takes no inputs", action.as_str()))
         } else {
-            Failure::invalid(unknown_name("input", stranger, &names))
+            Failure::invalid(unknown_name("input", unknown, &names))
         });
     }
     for (name, input) in known {
@@ -205,26 +203,26 @@ pub(super) fn check(action: Action, data: &Map<String, Value>) -> Result<(), Fai
 
 impl Input {
     fn check(&self, name: &str, value: &Value) -> Result<(), Failure> {
-        let wrong = |what: &str| Err(Failure::invalid(format!("{name} {what}")));
-        match (self.sort, value) {
-            (Sort::String, Value::String(text)) if text.len() > self.maxlength => {
-                wrong(&format!("is longer than {} bytes", self.maxlength))
+        let invalid = |reason: &str| Err(Failure::invalid(format!("{name} {reason}")));
+        match (self.value_type, value) {
+            (ValueType::String, Value::String(text)) if text.len() > self.maxlength => {
+                invalid(&format!("is longer than {} bytes", self.maxlength))
             }
-            (Sort::String, Value::String(text)) => {
+            (ValueType::String, Value::String(text)) => {
                 let pattern = Regex::new(&self.validation).map_err(Failure::unknown)?;
                 if pattern.is_match(text) {
                     Ok(())
                 } else {
-                    wrong(&format!("does not match {}", self.validation))
+                    invalid(&format!("does not match {}", self.validation))
                 }
             }
-            (Sort::List, Value::String(text)) if self.list.contains(text) => Ok(()),
-            (Sort::List, _) => wrong(&format!("must be one of {}", self.list.join(", "))),
-            (Sort::Integer, Value::Number(number)) if number.is_i64() => Ok(()),
-            (Sort::Boolean, Value::Bool(_))
-            | (Sort::Hash, Value::Object(_))
-            | (Sort::Array, Value::Array(_)) => Ok(()),
-            (sort, _) => wrong(&format!("must be of type {}", sort.as_str())),
+            (ValueType::List, Value::String(text)) if self.list.contains(text) => Ok(()),
+            (ValueType::List, _) => invalid(&format!("must be one of {}", self.list.join(", "))),
+            (ValueType::Integer, Value::Number(number)) if number.is_i64() => Ok(()),
+            (ValueType::Boolean, Value::Bool(_))
+            | (ValueType::Hash, Value::Object(_))
+            | (ValueType::Array, Value::Array(_)) => Ok(()),
+            (value_type, _) => invalid(&format!("must be of type {}", value_type.as_str())),
         }
     }
 }
@@ -241,7 +239,7 @@ mod tests {
     use ccm_value::document::field_names;
 
     fn ddl() -> Ddl {
-        Ddl::ours().unwrap()
+        Ddl::embedded().unwrap()
     }
 
     fn check_json(action: Action, data: Value) -> Result<(), (u8, String)> {
@@ -255,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ddl_has_exactly_the_actions_of_the_code() {
+    fn the_ddl_matches_the_actions() {
         let names: Vec<String> = ddl().actions.into_iter().map(|a| a.action).collect();
         assert_eq!(names, Action::ALL.map(Action::as_str));
     }
 
     #[test]
-    fn the_ddl_has_exactly_the_outputs_of_the_code() {
+    fn the_ddl_matches_the_outputs() {
         for action in Action::ALL {
             let fields = match action {
                 Action::Apply | Action::RunStatus => field_names::<ApplyOutput>(),
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ddl_is_of_this_version_and_for_an_external_agent() {
+    fn the_metadata_has_the_version_and_provider() {
         let metadata = ddl().metadata;
         assert_eq!(metadata.version, env!("CARGO_PKG_VERSION"));
         assert_eq!(
@@ -289,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn every_text_has_a_length_and_a_pattern_that_holds_it_from_end_to_end() {
+    fn every_string_has_a_length_and_an_anchored_pattern() {
         for action in ddl().actions {
             for (name, input) in action.input {
-                if input.sort == Sort::String {
+                if input.value_type == ValueType::String {
                     assert!(input.maxlength > 0, "{name}");
                     Regex::new(&input.validation).unwrap();
-                    // `^` and `$` are the ends of a line to Ruby.
+                    // In Ruby `^` and `$` match at line ends.
                     let is_whole =
                         input.validation.starts_with(r"\A") && input.validation.ends_with(r"\z");
                     assert!(is_whole || name == "manifest", "{name}");
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn every_aggregate_is_about_an_output_and_no_two_about_one() {
+    fn every_output_has_at_most_one_aggregate() {
         for action in ddl().actions {
             let mut seen = BTreeSet::new();
             for aggregate in &action.aggregate {
@@ -317,22 +315,22 @@ mod tests {
     }
 
     #[test]
-    fn the_types_of_ensure_are_all_there_are() {
+    fn ensure_accepts_all_types() {
         let ddl = ddl();
         let input = &ddl.action(Action::Ensure).unwrap().input["type"];
         assert_eq!(input.list, TypeName::ALL.map(TypeName::as_str));
     }
 
     #[test]
-    fn the_types_of_status_are_those_that_can_be_looked_at() {
-        let can_be = |name: &TypeName| {
+    fn status_accepts_all_types_that_can_be_inspected() {
+        let is_inspectable = |name: &TypeName| {
             let text = "/x".to_owned();
-            ccm_core::engine::to_look_at(*name, &text).is_ok()
-                || ccm_core::engine::to_look_at(*name, "x").is_ok()
+            ccm_core::engine::resource_to_inspect(*name, &text).is_ok()
+                || ccm_core::engine::resource_to_inspect(*name, "x").is_ok()
         };
         let types: Vec<&str> = TypeName::ALL
             .iter()
-            .filter(|name| can_be(name))
+            .filter(|name| is_inspectable(name))
             .map(|name| name.as_str())
             .collect();
         assert_eq!(
@@ -342,13 +340,13 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_is_missing_is_named() {
+    fn a_missing_input_is_named() {
         let missing = check_json(Action::Status, json!({"name": "/a"})).unwrap_err();
         assert_eq!(missing, (3, "type is required".into()));
     }
 
     #[test]
-    fn each_fault_of_an_input_has_its_text() {
+    fn invalid_inputs_have_specific_errors() {
         for (action, data, text) in [
             (
                 Action::Status,
@@ -402,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ruby_clients_add_is_passed_over() {
+    fn the_input_of_ruby_clients_is_ignored() {
         let data = json!({"process_results": true});
         assert_eq!(check_json(Action::Ping, data), Ok(()));
     }

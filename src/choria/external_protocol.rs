@@ -1,9 +1,10 @@
-//! The external protocol of Choria's server: an environment and a file in, a file out.
+//! External agent protocol of the Choria server: environment variables and a request file in, a
+//! reply file out.
 //!
-//! The server starts us with three arguments and six variables, in a temporary directory. The
-//! arguments always say that this is a request; only the environment tells an activation apart. What
-//! we print becomes its log. It takes a missing or broken reply and any exit code but zero for a
-//! failure without a reason, so a reply is written whatever happens, whole.
+//! The server starts the agent with three arguments and six variables in a temporary directory.
+//! The variables distinguish activation checks from RPC requests; the arguments do not. The server
+//! logs our output. A missing or invalid reply or a non-zero exit code is reported without a reason,
+//! so a complete reply is written in every case.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,9 +14,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::actions::Asked;
+use super::actions::ActionRequest;
 use super::config::Config;
-use super::reply::{Answer, Failure, Reply, clipped, on_one_line};
+use super::reply::{ActionReply, Failure, Reply, clipped, on_one_line};
 use ccm_core::run::local_identity;
 use ccm_core::system::Clock;
 use ccm_core::system::files::{self, Durability, FileError};
@@ -23,17 +24,16 @@ use ccm_core::system::files::{self, Durability, FileError};
 pub const ACTIVATION: &str = "io.choria.mcorpc.external.v1.activation_request";
 pub const RPC: &str = "io.choria.mcorpc.external.v1.rpc_request";
 
-/// The longest request; brokers carry no longer ones.
+/// Size limit of a request, as in the brokers.
 const MAX_REQUEST: u64 = 8 * 1024 * 1024;
 
-/// The longest reply: it grows by more than twice on its way, and brokers carry a megabyte unless
-/// told otherwise.
+/// Size limit of a reply: encoding more than doubles it, and the default limit of brokers is 1 MB.
 const MAX_REPLY: usize = 384 * 1024;
 
-/// The longest line for the server's log.
+/// Length limit of a line for the server's log.
 const MAX_LINE: usize = 512;
 
-/// Why there is no reply.
+/// Reason why no reply was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ExternalError {
     #[error("this program is started by a Choria server, which sets {0}")]
@@ -44,17 +44,17 @@ pub enum ExternalError {
     Encode(#[from] serde_json::Error),
 }
 
-/// How the server started us.
+/// Arguments and environment that the server passes.
 pub struct Call<'a> {
-    /// The request, the reply, and a protocol that says nothing.
+    /// Request file, reply file, and a protocol that is always the same.
     pub arguments: &'a [OsString],
     pub variables: &'a BTreeMap<String, String>,
-    /// Ourselves, to be started again for what takes long.
+    /// Path of this program, to start detached runs.
     pub program: &'a Path,
     pub clock: Arc<dyn Clock>,
 }
 
-/// A request as the server writes it; what else it holds is for others.
+/// Request file; further fields are ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct Request {
     protocol: String,
@@ -72,7 +72,7 @@ pub(super) struct Request {
     data: Value,
 }
 
-/// Returns Choria's collective when nobody names one.
+/// Returns Choria's default collective.
 fn default_collective() -> String {
     "mcollective".into()
 }
@@ -90,10 +90,10 @@ impl Request {
             return Err(Failure::invalid("the request is empty"));
         }
         let request: Self = serde_json::from_str(&text)
-            // The parser's own text could show what the request holds.
+            // The parser's own message could contain values of the request.
             .map_err(|error| {
-                let place = format!("line {} column {}", error.line(), error.column());
-                let text = format!("the request is not one of protocol {RPC}, at {place}");
+                let position = format!("line {} column {}", error.line(), error.column());
+                let text = format!("invalid {RPC} request at {position}");
                 Failure::InvalidData(text)
             })?;
         if request.protocol != RPC {
@@ -119,8 +119,12 @@ impl Call<'_> {
         value.filter(|path| !path.is_empty()).map(PathBuf::from)
     }
 
-    /// Returns a file that is named by a variable, or else by an argument.
-    fn exchange(&self, variable: &'static str, index: usize) -> Result<PathBuf, ExternalError> {
+    /// Returns the path in a variable, or else in an argument.
+    fn exchange_file(
+        &self,
+        variable: &'static str,
+        index: usize,
+    ) -> Result<PathBuf, ExternalError> {
         let argument = || self.arguments.get(index).map(PathBuf::from);
         self.file(variable)
             .or_else(argument)
@@ -132,7 +136,7 @@ impl Call<'_> {
         Config::load(file.as_deref()).map_err(Failure::aborted)
     }
 
-    fn answer(&self, protocol: &str, request: &Path) -> Result<Answer, Failure> {
+    fn execute(&self, protocol: &str, request: &Path) -> Result<ActionReply, Failure> {
         if protocol != RPC {
             let text = format!("unknown protocol, expected {RPC} or {ACTIVATION}");
             return Err(Failure::InvalidData(text));
@@ -141,7 +145,7 @@ impl Call<'_> {
         let config = self.config()?;
         let identity = local_identity().map_err(Failure::unknown)?;
         let facts = self.file("CHORIA_EXTERNAL_FACTS");
-        let asked = Asked {
+        let action = ActionRequest {
             request: &request,
             config: &config,
             identity: &identity,
@@ -150,41 +154,41 @@ impl Call<'_> {
             path: self.variables.get("PATH").map(String::as_str),
             clock: self.clock.clone(),
         };
-        asked.answer()
+        action.execute()
     }
 }
 
-/// Answers one call of the server, and returns a line for its log if something is wrong.
+/// Handles one call of the server, and returns a line for its log if the request failed.
 pub fn serve(call: &Call<'_>) -> Result<Option<String>, ExternalError> {
-    let reply_file = call.exchange("CHORIA_EXTERNAL_REPLY", 1)?;
+    let reply_file = call.exchange_file("CHORIA_EXTERNAL_REPLY", 1)?;
     let protocol = call.variables.get("CHORIA_EXTERNAL_PROTOCOL");
     let protocol = protocol.map_or(RPC, String::as_str);
-    let (text, complaint) = if protocol == ACTIVATION {
-        let (is_active, complaint) = match call.config() {
+    let (text, log_line) = if protocol == ACTIVATION {
+        let (is_active, log_line) = match call.config() {
             Ok(config) => (config.activate, None),
-            // A node that can't say what it allows allows nothing.
+            // An invalid configuration deactivates the agent.
             Err(failure) => (false, Some(failure.to_string())),
         };
-        (json!({ "activate": is_active }).to_string(), complaint)
+        (json!({ "activate": is_active }).to_string(), log_line)
     } else {
-        let request = call.exchange("CHORIA_EXTERNAL_REQUEST", 0)?;
-        let reply = Reply::from(call.answer(protocol, &request));
-        let (text, reply) = written(reply)?;
-        let complaint = (!reply.is_ok()).then(|| reply.statusmsg.clone());
-        (text, complaint)
+        let request = call.exchange_file("CHORIA_EXTERNAL_REQUEST", 0)?;
+        let reply = Reply::from(call.execute(protocol, &request));
+        let (text, reply) = encode(reply)?;
+        let log_line = (!reply.is_ok()).then(|| reply.statusmsg.clone());
+        (text, log_line)
     };
     files::write_private(&reply_file, text.as_bytes(), Durability::Cached)?;
-    Ok(complaint.map(|text| clipped(&on_one_line(&text), MAX_LINE)))
+    Ok(log_line.map(|text| clipped(&on_one_line(&text), MAX_LINE)))
 }
 
-/// Returns a reply as text, or another one if it is too long to be sent.
-fn written(reply: Reply) -> Result<(String, Reply), serde_json::Error> {
+/// Encodes a reply, or an error reply if it is too long to be sent.
+fn encode(reply: Reply) -> Result<(String, Reply), serde_json::Error> {
     let text = serde_json::to_string(&reply)?;
     if text.len() <= MAX_REPLY {
         return Ok((text, reply));
     }
     let bytes = text.len();
-    let reason = format!("the answer has {bytes} bytes, more than can be sent: ask for less");
+    let reason = format!("the reply has {bytes} bytes, more than can be sent: request less");
     let reply = Reply::from(Err(Failure::Aborted(reason)));
     Ok((serde_json::to_string(&reply)?, reply))
 }

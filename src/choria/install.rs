@@ -1,8 +1,7 @@
-//! Puts the agent where Choria's server looks for it: the DDL in both forms, and a program of two
-//! lines that starts us.
+//! Installation of the agent for the Choria server: the DDL in JSON and Ruby, and a wrapper script.
 //!
-//! Only files of ours are ever replaced. The DDL for servers comes last: it is what they look for,
-//! and the rest is there when they find it.
+//! Only files installed by ccm are replaced. The JSON DDL is written last, because servers discover
+//! the agent by it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,93 +9,96 @@ use super::ddl::{self, Ddl};
 use super::ruby::ruby;
 use ccm_core::system::files::{self, Attributes, Content, Durability, FileError, FileKind};
 
-/// Where agents are, below a libdir.
+/// Agent directory in a libdir.
 const AGENTS: &str = "mcollective/agent";
 
-/// More than any file of ours has.
+/// Size limit of an installed file.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Why the agent was not installed.
+/// Reason why the agent was not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error("libdir {} is not a directory", .0.display())]
     NoLibdir(PathBuf),
-    #[error("{} is not ours: remove it first", .0.display())]
+    #[error("{} was not installed by ccm: remove it first", .0.display())]
     Foreign(PathBuf),
     #[error("the path of this program is not UTF-8: {}", .0.display())]
     Program(PathBuf),
-    #[error("the DDL can't be written for Ruby")]
+    #[error("could not write the Ruby DDL")]
     Ruby(#[from] std::fmt::Error),
-    #[error("the DDL can't be read: {0}")]
+    #[error("could not parse the DDL: {0}")]
     Ddl(#[from] serde_json::Error),
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// What became of a file.
+/// Change to an installed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum FileChange {
     Written,
     Unchanged,
 }
 
-/// A file of the agent.
+/// Installed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct InstalledFile {
     pub path: PathBuf,
-    pub done: Done,
+    pub change: FileChange,
 }
 
-/// A file to be written, and a text by which an older one of ours is known.
-struct Wanted {
+/// File to install, with a text that identifies older versions of it.
+struct AgentFile {
     name: &'static str,
     content: String,
     mark: &'static str,
     mode: u32,
 }
 
-/// Writes the agent below a libdir, which is made if need be, and returns what became of each of
-/// its files.
-pub fn install(libdir: &Path, program: &Path) -> Result<Vec<Place>, InstallError> {
+/// Installs the agent in a libdir, which is created if necessary, and returns the change of each
+/// file.
+pub fn install(libdir: &Path, program: &Path) -> Result<Vec<InstalledFile>, InstallError> {
     let found = files::inspect(libdir, true)?;
     if found.is_some_and(|found| found.kind != FileKind::Directory) {
         return Err(InstallError::NoLibdir(libdir.into()));
     }
     let directory = libdir.join(AGENTS);
-    let wanted = wanted(program)?;
-    // All or nothing: look before the first is written.
-    for file in &wanted {
+    let agent_files = agent_files(program)?;
+    // Check all files before the first one is written.
+    for file in &agent_files {
         file.check(&directory)?;
     }
     let attributes = Attributes {
         mode: Some(0o755),
         ..Attributes::default()
     };
-    // What is there keeps its owner and mode.
+    // An existing directory keeps its owner and mode.
     if files::inspect(&directory, true)?.is_none() {
         files::create_directory(&directory, &attributes)?;
     }
-    wanted.iter().map(|file| file.put(&directory)).collect()
+    agent_files
+        .iter()
+        .map(|file| file.install(&directory))
+        .collect()
 }
 
-fn wanted(program: &Path) -> Result<[Wanted; 3], InstallError> {
+fn agent_files(program: &Path) -> Result<[AgentFile; 3], InstallError> {
     let path = program.to_str();
     let path = path.ok_or_else(|| InstallError::Program(program.into()))?;
     let word = format!("'{}'", path.replace('\'', r"'\''"));
     Ok([
-        Wanted {
+        AgentFile {
             name: "ccm",
             content: format!("#!/bin/sh\nexec {word} choria agent \"$@\"\n"),
             mark: " choria agent ",
             mode: 0o755,
         },
-        Wanted {
+        AgentFile {
             name: "ccm.ddl",
-            content: ruby(&Ddl::ours()?)?,
+            content: ruby(&Ddl::embedded()?)?,
             mark: "'ccm-fleet'",
             mode: 0o644,
         },
-        Wanted {
+        AgentFile {
             name: "ccm.json",
             content: ddl::TEXT.into(),
             mark: "\"ccm-fleet\"",
@@ -105,8 +107,8 @@ fn wanted(program: &Path) -> Result<[Wanted; 3], InstallError> {
     ])
 }
 
-impl Wanted {
-    /// Returns what is there now, which must be nothing or ours.
+impl AgentFile {
+    /// Returns the current content, which must be missing or installed by ccm.
     fn check(&self, directory: &Path) -> Result<Option<String>, InstallError> {
         let path = directory.join(self.name);
         match files::read_to_string(&path, MAX_BYTES) {
@@ -116,15 +118,15 @@ impl Wanted {
         }
     }
 
-    fn put(&self, directory: &Path) -> Result<Place, InstallError> {
+    fn install(&self, directory: &Path) -> Result<InstalledFile, InstallError> {
         let path = directory.join(self.name);
         let found = files::inspect(&path, false)?;
-        let is_as_wanted = found
+        let is_unchanged = found
             .is_some_and(|found| found.kind == FileKind::Regular && found.mode == self.mode)
             && self.check(directory)?.as_ref() == Some(&self.content);
-        if is_as_wanted {
-            let done = Done::Unchanged;
-            return Ok(Place { path, done });
+        if is_unchanged {
+            let change = FileChange::Unchanged;
+            return Ok(InstalledFile { path, change });
         }
         let attributes = Attributes {
             mode: Some(self.mode),
@@ -132,8 +134,8 @@ impl Wanted {
         };
         let content = Content::Bytes(self.content.as_bytes());
         files::store(&path, content, &attributes, Durability::Content)?;
-        let done = Done::Written;
-        Ok(Place { path, done })
+        let change = FileChange::Written;
+        Ok(InstalledFile { path, change })
     }
 }
 
@@ -143,16 +145,16 @@ mod tests {
 
     use super::*;
 
-    fn done(places: &[Place]) -> Vec<Done> {
-        places.iter().map(|place| place.done).collect()
+    fn changes(files: &[InstalledFile]) -> Vec<FileChange> {
+        files.iter().map(|file| file.change).collect()
     }
 
     #[test]
-    fn the_agent_is_written_once_and_then_left_alone() {
+    fn a_second_installation_changes_nothing() {
         let libdir = tempfile::tempdir().unwrap();
         let program = Path::new("/opt/it's/ccm");
-        let places = install(libdir.path(), program).unwrap();
-        assert_eq!(done(&places), [Done::Written; 3]);
+        let installed = install(libdir.path(), program).unwrap();
+        assert_eq!(changes(&installed), [FileChange::Written; 3]);
         let agents = libdir.path().join(AGENTS);
         let read = |name: &str| std::fs::read_to_string(agents.join(name)).unwrap();
         assert_eq!(
@@ -162,17 +164,21 @@ mod tests {
         assert_eq!(read("ccm.json"), ddl::TEXT);
         let mode = |name: &str| agents.join(name).metadata().unwrap().mode() & 0o7777;
         assert_eq!((mode("ccm"), mode("ccm.json")), (0o755, 0o644));
-        let places = install(libdir.path(), program).unwrap();
-        assert_eq!(done(&places), [Done::Unchanged; 3]);
-        let places = install(libdir.path(), Path::new("/usr/bin/ccm")).unwrap();
+        let installed = install(libdir.path(), program).unwrap();
+        assert_eq!(changes(&installed), [FileChange::Unchanged; 3]);
+        let installed = install(libdir.path(), Path::new("/usr/bin/ccm")).unwrap();
         assert_eq!(
-            done(&places),
-            [Done::Written, Done::Unchanged, Done::Unchanged]
+            changes(&installed),
+            [
+                FileChange::Written,
+                FileChange::Unchanged,
+                FileChange::Unchanged
+            ]
         );
     }
 
     #[test]
-    fn an_agent_of_somebody_else_is_left_alone_and_nothing_is_written() {
+    fn foreign_files_are_not_replaced() {
         let libdir = tempfile::tempdir().unwrap();
         let agents = libdir.path().join(AGENTS);
         std::fs::DirBuilder::new()
@@ -187,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_libdir_that_is_not_there_is_made_and_a_file_in_its_place_is_not_touched() {
+    fn a_missing_libdir_is_created_and_a_file_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         let missing = parent.path().join("plugins");
         let program = Path::new("/usr/bin/ccm");
         assert_eq!(
-            done(&install(&missing, program).unwrap()),
-            [Done::Written; 3]
+            changes(&install(&missing, program).unwrap()),
+            [FileChange::Written; 3]
         );
         let file = missing.join(AGENTS).join("ccm.json");
         let error = install(&file, program).unwrap_err();

@@ -1,17 +1,16 @@
-//! The Choria face: an external RPC agent that a Choria server starts once per request.
+//! External MCORPC agent, started by the Choria server once per request.
 //!
 //! ```text
-//! environment, request file -> external -> ddl -> actions -> reply file
-//!                                                    |
-//!                                    run -> a process of its own -> store
+//! environment, request file -> external_protocol -> ddl -> actions -> reply file
+//!                                                             |
+//!                                       run -> detached process -> run_store
 //! ```
 //!
-//! The server sends no reply when the DDL's timeout has passed, so whatever may take long happens in
-//! a process of its own and is asked about later. What a resource is and how it is changed is the
-//! engine's; who may ask is decided by Choria's server, before we are started.
+//! The server drops replies after the DDL's timeout, so runs happen in a detached process and are
+//! queried later. The server authorizes requests before it starts this program.
 //!
-//! Read next: [`external_protocol`] for the protocol, [`ddl`] for what can be asked, `run` for the process
-//! that does it, `store` for what is remembered.
+//! See [`external_protocol`] for the protocol, [`ddl`] for the actions, `run` for detached runs and
+//! `run_store` for their records.
 
 mod actions;
 mod audit;
@@ -26,7 +25,7 @@ mod run;
 mod run_store;
 
 pub use external_protocol::{Call, ExternalError, serve};
-pub use install::{Done, InstallError, Place, install};
+pub use install::{FileChange, InstallError, InstalledFile, install};
 pub use outputs::{ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput};
 pub use reply::StatusCode;
-pub use run::{DetachedError, carry_out};
+pub use run::{DetachedError, run_detached};

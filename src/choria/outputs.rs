@@ -1,4 +1,4 @@
-//! Outputs: what each action tells, in the DDL's names, and how it is made of what is remembered.
+//! Outputs of the actions, with the field names of the DDL, built from run records.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -7,10 +7,10 @@ use super::reply::Failure;
 use super::run_store::{Record, RunResult, State};
 use ccm_value::text::go_time;
 
-/// What the node says when there never was a run.
+/// State if there never was a run.
 pub(super) const NO_RUN: &str = "none";
 
-/// What `apply` and `run_status` tell of a run.
+/// Output of `apply` and `run_status`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ApplyOutput {
     pub run_id: String,
@@ -30,7 +30,7 @@ pub struct ApplyOutput {
     pub omitted: usize,
 }
 
-/// What `ensure` tells of a resource.
+/// Output of `ensure`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EnsureOutput {
     pub run_id: String,
@@ -44,20 +44,20 @@ pub struct EnsureOutput {
     pub event: Value,
 }
 
-/// What `status` tells of a resource.
+/// Output of `status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StatusOutput {
     pub ensure: String,
     pub state: Value,
 }
 
-/// What `facts` finds.
+/// Output of `facts`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FactsOutput {
     pub value: Value,
 }
 
-/// What `ping` tells of the node.
+/// Output of `ping`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PingOutput {
     pub identity: String,
@@ -68,7 +68,7 @@ pub struct PingOutput {
     pub summary: Value,
 }
 
-/// Returns the failure that a run amounts to, as far as it is known.
+/// Returns the failure of a run, if it failed.
 pub(super) fn failure_of(record: &Record, state: State) -> Option<Failure> {
     let id = &record.run_id;
     match (state, &record.result) {
@@ -89,8 +89,8 @@ pub(super) fn failure_of(record: &Record, state: State) -> Option<Failure> {
     }
 }
 
-/// Returns what there is to tell of a run.
-pub(super) fn told(record: &Record, state: State) -> Result<ApplyOutput, Failure> {
+/// Returns the output for a run.
+pub(super) fn apply_output(record: &Record, state: State) -> Result<ApplyOutput, Failure> {
     let result = record.result.as_ref();
     let count = |count: fn(&RunResult) -> usize| result.map(count).unwrap_or_default();
     let events = result.map(|result| serde_json::to_value(&result.events));
@@ -125,16 +125,16 @@ pub(super) fn summary(result: Option<&RunResult>) -> Result<Value, Failure> {
     }
 }
 
-/// Returns what there is to tell of one resource.
-pub(super) fn ensured(record: &Record, state: State) -> EnsureOutput {
+/// Returns the output for a run of one resource.
+pub(super) fn ensure_output(record: &Record, state: State) -> EnsureOutput {
     let result = record.result.as_ref();
     let event = result.and_then(|result| result.event.as_ref());
     let field = |key: &str| event.and_then(|event| event.get(key));
     let is = |key: &str| field(key).and_then(Value::as_bool).unwrap_or_default();
     let message = match (state, result) {
-        (State::Running, _) => format!("still going on: ask run_status for {}", record.run_id),
+        (State::Running, _) => format!("still running: query run_status for {}", record.run_id),
         (_, Some(result)) if !result.error.is_empty() => result.error.clone(),
-        // A resource that came through without a change has nothing to say.
+        // A stable resource has no message.
         (_, result) => result
             .and_then(|result| result.events.first())
             .map(|brief| brief.message.clone())
@@ -156,7 +156,7 @@ pub(super) fn ensured(record: &Record, state: State) -> EnsureOutput {
     }
 }
 
-/// Returns what there is to tell when there never was a run.
+/// Returns the output if there never was a run.
 pub(super) fn no_run() -> ApplyOutput {
     ApplyOutput {
         state: NO_RUN.into(),

@@ -1,28 +1,27 @@
-//! Replies: Choria's codes, and which failure has which.
+//! Replies and their MCORPC status codes.
 //!
-//! The codes are the protocol's. What a failure is about is said by whoever makes one; texts never
-//! repeat the value of an input, because the server logs them.
+//! Failure messages never contain input values, because the server logs them.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The longest text of a failure that is passed on.
+/// Length limit of a failure message.
 const MAX_MESSAGE: usize = 1024;
 
-/// The codes of the protocol.
+/// Status codes of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusCode {
     Ok = 0,
-    /// Understood, and not done or failed.
+    /// The request was valid but was refused or failed.
     Aborted = 1,
     UnknownAction = 2,
     MissingData = 3,
     InvalidData = 4,
-    /// Something is wrong with us or the machine.
+    /// Internal error.
     UnknownError = 5,
 }
 
-/// Why an action has no answer.
+/// Failure of an action.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("{0}")]
@@ -46,7 +45,7 @@ impl Failure {
         Self::InvalidData(reason.to_string())
     }
 
-    /// Returns the failure of something that should have worked.
+    /// Returns an internal error.
     pub(super) fn unknown(reason: impl ToString) -> Self {
         Self::UnknownError(reason.to_string())
     }
@@ -62,23 +61,24 @@ impl Failure {
     }
 }
 
-/// What an action found out. It may have done what it was asked, found that it failed, and still
-/// have much to tell.
+/// Result of an action: output data, and a failure if the run failed.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ActionReply {
     pub data: Map<String, Value>,
     pub failure: Option<Failure>,
 }
 
-impl Answer {
-    /// Returns an answer that holds the fields of an output.
+impl ActionReply {
+    /// Returns a reply with the fields of an output.
     pub(super) fn new(output: &impl Serialize) -> Result<Self, Failure> {
         match serde_json::to_value(output).map_err(Failure::unknown)? {
             Value::Object(data) => Ok(Self {
                 data,
                 failure: None,
             }),
-            _ => Err(Failure::unknown("an answer must be an object")),
+            _ => Err(Failure::unknown(
+                "the output of an action must be an object",
+            )),
         }
     }
 
@@ -88,7 +88,7 @@ impl Answer {
     }
 }
 
-/// A reply as it is written.
+/// Reply file.
 #[derive(Debug, Serialize)]
 pub(super) struct Reply {
     statuscode: u8,
@@ -102,10 +102,10 @@ impl Reply {
     }
 }
 
-impl From<Result<Answer, Failure>> for Reply {
-    fn from(result: Result<Answer, Failure>) -> Self {
+impl From<Result<ActionReply, Failure>> for Reply {
+    fn from(result: Result<ActionReply, Failure>) -> Self {
         let (data, failure) = match result {
-            Ok(Answer { data, failure }) => (data, failure),
+            Ok(ActionReply { data, failure }) => (data, failure),
             Err(failure) => (Map::new(), Some(failure)),
         };
         let code = failure.as_ref().map_or(StatusCode::Ok, Failure::code);
@@ -118,18 +118,18 @@ impl From<Result<Answer, Failure>> for Reply {
     }
 }
 
-/// Returns the beginning of a text, with a mark if that is not all of it.
-pub(super) fn clipped(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+/// Shortens a text to a number of characters, with an ellipsis.
+pub(super) fn clipped(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         None => text.into(),
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
     }
 }
 
-/// Returns a text without anything that would begin a line of a log, or hide in one.
+/// Replaces control characters, so that the text stays on one log line.
 pub(super) fn on_one_line(text: &str) -> String {
-    let mend = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().map(mend).collect()
+    let replace = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(replace).collect()
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_has_the_code_of_the_protocol() {
+    fn failures_map_to_status_codes() {
         let reply = |failure| Reply::from(Err(failure)).statuscode;
         assert_eq!(reply(Failure::aborted("x")), 1);
         assert_eq!(reply(Failure::UnknownAction("x".into())), 2);
@@ -147,22 +147,22 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_failure_is_ok() {
-        let answer = Answer::new(&serde_json::json!({"a": 1}));
-        let text = serde_json::to_string(&Reply::from(answer)).unwrap();
+    fn a_reply_without_a_failure_is_ok() {
+        let reply = ActionReply::new(&serde_json::json!({"a": 1}));
+        let text = serde_json::to_string(&Reply::from(reply)).unwrap();
         assert_eq!(text, r#"{"statuscode":0,"statusmsg":"OK","data":{"a":1}}"#);
     }
 
     #[test]
     fn a_failure_keeps_its_data() {
-        let answer = Answer::new(&serde_json::json!({"a": 1})).unwrap();
-        let reply = Reply::from(Ok(answer.failing(Some(Failure::aborted("no")))));
+        let reply = ActionReply::new(&serde_json::json!({"a": 1})).unwrap();
+        let reply = Reply::from(Ok(reply.failing(Some(Failure::aborted("no")))));
         let text = serde_json::to_string(&reply).unwrap();
         assert_eq!(text, r#"{"statuscode":1,"statusmsg":"no","data":{"a":1}}"#);
     }
 
     #[test]
-    fn a_long_text_is_cut_at_a_character() {
+    fn text_is_shortened_at_a_character_boundary() {
         assert_eq!(clipped("äöü", 3), "äöü");
         assert_eq!(clipped("äöü", 2), "äö…");
     }

@@ -1,29 +1,29 @@
-//! The DDL in the form that Ruby clients read: the same facts, written as a small Ruby program.
+//! Conversion of the DDL to Ruby, for Ruby clients.
 
 use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-use super::ddl::{ActionDdl, Ddl, Sort};
+use super::ddl::{ActionDdl, Ddl, ValueType};
 
-/// Returns a DDL as Ruby.
+/// Returns the DDL as Ruby source.
 pub(super) fn ruby(ddl: &Ddl) -> Result<String, fmt::Error> {
     let mut out = String::new();
-    let of = &ddl.metadata;
+    let metadata = &ddl.metadata;
     let texts = [
-        (":name        ", &of.name),
-        (":description ", &of.description),
-        (":author      ", &of.author),
-        (":license     ", &of.license),
-        (":version     ", &of.version),
-        (":url         ", &of.url),
-        (":provider    ", &of.provider),
+        (":name        ", &metadata.name),
+        (":description ", &metadata.description),
+        (":author      ", &metadata.author),
+        (":license     ", &metadata.license),
+        (":version     ", &metadata.version),
+        (":url         ", &metadata.url),
+        (":provider    ", &metadata.provider),
     ];
     for (index, (key, text)) in texts.into_iter().enumerate() {
         let start = if index == 0 { "metadata" } else { "        " };
         writeln!(out, "{start} {key}=> {},", quoted(text))?;
     }
-    writeln!(out, "         :timeout     => {}", of.timeout)?;
+    writeln!(out, "         :timeout     => {}", metadata.timeout)?;
     for action in &ddl.actions {
         out.push('\n');
         write_action(&mut out, action)?;
@@ -40,13 +40,17 @@ fn write_action(out: &mut String, action: &ActionDdl) -> fmt::Result {
         writeln!(out, "        :prompt      => {},", quoted(&input.prompt))?;
         let description = quoted(&input.description);
         writeln!(out, "        :description => {description},")?;
-        writeln!(out, "        :type        => :{},", input.sort.as_str())?;
-        if input.sort == Sort::String {
+        writeln!(
+            out,
+            "        :type        => :{},",
+            input.value_type.as_str()
+        )?;
+        if input.value_type == ValueType::String {
             let pattern = quoted(&input.validation);
             writeln!(out, "        :validation  => {pattern},")?;
             writeln!(out, "        :maxlength   => {},", input.maxlength)?;
         }
-        if input.sort == Sort::List {
+        if input.value_type == ValueType::List {
             let words: Vec<String> = input.list.iter().map(|word| quoted(word)).collect();
             writeln!(out, "        :list        => [{}],", words.join(", "))?;
         }
@@ -59,9 +63,9 @@ fn write_action(out: &mut String, action: &ActionDdl) -> fmt::Result {
         if let Some(default) = &output.default {
             writeln!(out, "         :default     => {},", literal(default))?;
         }
-        if let Some(sort) = output.sort {
-            let sort = quoted(sort.as_str());
-            writeln!(out, "         :type        => {sort},")?;
+        if let Some(value_type) = output.value_type {
+            let value_type = quoted(value_type.as_str());
+            writeln!(out, "         :type        => {value_type},")?;
         }
         let shown = quoted(&output.display_as);
         writeln!(out, "         :display_as  => {shown}")?;
@@ -88,7 +92,7 @@ fn write_action(out: &mut String, action: &ActionDdl) -> fmt::Result {
     Ok(())
 }
 
-/// Returns a value as Ruby; a DDL of ours holds nothing deeper than text, numbers and flags.
+/// Returns a scalar value as a Ruby literal.
 fn literal(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
@@ -97,7 +101,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// Returns a text in single quotes: Ruby reads nothing in there but the quote and the backslash.
+/// Returns a single-quoted Ruby string, in which only quotes and backslashes are escaped.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"))
 }
@@ -106,11 +110,11 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The file of the repository; `CCM_UPDATE=1 cargo test --lib ruby` writes it anew.
+    /// Compares `ddl/ccm.ddl`; `CCM_UPDATE=1 cargo test --lib ruby` rewrites it.
     #[test]
-    fn the_ddl_for_ruby_says_what_the_ddl_says() {
+    fn the_ruby_ddl_is_up_to_date() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/ddl/ccm.ddl");
-        let text = ruby(&Ddl::ours().unwrap()).unwrap();
+        let text = ruby(&Ddl::embedded().unwrap()).unwrap();
         if std::env::var_os("CCM_UPDATE").is_some() {
             let content = ccm_core::system::files::Content::Bytes(text.as_bytes());
             let attributes = ccm_core::system::files::Attributes {
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_and_a_backslash_stay_what_they_are() {
+    fn quotes_and_backslashes_are_escaped() {
         assert_eq!(quoted(r"it's \A"), r"'it\'s \\A'");
     }
 }

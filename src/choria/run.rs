@@ -1,9 +1,9 @@
-//! A run: ordered by one process, carried out by another that outlives it.
+//! Detached runs: started by the agent process, executed by a process that outlives it.
 //!
-//! The order travels in a nameless file, so that no secret is on disk or in a list of processes. The
-//! process that carries it out says one line, that it began or why not, and nothing more; from then
-//! on the store tells. The run lock of the node and the lock of the store are taken by the one process that
-//! needs them, for as long as it lives: between two that want them nothing can go wrong.
+//! The run spec is passed in an anonymous file, so that secrets are neither on disk nor in the
+//! process list. The detached process prints one line when it has started or failed to; after that
+//! its progress is in the run store. It holds the node's run lock and the store's lock until it
+//! exits.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -14,49 +14,49 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::config::bus;
+use super::config::nats_client;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
-use super::run_store::{PATIENCE, Record, RunResult, RunStore, RunStoreError, briefs, fitting};
-use ccm_core::engine::{Checked, EventIds, Level, Line, Mode, Session, Sink, Standing};
-use ccm_core::facts::{Gatherer, Places};
+use super::run_store::{LOCK_TIMEOUT, Record, RunResult, RunStore, RunStoreError, briefs, fitting};
+use ccm_core::engine::{Availability, CompletedCheck, EventIds, Level, Line, Mode, Session, Sink};
+use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::registration::Entry;
 use ccm_core::model::request::parse_ensure;
 use ccm_core::model::resource::Resource;
 use ccm_core::model::run::{RunId, RunSummary};
-use ccm_core::run::bus::StopReason;
-use ccm_core::run::environment::Surroundings;
-use ccm_core::run::executor::Local;
+use ccm_core::run::environment::TemplateContext;
+use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::handover::{Handover, HandoverError};
 use ccm_core::run::manifest_source::ManifestSource;
+use ccm_core::run::nats_client::StopCheck;
 use ccm_core::run::{
-    self, Governors, Host, OutsideData, Place, Request, RunError, RunLock, run_of,
+    self, ExternalData, Governors, ManifestDir, Request, RunContext, RunError, RunLock, run_id_of,
 };
 use ccm_core::system::runner::{detach, lead_session};
 use ccm_core::system::{Cause, Clock, Command, FileLock, LockError, RandomError, files};
-use ccm_nats::{Bus, registration};
+use ccm_nats::{BlockingClient, registration};
 use ccm_template::env::Facts;
 use ccm_value::{Value, json};
 
-/// The longest order: a request with facts.
-const MAX_ORDER: u64 = 64 * 1024 * 1024;
+/// Size limit of a run spec: a request with facts.
+const MAX_SPEC: u64 = 64 * 1024 * 1024;
 
-/// How long a process may take to say that it began; it waits a second for each lock.
+/// Time limit for the start of a detached process, which waits up to a second for each lock.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest reason for an early end that is remembered; a manifest can have many problems.
+/// Length limit of a stored error; a manifest can have many problems.
 const MAX_ERROR: usize = 8 * 1024;
 
-/// The longest first word.
-const MAX_WORD: usize = 4096;
+/// Size limit of the start reply.
+const MAX_START_REPLY: usize = 4096;
 
-/// What is to be done.
+/// What to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Task {
-    /// The text of an ensure request, and what it is about.
+    /// Ensure request as JSON, and the label of its resource.
     Ensure {
         request: String,
         label: String,
@@ -65,11 +65,11 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// Returns what is applied, as people may see it.
+    /// Returns a description without secrets.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Ensure { label, .. } => label.clone(),
-            Self::Apply(manifest) => manifest.shown(),
+            Self::Apply(manifest) => manifest.display_name(),
         }
     }
 
@@ -81,10 +81,10 @@ impl Task {
     }
 }
 
-/// A run to be carried out.
+/// Specification of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    /// Where the node's daemon keeps its state.
+pub(super) struct RunSpec {
+    /// State directory of the agent daemon.
     pub state_dir: PathBuf,
     pub run_dir: PathBuf,
     pub identity: NodeName,
@@ -92,25 +92,25 @@ pub(super) struct Order {
     pub task: Task,
     pub noop: bool,
     pub health_check_only: bool,
-    /// Data that whoever asks insists on.
+    /// Data from the request, which overrides all other data.
     pub data: Value,
-    /// What Choria knows of the node.
+    /// Choria's facts of the node.
     pub facts: Value,
     pub nats_server: Option<String>,
     pub nats_context: Option<String>,
     pub cfengine_module: Option<String>,
-    /// The collective whose governors limit the run.
+    /// Collective of the governors that limit the run.
     pub choria_collective: Token,
     pub caller: String,
     pub request_id: String,
 }
 
-/// The first and only word of the process that carries out an order.
+/// Line that a detached process prints when it has started or failed to.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum StartReply {
     Begun,
-    /// Another run is going on.
+    /// Another run is active.
     Busy {
         run: Option<RunId>,
         holder: String,
@@ -118,15 +118,15 @@ enum Word {
     Failed(String),
 }
 
-/// Why an order was not carried out.
+/// Reason why a run was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum DetachedError {
     #[error("could not leave the session: {0}")]
     Session(Cause),
-    #[error("could not read the order: {0}")]
+    #[error("could not read the run spec: {0}")]
     Read(#[source] std::io::Error),
-    #[error("invalid order: {0}")]
-    Order(#[from] serde_json::Error),
+    #[error("invalid run spec: {0}")]
+    Spec(#[from] serde_json::Error),
     #[error("busy: {holder}")]
     Busy { run: Option<RunId>, holder: String },
     #[error(transparent)]
@@ -135,35 +135,35 @@ pub enum DetachedError {
     Random(#[from] RandomError),
 }
 
-/// Returns the refusal of a node that is busy with a run, or with something else.
+/// Returns the failure for a node that is busy with another run.
 pub(super) fn busy(run: Option<&RunId>, holder: &str) -> Failure {
     match run {
-        Some(id) => Failure::aborted(format!("run {id} is going on: wait for its end")),
-        None => Failure::aborted(format!("another run is going on: {holder}")),
+        Some(id) => Failure::aborted(format!("run {id} is still running: wait for it to end")),
+        None => Failure::aborted(format!("another run is active: {holder}")),
     }
 }
 
-impl Order {
-    /// Starts the process that carries this out, and returns when it has begun.
+impl RunSpec {
+    /// Starts a detached process for the run, and returns when the run has started.
     pub(super) fn start(&self, program: &Path, path: Option<&str>) -> Result<(), Failure> {
         let program = program.to_str();
         let program =
             program.ok_or_else(|| Failure::unknown("the path of this program is not UTF-8"))?;
-        let order = serde_json::to_vec(self).map_err(Failure::unknown)?;
+        let spec = serde_json::to_vec(self).map_err(Failure::unknown)?;
         let command = Command {
-            input: order,
+            input: spec,
             path: path.map(str::to_owned),
             ..Command::new(program, ["choria", "run"])
         };
         let process = detach(&command).map_err(Failure::unknown)?;
-        let word = process
-            .first_line(MAX_WORD, START_LIMIT)
+        let reply = process
+            .first_line(MAX_START_REPLY, START_LIMIT)
             .map_err(Failure::unknown)?;
-        match serde_json::from_slice(&word) {
-            Ok(Word::Begun) => Ok(()),
-            Ok(Word::Busy { run, holder }) => Err(busy(run.as_ref(), &holder)),
-            Ok(Word::Failed(reason)) => Err(Failure::unknown(reason)),
-            Err(_) => Err(Failure::unknown("the run did not begin")),
+        match serde_json::from_slice(&reply) {
+            Ok(StartReply::Begun) => Ok(()),
+            Ok(StartReply::Busy { run, holder }) => Err(busy(run.as_ref(), &holder)),
+            Ok(StartReply::Failed(reason)) => Err(Failure::unknown(reason)),
+            Err(_) => Err(Failure::unknown("the run did not start")),
         }
     }
 
@@ -175,16 +175,16 @@ impl Order {
         }
     }
 
-    fn bus(&self) -> Bus {
-        bus(self.nats_server.clone(), self.nats_context.clone())
+    fn nats_client(&self) -> BlockingClient {
+        nats_client(self.nats_server.clone(), self.nats_context.clone())
     }
 
-    /// Makes the run, and returns what happened until it was over or something stood in its way.
-    fn perform(
+    /// Executes the run and returns its session, and the error that ended it early.
+    fn execute(
         &self,
         ids: &RefCell<EventIds>,
         clock: &Arc<dyn Clock>,
-        handing: &mut Handing,
+        forwarder: &mut EventForwarder,
     ) -> (Session, Option<RunError>) {
         match &self.task {
             Task::Ensure { request, .. } => {
@@ -194,7 +194,7 @@ impl Order {
                     Err(error) => return (session, Some(error.into())),
                 };
                 let (session, event) = self.with_host(ids, clock, |host| {
-                    run::ensure(resource, self.mode(), session, host, handing)
+                    run::ensure(resource, self.mode(), session, host, forwarder)
                 });
                 (session, event.err())
             }
@@ -206,33 +206,33 @@ impl Order {
                     ..Request::new(self.run_id.clone(), manifest.clone(), self.mode())
                 };
                 let completed =
-                    self.with_host(ids, clock, |host| run::apply(&request, host, handing));
+                    self.with_host(ids, clock, |host| run::apply(&request, host, forwarder));
                 (completed.session, completed.error)
             }
         }
     }
 
-    /// Gives a run what it works with.
+    /// Builds the [`Host`] and calls `run` with it.
     fn with_host<T>(
         &self,
         ids: &RefCell<EventIds>,
         clock: &Arc<dyn Clock>,
-        run: impl FnOnce(&Host<'_>) -> T,
+        run: impl FnOnce(&RunContext<'_>) -> T,
     ) -> T {
-        let bus = self.bus();
-        let surroundings = surroundings(&self.facts, &bus, clock.clone());
-        let env = |place: Place<'_>| Ok(surroundings.env(place.directory));
-        let data = |_: &Facts| Ok(OutsideData::default());
+        let nats = self.nats_client();
+        let template_context = template_context(&self.facts, &nats, clock.clone());
+        let env = |manifest: ManifestDir<'_>| Ok(template_context.env(manifest.directory));
+        let data = |_: &Facts| Ok(ExternalData::default());
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
         let next_id = || ids.borrow_mut().next(clock.now());
-        let goes_on: StopReason = Arc::new(|| None);
-        run(&Host {
+        let never_stop: StopCheck = Arc::new(|| None);
+        run(&RunContext {
             identity: &self.identity,
-            // The daemon knows which one it is.
+            // The daemon sets the collective when it imports the events.
             collective: &Token::default_collective(),
             clock: &**clock,
-            bus: &bus,
-            executor: &Local,
+            nats: &nats,
+            executor: &LocalExecutor,
             base: Path::new("/"),
             state_dir: Some(&self.state_dir),
             cfengine_module: self.cfengine_module.as_deref(),
@@ -240,14 +240,14 @@ impl Order {
                 collective: self.choria_collective.clone(),
                 default: None,
                 ignored: false,
-                give_up: goes_on.clone(),
-                // The process has no log; the governor's own events tell it.
+                give_up: never_stop.clone(),
+                // The process has no log; the governor publishes an event itself.
                 evicted: Arc::new(|_, _| {}),
             },
             env: &env,
             data: &data,
             gate: &gate,
-            stop: goes_on,
+            stop: never_stop,
             cancel: None,
             next_id: &next_id,
         })
@@ -286,42 +286,44 @@ impl Order {
             started: clock.now(),
             ended: None,
             result: None,
-            untold: String::new(),
+            handover_error: String::new(),
         }
     }
 }
 
-/// Carries out the order that comes in, in this process, and says one line when it has begun or
-/// why it did not.
-pub fn carry_out(
-    order: impl Read,
-    mut tell: impl Write,
+/// Executes the run spec read from `input` in this process. Writes one line to `output` when the
+/// run has started or failed to.
+pub fn run_detached(
+    input: impl Read,
+    mut output: impl Write,
     clock: Arc<dyn Clock>,
 ) -> Result<(), DetachedError> {
     let ids = RefCell::new(EventIds::new()?);
-    let begun = begin(order, &*clock);
-    let word = match &begun {
-        Ok(_) => Word::Begun,
-        Err(DetachedError::Busy { run, holder }) => Word::Busy {
+    let started = begin(input, &*clock);
+    let reply = match &started {
+        Ok(_) => StartReply::Begun,
+        Err(DetachedError::Busy { run, holder }) => StartReply::Busy {
             run: run.clone(),
             holder: holder.clone(),
         },
-        Err(error) => Word::Failed(error.to_string()),
+        Err(error) => StartReply::Failed(error.to_string()),
     };
-    let word = json::compact(&word)? + "\n";
-    // Whoever asked may be gone already; the run was ordered all the same.
-    let _ = tell.write_all(word.as_bytes()).and_then(|()| tell.flush());
-    drop(tell);
-    let (order, store, record, _locks) = begun?;
-    let mut handing = Handing::begin(&order, record.started);
-    let (session, error) = order.perform(&ids, &clock, &mut handing);
-    let result = order.result(&session, error.as_ref());
-    // Events are safe before anybody hears that the run is over.
-    let untold = handing.finish();
+    let reply = json::compact(&reply)? + "\n";
+    // The starting process may have ended already; the run continues anyway.
+    let _ = output
+        .write_all(reply.as_bytes())
+        .and_then(|()| output.flush());
+    drop(output);
+    let (spec, store, record, _locks) = started?;
+    let mut forwarder = EventForwarder::begin(&spec, record.started);
+    let (session, error) = spec.execute(&ids, &clock, &mut forwarder);
+    let result = spec.result(&session, error.as_ref());
+    // Events are stored before the record says that the run has ended.
+    let forwarded = forwarder.finish();
     let record = Record {
         ended: Some(clock.now()),
         result: Some(result),
-        untold: untold
+        handover_error: forwarded
             .err()
             .map(|error| error.to_string())
             .unwrap_or_default(),
@@ -331,52 +333,59 @@ pub fn carry_out(
 }
 
 fn begin(
-    order: impl Read,
+    input: impl Read,
     clock: &dyn Clock,
-) -> Result<(Order, RunStore, Record, [FileLock; 2]), DetachedError> {
+) -> Result<(RunSpec, RunStore, Record, [FileLock; 2]), DetachedError> {
     lead_session().map_err(DetachedError::Session)?;
     let mut text = Vec::new();
-    order
-        .take(MAX_ORDER)
+    input
+        .take(MAX_SPEC)
         .read_to_end(&mut text)
         .map_err(DetachedError::Read)?;
-    let order: Order = serde_json::from_slice(&text)?;
-    let store = RunStore::open(&order.run_dir)?;
-    files::create_private_dir(&order.state_dir).map_err(RunStoreError::from)?;
-    // Who holds the run lock is alone with the store, too, but for another state directory.
-    let run_lock = RunLock::of(&order.state_dir).take(&order.run_id, PATIENCE, clock);
+    let spec: RunSpec = serde_json::from_slice(&text)?;
+    let store = RunStore::open(&spec.run_dir)?;
+    files::create_private_dir(&spec.state_dir).map_err(RunStoreError::from)?;
+    // Runs with another state directory may use the same store, so it has its own lock.
+    let run_lock = RunLock::of(&spec.state_dir).take(&spec.run_id, LOCK_TIMEOUT, clock);
     let run_lock = not_busy(run_lock)?;
-    let lock = not_busy(store.lock(&order.run_id, clock))?;
-    let record = order.record(clock);
+    let lock = not_busy(store.lock(&spec.run_id, clock))?;
+    let record = spec.record(clock);
     store.begin(&record)?;
-    Ok((order, store, record, [run_lock, lock]))
+    Ok((spec, store, record, [run_lock, lock]))
 }
 
 fn not_busy(lock: Result<FileLock, LockError>) -> Result<FileLock, DetachedError> {
     match lock {
         Err(LockError::Held { holder, .. }) => Err(DetachedError::Busy {
-            run: run_of(&holder),
+            run: run_id_of(&holder),
             holder: holder.to_string(),
         }),
         lock => Ok(lock.map_err(RunStoreError::from)?),
     }
 }
 
-/// Returns what templates see besides their data.
-pub(super) fn surroundings(choria: &Value, bus: &Bus, clock: Arc<dyn Clock>) -> Surroundings {
-    Surroundings {
+/// Returns the environment of templates.
+pub(super) fn template_context(
+    choria: &Value,
+    nats: &BlockingClient,
+    clock: Arc<dyn Clock>,
+) -> TemplateContext {
+    TemplateContext {
         facts: facts_of(choria, clock),
         environ: Value::empty_map(),
-        bus: Arc::new(bus.clone()),
+        nats: Arc::new(nats.clone()),
         registration_stream: registration::STREAM.into(),
     }
 }
 
-/// Returns our facts, gathered when a template names them, and Choria's where we have none of that
-/// name: manifests that were written for Choria's own watcher find what they know.
+/// Returns our facts, gathered on first use, and Choria's facts under names that we do not use, for
+/// manifests written for Choria's own CCM watcher.
 pub(super) fn facts_of(choria: &Value, clock: Arc<dyn Clock>) -> Facts {
-    let gather =
-        Arc::new(Gatherer::new(Places::from_env(&Default::default()), clock)).into_source();
+    let gather = Arc::new(Gatherer::new(
+        FactPaths::from_env(&Default::default()),
+        clock,
+    ))
+    .into_source();
     let choria = choria.clone();
     Facts::Lazy(Arc::new(move |section| {
         let ours = gather(section);
@@ -393,22 +402,22 @@ pub(super) fn facts_of(choria: &Value, clock: Arc<dyn Clock>) -> Facts {
     }))
 }
 
-/// Hands what happens over to the daemon of the node, if it has one.
-struct Handing {
+/// Forwards events to the agent daemon of the node, if there is one.
+struct EventForwarder {
     to: Result<Option<Handover>, HandoverError>,
-    /// How the run ended: of a single resource there is nothing beside its event.
+    /// Run summary; `None` for a single resource.
     run: Option<RunSummary>,
 }
 
-impl Handing {
-    fn begin(order: &Order, started: DateTime<Utc>) -> Self {
+impl EventForwarder {
+    fn begin(spec: &RunSpec, started: DateTime<Utc>) -> Self {
         Self {
-            to: Handover::begin(&order.state_dir, &order.run_id, started),
+            to: Handover::begin(&spec.state_dir, &spec.run_id, started),
             run: None,
         }
     }
 
-    /// Returns when all that happened is safe, or the first thing that went wrong.
+    /// Finishes the handover, or returns its first error.
     fn finish(self) -> Result<(), HandoverError> {
         match self.to? {
             Some(handover) => handover.finish(self.run),
@@ -416,34 +425,34 @@ impl Handing {
         }
     }
 
-    /// Hands something over. A run does not fail because that is not possible.
-    fn hand(&mut self, over: impl FnOnce(&mut Handover) -> Result<(), HandoverError>) {
+    /// Forwards an item. An error is kept for `finish` and does not fail the run.
+    fn forward(&mut self, write: impl FnOnce(&mut Handover) -> Result<(), HandoverError>) {
         if let Ok(Some(handover)) = &mut self.to
-            && let Err(error) = over(handover)
+            && let Err(error) = write(handover)
         {
             self.to = Err(error);
         }
     }
 }
 
-impl Sink for Handing {
+impl Sink for EventForwarder {
     fn event(&mut self, event: &TransactionEvent, _manifest: Option<&str>) {
-        self.hand(|handover| handover.event(event));
+        self.forward(|handover| handover.event(event));
     }
 
-    /// Hands over what the node's log should hold; the rest is told by events.
+    /// Forwards warnings and errors for the node's log; events cover the rest.
     fn line(&mut self, line: &Line) {
         if line.level >= Level::Warn {
-            self.hand(|handover| handover.line(line));
+            self.forward(|handover| handover.line(line));
         }
     }
 
-    fn checked(&mut self, checked: &Checked<'_>) {
-        self.hand(|handover| handover.checked(checked));
+    fn checked(&mut self, checked: &CompletedCheck<'_>) {
+        self.forward(|handover| handover.checked(checked));
     }
 
-    fn services(&mut self, entries: &[Entry], standing: Standing) {
-        self.hand(|handover| handover.services(entries, standing));
+    fn services(&mut self, entries: &[Entry], standing: Availability) {
+        self.forward(|handover| handover.services(entries, standing));
     }
 
     fn finished(&mut self, run: &RunSummary) {

@@ -1,8 +1,8 @@
-//! The store of runs: one file per run, written when it begins and when it is over.
+//! Run store: one file per run, written when the run starts and when it ends.
 //!
-//! A run holds the lock of the store for as long as its process lives. So a run that is not over and
-//! does not hold the lock is lost: it was killed, or the machine went down. No process number is
-//! trusted, none can pass to a stranger. Only the newest runs are kept.
+//! A run holds the store's lock until its process exits. A run that has not ended and does not hold
+//! the lock is lost: it was killed, or the machine went down. Process ids are not used, because they
+//! can be reused. Only the newest runs are kept.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,42 +20,42 @@ use ccm_value::json;
 use ccm_value::secret::redact_urls;
 use ccm_value::text::{maybe_timestamp, timestamp};
 
-/// How many runs are remembered.
-const MOST_RUNS: usize = 50;
+/// Number of runs that are kept.
+const MAX_RUNS: usize = 50;
 
-/// The longest record that is read; we write no longer ones.
+/// Size limit of a record.
 const MAX_RECORD: u64 = 4 * 1024 * 1024;
 
-/// How many resources a record lists.
-const MOST_EVENTS: usize = 100;
+/// Limit on the events of a record.
+const MAX_EVENTS: usize = 100;
 
-/// How many bytes all of these may take: what is told of a run must fit into a reply.
+/// Size limit of all events of a record together, so that they fit in a reply.
 const MAX_BRIEFS: usize = 128 * 1024;
 
-/// The longest text that a record says about one resource.
+/// Length limit of text about one resource.
 const MAX_TEXT: usize = 512;
 
-/// The longest event that a record keeps whole.
+/// Size limit of an event that is stored completely.
 const MAX_EVENT: usize = 64 * 1024;
 
-/// How long a run waits for a lock. Those who only ask hold it for an instant.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Time that a run waits for a lock; queries hold it only briefly.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why the store can't be used.
+/// Error of the run store.
 #[derive(Debug, thiserror::Error)]
 pub enum RunStoreError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
     Lock(#[from] LockError),
-    #[error("{} is no record of a run: {cause}", path.display())]
+    #[error("{} is not a valid run record: {cause}", path.display())]
     Record {
         path: PathBuf,
         cause: serde_json::Error,
     },
 }
 
-/// How far a run is.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Running,
@@ -75,13 +75,13 @@ impl State {
     }
 }
 
-/// What is remembered of a run.
+/// Record of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub run_id: RunId,
-    /// The action that began it.
+    /// Action that started it.
     pub action: String,
-    /// What is applied, as people may see it.
+    /// Source of the run, without secrets.
     pub source: String,
     pub noop: bool,
     pub health_check_only: bool,
@@ -92,39 +92,39 @@ pub(super) struct Record {
     #[serde(with = "maybe_timestamp")]
     pub ended: Option<DateTime<Utc>>,
     pub result: Option<RunResult>,
-    /// Why the node's daemon does not hear of it, should that be so.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub untold: String,
+    /// Error while forwarding events to the agent daemon.
+    #[serde(rename = "untold", default, skip_serializing_if = "String::is_empty")]
+    pub handover_error: String,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RunResult {
     pub outcome: RunOutcome,
-    /// Why it ended early or never began.
+    /// Error that ended the run early or prevented it.
     pub error: String,
-    /// What was asked for can't be: nothing was touched.
+    /// The request was invalid; nothing was changed.
     pub is_invalid: bool,
     pub summary: Summary,
-    /// What failed, then what changed.
-    pub events: Vec<Brief>,
+    /// Failed events, then changed ones.
+    pub events: Vec<EventBrief>,
     pub omitted: usize,
-    /// The one event of a run for one resource.
+    /// Event of a run for a single resource.
     pub event: Option<serde_json::Value>,
 }
 
-/// An event in short.
+/// Short form of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Brief {
+pub(super) struct EventBrief {
     /// `type#name`.
     pub resource: String,
     pub outcome: String,
     pub ensure: String,
-    /// What went wrong, or would have been done.
+    /// Error, or the change that noop prevented.
     pub message: String,
 }
 
-impl Brief {
+impl EventBrief {
     fn of(event: &TransactionEvent) -> Self {
         let outcome = match event.outcome() {
             Outcome::Failed => "failed",
@@ -145,8 +145,7 @@ impl Brief {
     }
 }
 
-/// Returns what is worth saying about an event: why it failed or was skipped, or what it would
-/// have done.
+/// Returns the error of an event, its unmet requirements, or the change that noop prevented.
 fn message(event: &TransactionEvent) -> String {
     let text = if !event.errors.is_empty() {
         event.errors.join(", ")
@@ -158,30 +157,30 @@ fn message(event: &TransactionEvent) -> String {
     clipped(&redact_urls(&text), MAX_TEXT)
 }
 
-/// Returns the events that people ask for, the failed ones first, and how many more there were.
-pub(super) fn briefs(events: &[TransactionEvent]) -> (Vec<Brief>, usize) {
+/// Returns failed and changed events in this order, and the number of omitted ones.
+pub(super) fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
     let failed = events.iter().filter(|event| event.blocks());
     let changed = events
         .iter()
         .filter(|event| event.changed && !event.blocks());
     let all = failed.chain(changed);
     let count = all.clone().count();
-    let mut room = Some(MAX_BRIEFS);
-    let briefs: Vec<Brief> = all
-        .take(MOST_EVENTS)
-        .map(Brief::of)
+    let mut available = Some(MAX_BRIEFS);
+    let briefs: Vec<EventBrief> = all
+        .take(MAX_EVENTS)
+        .map(EventBrief::of)
         .take_while(|brief| {
             let bytes = json::compact(brief).map_or(usize::MAX, |text| text.len());
-            room = room.and_then(|room| room.checked_sub(bytes));
-            room.is_some()
+            available = available.and_then(|available| available.checked_sub(bytes));
+            available.is_some()
         })
         .collect();
     let omitted = count.saturating_sub(briefs.len());
     (briefs, omitted)
 }
 
-/// Returns an event as a document that fits into a reply: a long one loses what was asked for and
-/// what was found, and what it says becomes short.
+/// Returns an event as JSON that fits in a reply: a long one loses its properties and state, and
+/// its messages are shortened.
 pub(super) fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, serde_json::Error> {
     let mut document = serde_json::to_value(event)?;
     if json::compact(&document)?.len() <= MAX_EVENT {
@@ -200,14 +199,14 @@ pub(super) fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, ser
     Ok(document)
 }
 
-/// The folder of runs.
+/// Directory of run records.
 #[derive(Clone, Debug)]
 pub(super) struct RunStore {
     directory: PathBuf,
 }
 
 impl RunStore {
-    /// Opens the store, making its folder if need be.
+    /// Opens the store and creates its directory if necessary.
     pub(super) fn open(directory: &Path) -> Result<Self, RunStoreError> {
         files::create_private_dir(directory)?;
         Ok(Self {
@@ -215,59 +214,59 @@ impl RunStore {
         })
     }
 
-    /// Takes the lock for a run.
+    /// Acquires the lock for a run.
     pub(super) fn lock(&self, id: &RunId, clock: &dyn Clock) -> Result<FileLock, LockError> {
-        RunLock::at(self.lock_file()).take(id, PATIENCE, clock)
+        RunLock::at(self.lock_file()).take(id, LOCK_TIMEOUT, clock)
     }
 
-    /// Returns the run that holds the lock, if one does.
+    /// Returns the run that holds the lock, if any.
     pub(super) fn current(&self) -> Result<Option<RunId>, RunStoreError> {
         Ok(RunLock::at(self.lock_file()).current()?)
     }
 
-    /// Writes the record of a run that begins, and forgets the oldest.
+    /// Writes the record of a run that starts, and removes the oldest records.
     pub(super) fn begin(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Cached)?;
         let names = self.names()?;
-        let too_many = names.len().saturating_sub(MOST_RUNS);
-        for name in names.iter().take(too_many) {
+        let excess = names.len().saturating_sub(MAX_RUNS);
+        for name in names.iter().take(excess) {
             files::remove(&self.directory.join(name))?;
         }
         Ok(())
     }
 
-    /// Writes the record of a run that is over; a power cut does not undo it.
+    /// Writes the record of a run that has ended, durably.
     pub(super) fn end(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Complete)
     }
 
-    /// Returns a run and how far it is, if it is remembered.
+    /// Returns a run and its state, if it is still stored.
     pub(super) fn find(&self, id: &RunId) -> Result<Option<(Record, State)>, RunStoreError> {
         let suffix = format!("-{id}.json");
         let names = self.names()?;
         match names.iter().find(|name| name.ends_with(&suffix)) {
-            Some(name) => self.look(name),
+            Some(name) => self.inspect(name),
             None => Ok(None),
         }
     }
 
-    /// Returns the run that began last.
+    /// Returns the run that started last.
     pub(super) fn latest(&self) -> Result<Option<(Record, State)>, RunStoreError> {
         self.newest(|_| true)
     }
 
-    /// Returns the run that began last of those that are over.
-    pub(super) fn latest_over(&self) -> Result<Option<(Record, State)>, RunStoreError> {
+    /// Returns the run that started last of those that have ended.
+    pub(super) fn latest_ended(&self) -> Result<Option<(Record, State)>, RunStoreError> {
         self.newest(|record| record.result.is_some())
     }
 
     fn newest(
         &self,
-        wanted: impl Fn(&Record) -> bool,
+        is_match: impl Fn(&Record) -> bool,
     ) -> Result<Option<(Record, State)>, RunStoreError> {
         for name in self.names()?.iter().rev() {
-            if let Some((record, state)) = self.look(name)?
-                && wanted(&record)
+            if let Some((record, state)) = self.inspect(name)?
+                && is_match(&record)
             {
                 return Ok(Some((record, state)));
             }
@@ -275,7 +274,7 @@ impl RunStore {
         Ok(None)
     }
 
-    fn look(&self, name: &str) -> Result<Option<(Record, State)>, RunStoreError> {
+    fn inspect(&self, name: &str) -> Result<Option<(Record, State)>, RunStoreError> {
         let Some(record) = self.read(name)? else {
             return Ok(None);
         };
@@ -285,7 +284,7 @@ impl RunStore {
         if self.current()?.as_ref() == Some(&record.run_id) {
             return Ok(Some((record, State::Running)));
         }
-        // It may have come to its end between the two looks.
+        // It may have ended between the two checks.
         let again = self.read(name)?;
         Ok(again.map(|record| {
             let state = state_at_end(&record).unwrap_or(State::Lost);
@@ -296,7 +295,7 @@ impl RunStore {
     fn read(&self, name: &str) -> Result<Option<Record>, RunStoreError> {
         let path = self.directory.join(name);
         let text = match files::read_to_string(&path, MAX_RECORD) {
-            // Forgotten since the folder was read.
+            // Removed since the directory was listed.
             Err(error) if error.is_not_found() => return Ok(None),
             text => text?,
         };
@@ -306,7 +305,7 @@ impl RunStore {
     }
 
     fn write(&self, record: &Record, durability: Durability) -> Result<(), RunStoreError> {
-        // Names sort by time; ids alone do so only within a second.
+        // The name starts with the time, because run ids sort by time only to the second.
         let nanos = record.started.timestamp_nanos_opt().unwrap_or_default();
         let path = self
             .directory
@@ -318,7 +317,7 @@ impl RunStore {
         Ok(files::write_private(&path, text.as_bytes(), durability)?)
     }
 
-    /// Returns the names of all records, the oldest first.
+    /// Returns the names of all records, oldest first.
     fn names(&self) -> Result<Vec<String>, RunStoreError> {
         let names = files::list(&self.directory)?.into_iter();
         Ok(names
@@ -366,11 +365,11 @@ mod tests {
             started: at(nanos),
             ended: None,
             result: None,
-            untold: String::new(),
+            handover_error: String::new(),
         }
     }
 
-    fn over(record: Record, outcome: RunOutcome) -> Record {
+    fn ended(record: Record, outcome: RunOutcome) -> Record {
         Record {
             ended: Some(at(0)),
             result: Some(RunResult {
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_holds_the_lock_is_running_and_one_that_does_not_is_lost() {
+    fn a_run_without_the_lock_is_lost() {
         let directory = tempfile::tempdir().unwrap();
         let store = RunStore::open(directory.path()).unwrap();
         let run = record(0);
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_another_one_followed_is_lost() {
+    fn an_unfinished_run_before_the_current_one_is_lost() {
         let directory = tempfile::tempdir().unwrap();
         let store = RunStore::open(directory.path()).unwrap();
         store.begin(&record(0)).unwrap();
@@ -421,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_run_came_out_is_its_state() {
+    fn the_state_follows_from_the_outcome() {
         let directory = tempfile::tempdir().unwrap();
         let store = RunStore::open(directory.path()).unwrap();
         for (outcome, state) in [
@@ -429,22 +428,22 @@ mod tests {
             (RunOutcome::Changed, State::Finished),
             (RunOutcome::Noop, State::Finished),
         ] {
-            store.end(&over(record(0), outcome)).unwrap();
+            store.end(&ended(record(0), outcome)).unwrap();
             assert_eq!(store.latest().unwrap().unwrap().1, state);
         }
     }
 
     #[test]
-    fn the_latest_run_is_the_last_that_began_within_a_second_too() {
+    fn the_latest_run_is_correct_within_one_second() {
         let directory = tempfile::tempdir().unwrap();
         let store = RunStore::open(directory.path()).unwrap();
         for nanos in [5, 7, 6] {
             store.begin(&record(nanos)).unwrap();
         }
         assert_eq!(store.latest().unwrap().unwrap().0, record(7));
-        let done = over(record(5), RunOutcome::Stable);
+        let done = ended(record(5), RunOutcome::Stable);
         store.end(&done).unwrap();
-        assert_eq!(store.latest_over().unwrap().unwrap().0, done);
+        assert_eq!(store.latest_ended().unwrap().unwrap().0, done);
     }
 
     #[test]
@@ -454,23 +453,26 @@ mod tests {
         for nanos in 0..55 {
             store.begin(&record(nanos)).unwrap();
         }
-        assert_eq!(store.names().unwrap().len(), MOST_RUNS);
+        assert_eq!(store.names().unwrap().len(), MAX_RUNS);
         assert!(store.find(&record(4).run_id).unwrap().is_none());
         assert!(store.find(&record(5).run_id).unwrap().is_some());
     }
 
     #[test]
-    fn a_record_that_is_none_is_named() {
+    fn an_invalid_record_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let store = RunStore::open(directory.path()).unwrap();
         let path = directory.path().join("0-x.json");
         files::write_private(&path, b"{", Durability::Cached).unwrap();
         let error = store.latest().unwrap_err().to_string();
-        assert!(error.contains("0-x.json is no record of a run"), "{error}");
+        assert!(
+            error.contains("0-x.json is not a valid run record"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn failed_events_come_first_and_no_more_than_a_bound() {
+    fn failed_events_come_first_and_the_number_is_limited() {
         let mut events: Vec<_> = (0..150).map(|number| event(&number.to_string())).collect();
         for event in &mut events {
             event.changed = true;
@@ -482,7 +484,7 @@ mod tests {
         assert_eq!((briefs.len(), omitted), (100, 49));
         assert_eq!(
             briefs[0],
-            Brief {
+            EventBrief {
                 resource: "package#120".into(),
                 outcome: "failed".into(),
                 ensure: String::new(),
@@ -492,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_say_much_are_fewer() {
+    fn long_events_are_limited_by_size() {
         let mut events: Vec<_> = (0..100).map(|number| event(&number.to_string())).collect();
         for event in &mut events {
             event.failed = true;
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_event_loses_what_is_long_and_keeps_what_happened() {
+    fn a_long_event_is_shortened() {
         let mut event = event("zsh");
         event.failed = true;
         event.errors = vec!["x".repeat(MAX_EVENT), "y".into()];

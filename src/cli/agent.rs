@@ -1,5 +1,5 @@
-//! `ccm agent`: the daemon. Starts it, hands signals to it, and starts it anew when somebody says
-//! that its file has changed.
+//! `ccm agent`: runs the agent as a daemon. SIGTERM and SIGINT stop it, SIGHUP reloads its
+//! configuration.
 
 mod check_policy;
 
@@ -13,24 +13,25 @@ use super::environment::{NatsArgs, variables};
 use super::output::Console;
 use super::{CliError, Verdict, runtime};
 use ccm_agent::Agent;
+use ccm_agent::VERSION;
 use ccm_agent::config::Config;
 use ccm_agent::metrics::Metrics;
-use ccm_agent::node::VERSION;
+use ccm_agent::nats_client_log;
 use ccm_agent::service_manager::{Notifier, NotifyError};
 use ccm_core::engine::{Level, Line};
 use ccm_core::run::log::{Format, Log};
 use ccm_core::system::SystemClock;
 use ccm_nats::Settings;
 
-/// Runs the agent: keeps this node at its manifests and answers for it on the bus
+/// Run the agent: apply manifests continuously and serve requests over NATS
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
 pub(super) struct Args {
-    /// The agent's file
+    /// Configuration file to use
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// How lines are written: text or json
+    /// Log format: text or json
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     log_format: Format,
 
@@ -46,13 +47,13 @@ enum Command {
     CheckPolicy(check_policy::Args),
 }
 
-/// Runs the agent; `loudest` is how loud the command line wants the log, whatever the file says.
+/// Runs the agent; `log_level` overrides the level of the configuration file.
 pub(super) fn run(
     args: &Args,
-    loudest: Option<Level>,
+    log_level: Option<Level>,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
-    let missing = || CliError::usage("the agent's file is not given").hint("give --config FILE");
+    let missing = || CliError::usage("no configuration file given").hint("use --config FILE");
     let file = args.config.as_deref().ok_or_else(missing)?;
     let config = Config::load(file).map_err(CliError::usage)?;
     if let Some(Command::CheckPolicy(command)) = &args.command {
@@ -61,21 +62,23 @@ pub(super) fn run(
     let environ = variables();
     let settings = resolve(args, &config)?;
     let log = Log::open(
-        loudest.unwrap_or(config.log_level),
+        log_level.unwrap_or(config.log_level),
         args.log_format,
         &environ,
     );
+    tracing::subscriber::set_global_default(nats_client_log::subscriber(log.clone()))
+        .map_err(CliError::failed)?;
     let notifier = Notifier::from_env(&environ, std::process::id()).map_err(CliError::failed)?;
     let daemon = Daemon {
         args,
         file,
-        loudest,
+        log_level,
         environ,
         log,
         metrics: Metrics::new(VERSION),
         notifier,
     };
-    // One thread: a question is answered without waking another, and work has threads of its own.
+    // A single-threaded runtime answers requests with less latency; runs have their own threads.
     runtime::block_on(daemon.run(config, settings))?;
     Ok(Verdict::default())
 }
@@ -87,9 +90,9 @@ fn resolve(args: &Args, config: &Config) -> Result<Settings, CliError> {
         .map_err(CliError::usage)
 }
 
-/// Why an agent is being stopped.
+/// Reason why an agent is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum StopReason {
     Stop,
     Reload,
 }
@@ -97,7 +100,7 @@ enum Ending {
 struct Daemon<'a> {
     args: &'a Args,
     file: &'a Path,
-    loudest: Option<Level>,
+    log_level: Option<Level>,
     environ: BTreeMap<String, String>,
     log: Log,
     metrics: Metrics,
@@ -116,33 +119,35 @@ impl Daemon<'_> {
                 self.metrics.clone(),
             )
             .await?;
-            self.tell(self.notifier.ready("Serving"));
-            let ending = loop {
+            self.check_notify(self.notifier.ready("Serving"));
+            let reason = loop {
                 match signals.next(&self.notifier).await {
-                    Ending::Stop => break Ending::Stop,
-                    Ending::Reload => match self.reload() {
+                    StopReason::Stop => break StopReason::Stop,
+                    StopReason::Reload => match self.reload() {
                         Ok((new_config, new_settings)) => {
                             config = new_config;
                             settings = new_settings;
-                            break Ending::Reload;
+                            break StopReason::Reload;
                         }
                         Err(err) => {
-                            let text = "Keeping the configuration that is in force";
+                            let text =
+                                "Could not reload the configuration, keeping the current one";
                             self.log
                                 .line(&Line::new(Level::Error, text).with("error", err));
                         }
                     },
                 }
             };
-            match ending {
-                Ending::Stop => self.tell(self.notifier.stopping()),
-                Ending::Reload => self.tell(self.notifier.reloading(&SystemClock)),
+            match reason {
+                StopReason::Stop => self.check_notify(self.notifier.stopping()),
+                StopReason::Reload => self.check_notify(self.notifier.reloading(&SystemClock)),
             }
             agent.stop().await;
-            if ending == Ending::Stop {
+            if reason == StopReason::Stop {
                 return Ok(());
             }
-            self.log.set_level(self.loudest.unwrap_or(config.log_level));
+            self.log
+                .set_level(self.log_level.unwrap_or(config.log_level));
         }
     }
 
@@ -152,15 +157,15 @@ impl Daemon<'_> {
         Ok((config, settings))
     }
 
-    fn tell(&self, told: Result<(), NotifyError>) {
-        if let Err(err) = told {
-            let line = Line::new(Level::Warn, "Could not tell the service manager");
+    fn check_notify(&self, result: Result<(), NotifyError>) {
+        if let Err(err) = result {
+            let line = Line::new(Level::Warn, "Could not notify the service manager");
             self.log.line(&line.with("error", err));
         }
     }
 }
 
-/// What the process may be told from outside.
+/// Signals that control the daemon.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -177,22 +182,22 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal, and says that we are alive meanwhile.
-    async fn next(&mut self, notifier: &Notifier) -> Ending {
+    /// Waits for a signal and sends watchdog keep-alives meanwhile.
+    async fn next(&mut self, notifier: &Notifier) -> StopReason {
         loop {
-            let beat = async {
-                match notifier.watchdog() {
+            let keep_alive = async {
+                match notifier.watchdog_interval() {
                     Some(every) => tokio::time::sleep(every / 2).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                _ = self.terminate.recv() => return Ending::Stop,
-                _ = self.interrupt.recv() => return Ending::Stop,
-                _ = self.hangup.recv() => return Ending::Reload,
-                () = beat => {
-                    // A manager that hears nothing restarts us; there is nobody else to tell.
-                    let _ = notifier.alive();
+                _ = self.terminate.recv() => return StopReason::Stop,
+                _ = self.interrupt.recv() => return StopReason::Stop,
+                _ = self.hangup.recv() => return StopReason::Reload,
+                () = keep_alive => {
+                    // If this fails, the service manager restarts the agent.
+                    let _ = notifier.keep_alive();
                 }
             }
         }

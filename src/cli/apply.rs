@@ -1,69 +1,72 @@
-//! `ccm apply`: a manifest, run once.
+//! `ccm apply`: applies a manifest once.
+
+use clap::ValueHint;
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs};
 use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
-use super::output::{Console, Report, complain};
+use super::output::{Console, Report, print_error};
 use super::{CliError, Verdict};
 use ccm_core::engine::{EventIds, Mode};
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::Token;
 use ccm_core::run::manifest_source::ManifestSource;
-use ccm_core::run::{self, Completed, Loaded, Request, RunError};
+use ccm_core::run::{self, CompletedRun, LoadedManifest, Request, RunError};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_value::{Value, json, text, yaml};
 
-/// How many resources `--timings` lists.
+/// Number of resources that `--timings` lists.
 const SLOWEST: usize = 10;
 
-/// Applies a manifest
+/// Apply a manifest
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The manifest: a YAML file, a directory with a manifest.yaml, or a .tar.gz of one, also
+    /// Manifest to apply: a YAML file, a directory with a manifest.yaml or a .tar.gz of one; also
     /// from an http or https URL or from a NATS object store (obj://BUCKET/NAME)
+    #[arg(value_hint = ValueHint::AnyPath)]
     manifest: String,
 
-    /// Says what would be done, changes nothing
+    /// Do not make changes, only show what would be done
     #[arg(long)]
     noop: bool,
 
-    /// Runs health checks only
+    /// Only run health checks
     #[arg(long)]
     monitor_only: bool,
 
-    /// Shows what changes in files, or would change
+    /// Show differences in file contents
     #[arg(long)]
     diff: bool,
 
-    /// Prints the resolved manifest and stops
+    /// Do not apply, only render the resolved manifest
     #[arg(long)]
     render: bool,
 
-    /// Prints a summary (the default)
+    /// Print a summary (the default)
     #[arg(long, overrides_with = "no_report", hide = true)]
     report: bool,
 
-    /// Prints no summary
+    /// Do not print a summary
     #[arg(long)]
     no_report: bool,
 
-    /// Lists the resources that took longest
+    /// List the slowest resources
     #[arg(long)]
     timings: bool,
 
-    /// Prints the events and the summary as one JSON document, and nothing else
+    /// Output events and summary as one JSON document
     #[arg(long)]
     json: bool,
 
-    /// Exits with 2 when something changed, 4 when it failed, 6 for both
+    /// Exit with 2 if resources changed, 4 if any failed, 6 for both
     #[arg(long)]
     detailed_exitcodes: bool,
 
-    /// Does not wait for the slot in a Choria governor that the manifest asks for
+    /// Do not wait for the Choria governor slot that the manifest requires
     #[arg(long)]
     no_governor: bool,
 
-    /// The collective whose governors are asked
+    /// Choria collective of the governors
     #[arg(long, env = "CCM_CHORIA_COLLECTIVE", value_name = "NAME", hide = true)]
     choria_collective: Option<Token>,
 
@@ -74,24 +77,24 @@ pub(super) struct Args {
     inputs: Inputs,
 }
 
-/// What a manifest is read with.
+/// Flags for loading a manifest.
 #[derive(Debug, clap::Args)]
 pub(super) struct Inputs {
     #[command(flatten)]
     facts: FactArgs,
 
-    /// More data, over the manifest's own: a file, an http or https URL, or kv://BUCKET/KEY
-    #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE")]
+    /// Hiera data that overrides the manifest's: a file, an http or https URL, or kv://BUCKET/KEY
+    #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     hiera: Option<String>,
 
     #[command(flatten)]
     nats: NatsArgs,
 
-    /// Reads variables for templates from ./.env (the default)
+    /// Read extra variables from the .env file (the default)
     #[arg(long, overrides_with = "no_read_env", hide = true)]
     read_env: bool,
 
-    /// Does not read variables for templates from ./.env
+    /// Do not read extra variables from the .env file
     #[arg(long)]
     no_read_env: bool,
 }
@@ -106,7 +109,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         console.silence();
     }
     if args.render {
-        console.keep_stdout_free();
+        console.reserve_stdout();
         let loaded = load(&args.manifest, &args.inputs, console)?;
         let document = loaded.manifest.render().map_err(CliError::failed)?;
         console.print(&format!("{}\n", yaml::print(&document)));
@@ -138,17 +141,17 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     report(&args, completed, &interrupt, console)
 }
 
-/// Tells how the run came out. What was done until somebody stopped it is told like any other run.
+/// Prints the result of the run; an interrupted run is reported like any other.
 fn report(
     args: &Args,
-    completed: Completed,
+    completed: CompletedRun,
     interrupt: &Interrupt,
     console: &Console,
 ) -> Result<Verdict, CliError> {
-    let Completed { session, error, .. } = completed;
+    let CompletedRun { session, error, .. } = completed;
     match error {
-        Some(error) if error.is_stopped() => complain(&format!("ccm: {error}")),
-        Some(error) => return Err(refusal(error)),
+        Some(error) if error.is_stopped() => print_error(&format!("ccm: {error}")),
+        Some(error) => return Err(run_error(error)),
         None => {}
     }
     let summary = session.summary();
@@ -167,7 +170,7 @@ fn report(
             console.print(&timings(session.events()));
         }
     }
-    Ok(interrupt.judge(Verdict {
+    Ok(interrupt.verdict(Verdict {
         changed: summary.changed_resources > 0,
         failed: summary.failed_resources > 0 || summary.requirements_unmet_count > 0,
         detailed: args.detailed_exitcodes,
@@ -175,10 +178,10 @@ fn report(
     }))
 }
 
-fn refusal(error: RunError) -> CliError {
+fn run_error(error: RunError) -> CliError {
     match error {
         RunError::Slot(error) => {
-            CliError::failed(error).hint("--no-governor applies the manifest without a slot")
+            CliError::failed(error).hint("use --no-governor to apply the manifest without a slot")
         }
         error => error.into(),
     }
@@ -197,12 +200,12 @@ impl Inputs {
     }
 }
 
-/// Reads a manifest with the facts, variables and extra data of this host.
+/// Loads a manifest with the facts, variables and external data of this node.
 pub(super) fn load(
     source: &str,
     inputs: &Inputs,
     console: &mut Console,
-) -> Result<Loaded, CliError> {
+) -> Result<LoadedManifest, CliError> {
     let interrupt = Interrupt::new()?;
     let packages = PackageArgs::default();
     let loaded = inputs.setup(&packages).run(&interrupt, |host| {

@@ -1,8 +1,7 @@
-//! Arguments from files: `@FILE` stands for the lines of a file, one argument each.
+//! Argument files: `@FILE` is replaced by the lines of the file, one argument per line.
 //!
-//! As upstream has it: blank lines and lines that begin with `#` are left out, a line may name
-//! another file, and nothing is replaced behind `--` or within `--flag=@text`. Knows no command and
-//! no flag; `completion` and the parser read what comes out.
+//! As in upstream CCM: blank lines and lines that begin with `#` are ignored, a line may name
+//! another file, and nothing is expanded after `--` or within `--flag=@text`.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -13,22 +12,21 @@ use super::CliError;
 use ccm_core::system::files;
 use ccm_value::text::quote;
 
-/// The largest file of arguments.
+/// Size limit of an argument file.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// How many files one call may name: one that names itself would never end.
+/// Limit on the number of files, so that a file that includes itself is an error.
 const MAX_FILES: usize = 32;
 
-/// Returns a command line with the lines of every file that it names in the file's place. The
-/// first word is the program and stays as it is.
+/// Expands every `@FILE` argument. The first word is the program and is not expanded.
 pub(super) fn expand(line: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, CliError> {
-    let mut waiting: VecDeque<OsString> = line.into_iter().collect();
-    let mut words: Vec<OsString> = waiting.pop_front().into_iter().collect();
+    let mut pending: VecDeque<OsString> = line.into_iter().collect();
+    let mut words: Vec<OsString> = pending.pop_front().into_iter().collect();
     let mut files = 0;
-    while let Some(word) = waiting.pop_front() {
+    while let Some(word) = pending.pop_front() {
         if word == "--" {
             words.push(word);
-            words.extend(waiting);
+            words.extend(pending);
             break;
         }
         let Some(file) = word.as_bytes().strip_prefix(b"@") else {
@@ -41,7 +39,7 @@ pub(super) fn expand(line: impl IntoIterator<Item = OsString>) -> Result<Vec<OsS
             return Err(CliError::usage(text));
         }
         for line in lines(OsStr::from_bytes(file))?.into_iter().rev() {
-            waiting.push_front(line);
+            pending.push_front(line);
         }
     }
     Ok(words)
@@ -57,7 +55,7 @@ fn lines(file: &OsStr) -> Result<Vec<OsString>, CliError> {
         CliError::usage(err)
             .at(format_args!("failed to open arguments file {file}"))
             .hint(
-                "what begins with @ names a file, write --flag=@text or -- before it for plain text",
+                "an argument that begins with @ names a file; for plain text write --flag=@text, or -- before it",
             )
     })?;
     let is_argument = |line: &&str| !line.starts_with('#') && !line.trim().is_empty();
@@ -65,7 +63,7 @@ fn lines(file: &OsStr) -> Result<Vec<OsString>, CliError> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests write fixture files")]
 mod tests {
     use super::*;
 
@@ -79,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_a_file_stand_where_it_is_named() {
+    fn a_file_is_replaced_by_its_lines() {
         let directory = tempfile::tempdir().unwrap();
         let inner = directory.path().join("inner");
         let outer = directory.path().join("outer");
@@ -94,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_joined_to_a_flag_or_stands_behind_two_hyphens_is_plain_text() {
+    fn flag_values_and_words_after_two_hyphens_are_not_expanded() {
         let words = ["ccm", "--content=@daily", "--", "@file"];
         assert_eq!(expanded(&words).unwrap(), words);
     }
 
     #[test]
-    fn a_file_that_is_missing_or_names_itself_is_an_error() {
+    fn missing_and_recursive_files_are_errors() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("loop");
         let word = format!("@{}", file.display());

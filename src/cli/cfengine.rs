@@ -1,4 +1,4 @@
-//! `ccm cfengine`: ourselves as a package module of CFEngine's.
+//! `ccm cfengine`: arguments of the CFEngine package module, which is in [`crate::cfengine`].
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use ccm_core::resource::{Host, package, scaffold, service};
 use ccm_core::system::{Accounts, SystemClock, SystemRunner};
 use ccm_template::Env;
 
-/// Serves as a package module for CFEngine
+/// Package module for CFEngine
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -21,27 +21,28 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answers one command of CFEngine's package module API: request on standard input, answer on
+    /// Run one command of the CFEngine package module API: request on standard input, response on
     /// standard output
     Module {
+        /// API command
         command: cfengine::Command,
 
-        /// The package manager, instead of the host's own: apt or dnf
-        #[arg(long, default_value_t)]
+        /// Package manager to use instead of the system's own: apt or dnf
+        #[arg(long, default_value_t, hide_default_value = true)]
         provider: String,
     },
 
-    /// Writes the program that a policy names as its module_path
+    /// Install a wrapper script for use as module_path in a policy
     Install {
-        /// Where CFEngine keeps package modules, such as /var/cfengine/modules/packages
+        /// CFEngine package module directory, such as /var/cfengine/modules/packages
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
 
-        /// What the module is called
+        /// Module name
         #[arg(long, default_value = "ccm")]
         name: String,
 
-        /// The package manager, instead of the host's own: apt or dnf
+        /// Package manager to use instead of the system's own: apt or dnf
         #[arg(long)]
         provider: Option<String>,
     },
@@ -49,7 +50,7 @@ enum Command {
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
     match args.command {
-        Command::Module { command, provider } => answer(command, &provider, console),
+        Command::Module { command, provider } => respond(command, &provider, console),
         Command::Install {
             dir,
             name,
@@ -69,12 +70,12 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     }
 }
 
-fn answer(
+fn respond(
     command: cfengine::Command,
     provider: &str,
     console: &Console,
 ) -> Result<Verdict, CliError> {
-    // All of it, before anything else: the agent takes a pipe that closes early for a failure.
+    // Read all input first: cf-agent treats a pipe that closes early as a failure.
     let mut input = Vec::new();
     let limit = module::MAX_REQUEST_BYTES as u64 + 1;
     let mut stdin = std::io::stdin().lock();
@@ -90,10 +91,10 @@ fn answer(
         accounts: &Accounts::default(),
         working_dir: Path::new("/"),
         env: &Env::default(),
-        packages: &package::Shared::default(),
-        services: &service::Memory::default(),
-        scaffolds: &scaffold::Sources::default(),
+        packages: &package::PackageCache::default(),
+        services: &service::ServiceCache::default(),
+        scaffolds: &scaffold::SourceCache::default(),
     };
-    console.print(&cfengine::answer(command, &input, provider, host));
+    console.print(&cfengine::respond(command, &input, provider, host));
     Ok(Verdict::default())
 }

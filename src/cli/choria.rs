@@ -1,4 +1,4 @@
-//! `ccm choria`: an agent for Choria's server. Only arguments; the agent is `choria`.
+//! `ccm choria`: arguments of the external agent, which is in [`crate::choria`].
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use clap::Subcommand;
 
 use super::environment::variables;
-use super::output::{Console, complain};
+use super::output::{Console, print_error};
 use super::{CliError, Verdict};
-use crate::choria::{self, Call, Done};
+use crate::choria::{self, Call, FileChange};
 use ccm_core::system::SystemClock;
 
-/// Serves as an external agent for Choria
+/// External agent for the Choria server
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -21,20 +21,20 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answers one request of a Choria server, which names its files by variables
+    /// Handle one request from the Choria server
     Agent {
-        /// The request, the reply and the protocol, as the server passes them
+        /// Request file, reply file and protocol, as passed by the server
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
 
-    /// Carries out the order on standard input
+    /// Run the request read from standard input
     #[command(hide = true)]
     Run,
 
-    /// Puts the agent and its DDL where a Choria server finds them
+    /// Install the agent and its DDL for the Choria server
     Install {
-        /// A directory of plugin.choria.agent_provider.mcorpc.libdir, such as
+        /// Directory listed in plugin.choria.agent_provider.mcorpc.libdir, such as
         /// /opt/puppetlabs/mcollective/plugins
         #[arg(long, value_name = "DIR")]
         libdir: PathBuf,
@@ -52,22 +52,22 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
                 clock: Arc::new(SystemClock),
             };
             if let Some(line) = choria::serve(&call).map_err(CliError::failed)? {
-                complain(&line);
+                print_error(&line);
             }
         }
         Command::Run => {
-            let (order, tell) = (std::io::stdin().lock(), std::io::stdout().lock());
-            choria::carry_out(order, tell, Arc::new(SystemClock)).map_err(CliError::failed)?;
+            let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
+            choria::run_detached(input, output, Arc::new(SystemClock)).map_err(CliError::failed)?;
         }
         Command::Install { libdir } => {
             let program = std::env::current_exe().map_err(CliError::failed)?;
-            let places = choria::install(&libdir, &program).map_err(CliError::failed)?;
-            for place in places {
-                let word = match place.done {
-                    Done::Written => "written",
-                    Done::Unchanged => "unchanged",
+            let files = choria::install(&libdir, &program).map_err(CliError::failed)?;
+            for file in files {
+                let word = match file.change {
+                    FileChange::Written => "written",
+                    FileChange::Unchanged => "unchanged",
                 };
-                console.print(&format!("{} {word}\n", place.path.display()));
+                console.print(&format!("{} {word}\n", file.path.display()));
             }
         }
     }

@@ -1,22 +1,22 @@
-//! Data from outside a manifest, for commands that show it.
+//! Loading of hiera documents for commands that print them.
 
 use super::CliError;
 use super::output::Console;
 use ccm_core::hiera::{Document, Source};
 use ccm_core::run::data;
-use ccm_nats::Bus;
+use ccm_nats::BlockingClient;
 
-/// Logs what is odd about a document's annotations.
+/// Logs the warnings about a document's annotations.
 pub(super) fn warn(document: &Document, console: &Console) {
     for line in data::warnings(document) {
         console.log(&line);
     }
 }
 
-/// Fetches and reads a document.
-pub(super) fn fetch(source: &str, bus: &Bus) -> Result<Document, CliError> {
+/// Fetches and parses a document.
+pub(super) fn fetch(source: &str, nats: &BlockingClient) -> Result<Document, CliError> {
     let source: Source = source.parse().map_err(CliError::usage)?;
-    data::open(&source, bus).map_err(|err| {
+    data::open(&source, nats).map_err(|err| {
         if err.is_unreachable() {
             CliError::failed(err)
         } else {

@@ -1,4 +1,4 @@
-//! What templates see when a person runs us: facts, the process environment, a `.env` file.
+//! Shared flags for NATS, facts and packages, and the template environment built from them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,31 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CliError;
-use ccm_core::facts::{Gatherer, Places};
+use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::run::EnvironmentError;
-use ccm_core::run::environment::{MAX_READ, Surroundings};
+use ccm_core::run::environment::{MAX_READ, TemplateContext};
 use ccm_core::system::{SystemClock, files};
 use ccm_nats::{
-    Bus, Connection, ContextError, Given, NatsError, Patience, Settings, context, registration,
+    BlockingClient, ConnectMode, Connection, ContextError, ContextOptions, NatsError, Settings,
+    context, registration,
 };
 use ccm_template::Env;
 use ccm_template::env::Facts;
 use ccm_value::document;
 use ccm_value::value::{Map, Value};
 
-/// What the servers call our connections.
+/// Connection name that NATS servers display.
 const CONNECTION: &str = "ccm";
 
-/// The context that is used when there is one of this name and none is asked for.
+/// NATS context that is used if it exists and no other is selected.
 const DEFAULT_CONTEXT: &str = "CCM";
 
-/// How long connecting may take while a person waits.
+/// Time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where NATS is. Nothing connects unless it has to.
+/// NATS connection flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct NatsArgs {
-    /// The NATS servers: URLs joined by commas, over those of the context
+    /// NATS server URLs, comma-separated; override those of the context
     #[arg(
         long,
         global = true,
@@ -41,7 +42,7 @@ pub(super) struct NatsArgs {
     )]
     server: Option<String>,
 
-    /// The NATS context, as the nats command keeps it
+    /// NATS context to connect with
     #[arg(
         long,
         global = true,
@@ -51,8 +52,8 @@ pub(super) struct NatsArgs {
     )]
     context: Option<String>,
 
-    /// The stream that holds registered services
-    // Commands that look none up take it, as upstream's do, and hide it.
+    /// NATS stream that holds registration data
+    // Commands without registration data accept the flag too, as upstream does, and hide it.
     #[arg(
         short = 'R',
         long,
@@ -65,12 +66,12 @@ pub(super) struct NatsArgs {
 }
 
 impl NatsArgs {
-    /// Returns where the servers are and who we are there.
+    /// Returns the servers and credentials.
     fn settings(&self) -> Result<Settings, ContextError> {
         self.settings_over(None, None)
     }
 
-    /// Returns those of a named context, or of the one in use.
+    /// Returns the settings of a named context, or of the current one.
     pub(super) fn settings_of(&self, context: Option<&str>) -> Result<Settings, ContextError> {
         let Some(name) = context else {
             return self.settings();
@@ -83,13 +84,13 @@ impl NatsArgs {
         other.settings()
     }
 
-    /// Returns the same, where a file names servers and a context too.
+    /// Returns the settings, with defaults from a configuration file.
     pub(super) fn settings_over(
         &self,
         configured_server: Option<String>,
         configured_context: Option<String>,
     ) -> Result<Settings, ContextError> {
-        let given = Given {
+        let given = ContextOptions {
             server: self.server.clone(),
             context: self.context.clone(),
             configured_server,
@@ -98,38 +99,38 @@ impl NatsArgs {
         context::resolve(&given, &variables(), Some(DEFAULT_CONTEXT))
     }
 
-    /// Returns the stream that holds registered services.
+    /// Returns the name of the registration stream.
     pub(super) fn registration_stream(&self) -> &str {
         &self.registration
     }
 
-    /// Returns a bus that connects when it is first used.
-    pub(super) fn bus(&self) -> Bus {
+    /// Returns a NATS client that connects on first use.
+    pub(super) fn client(&self) -> BlockingClient {
         let args = self.clone();
-        Bus::lazy(CONNECTION, move || args.settings())
+        BlockingClient::lazy(CONNECTION, move || args.settings())
     }
 
-    /// Connects now.
+    /// Connects to NATS.
     pub(super) async fn connect(&self) -> Result<Connection, CliError> {
         let settings = self.settings().map_err(CliError::usage)?;
-        let patience = Patience::Once(CONNECT_LIMIT);
+        let patience = ConnectMode::Once(CONNECT_LIMIT);
         let connected = ccm_nats::connect(&settings, patience, CONNECTION).await;
         connected.map_err(|err| {
-            let nobody_said = self.server.is_none() && settings.context.is_none();
-            let is_unreached = matches!(err, NatsError::Connect { .. });
+            let is_default = self.server.is_none() && settings.context.is_none();
+            let is_unreachable = matches!(err, NatsError::Connect { .. });
             let error = CliError::failed(err);
-            if nobody_said && is_unreached {
-                return error.hint("say where it is with --server, --context or NATS_URL");
+            if is_default && is_unreachable {
+                return error.hint("select a server with --server, --context or NATS_URL");
             }
             error
         })
     }
 }
 
-/// How packages are set up.
+/// Flags for packages.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct PackageArgs {
-    /// The package module that `provider: cfengine` stands for: a name or a path
+    /// CFEngine package module for `provider: cfengine`, as a name or path
     #[arg(
         long,
         global = true,
@@ -141,26 +142,26 @@ pub(super) struct PackageArgs {
 }
 
 impl PackageArgs {
-    /// Returns the module that `provider: cfengine` stands for.
+    /// Returns the CFEngine package module for `provider: cfengine`.
     pub(super) fn module(&self) -> Option<&str> {
         self.cfengine_module.as_deref()
     }
 }
 
-/// Facts that somebody gives by hand.
+/// Flags that add facts.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct FactArgs {
-    /// A fact, over those of the system and of --facts
+    /// Additional fact; overrides system facts and --facts; repeatable
     #[arg(long = "fact", value_name = "KEY=VALUE")]
     fact: Vec<String>,
 
-    /// A JSON or YAML file of facts, over those of the system
+    /// JSON or YAML file with additional facts; overrides system facts
     #[arg(long = "facts", value_name = "FILE")]
     facts: Option<PathBuf>,
 }
 
 impl FactArgs {
-    /// Returns the facts given; the command line wins over the file.
+    /// Returns the given facts; `--fact` overrides `--facts`.
     pub(super) fn given(&self) -> Result<Value, CliError> {
         let mut given = match &self.facts {
             Some(file) => read_document(file)?,
@@ -175,14 +176,14 @@ impl FactArgs {
     }
 }
 
-/// Splits `KEY=VALUE` or `KEY:VALUE` at the first of either sign.
+/// Splits `KEY=VALUE` or `KEY:VALUE` at the first separator.
 pub(super) fn split_pair(pair: &str) -> Result<(&str, &str), CliError> {
     pair.split_once(['=', ':'])
         .filter(|(key, _)| !key.is_empty())
         .ok_or_else(|| CliError::usage(format!("expected KEY=VALUE, got '{pair}'")))
 }
 
-/// Reads a JSON or YAML file that holds a mapping.
+/// Reads a mapping from a JSON or YAML file.
 pub(super) fn read_document(file: &Path) -> Result<Value, CliError> {
     let text = files::read_to_string(file, MAX_READ).map_err(CliError::usage)?;
     let node = document::parse(&text).map_err(|err| CliError::usage(err).at(file.display()))?;
@@ -197,7 +198,7 @@ pub(super) fn read_document(file: &Path) -> Result<Value, CliError> {
     }
 }
 
-/// Returns the variables that templates see.
+/// Returns the environment variables for templates.
 pub(super) fn environ(read_env: bool) -> Result<Value, EnvironmentError> {
     let mut environ: Map = variables()
         .into_iter()
@@ -209,23 +210,23 @@ pub(super) fn environ(read_env: bool) -> Result<Value, EnvironmentError> {
     Ok(environ.into())
 }
 
-/// Returns what templates see outside a run.
+/// Returns the template environment of a command that applies nothing.
 pub(super) fn environment(
     directory: &Path,
     read_env: bool,
     facts: &FactArgs,
     nats: &NatsArgs,
 ) -> Result<Env, CliError> {
-    let surroundings = Surroundings {
+    let context = TemplateContext {
         facts: lazy_facts(facts.given()?),
         environ: environ(read_env).map_err(CliError::usage)?,
-        bus: Arc::new(nats.bus()),
+        nats: Arc::new(nats.client()),
         registration_stream: nats.registration.clone(),
     };
-    Ok(surroundings.env(directory))
+    Ok(context.env(directory))
 }
 
-/// Facts that are gathered when a template names them, with those given laid over.
+/// Returns facts that are gathered on first use, overridden by the given ones.
 pub(super) fn lazy_facts(given: Value) -> Facts {
     let gather = Arc::new(gatherer()).into_source();
     Facts::Lazy(Arc::new(move |section| {
@@ -233,9 +234,9 @@ pub(super) fn lazy_facts(given: Value) -> Facts {
         match section {
             None => found.merge_deep(&given),
             Some(name) => match given.get(name) {
-                Some(over) => {
-                    let over: Value = [(name, over.clone())].into_iter().collect();
-                    found.merge_deep(&over)
+                Some(value) => {
+                    let value: Value = [(name, value.clone())].into_iter().collect();
+                    found.merge_deep(&value)
                 }
                 None => found,
             },
@@ -243,12 +244,12 @@ pub(super) fn lazy_facts(given: Value) -> Facts {
     }))
 }
 
-/// Returns the gatherer of this machine.
+/// Returns the fact gatherer of this machine.
 pub(super) fn gatherer() -> Gatherer {
-    Gatherer::new(Places::from_env(&variables()), Arc::new(SystemClock))
+    Gatherer::new(FactPaths::from_env(&variables()), Arc::new(SystemClock))
 }
 
-/// Returns the process environment, as far as it is text.
+/// Returns the process environment without variables that are not UTF-8.
 pub(super) fn variables() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
@@ -263,7 +264,7 @@ fn read_env_file(file: &Path) -> Result<Vec<(Arc<str>, Value)>, EnvironmentError
     Ok(parse_env(&text).collect())
 }
 
-/// Reads `KEY=value` lines; one pair of double quotes around a value is not part of it.
+/// Parses `KEY=value` lines; a pair of double quotes around a value is removed.
 fn parse_env(text: &str) -> impl Iterator<Item = (Arc<str>, Value)> + '_ {
     text.lines().filter_map(|line| {
         let (key, value) = line.split_once('=').filter(|(key, _)| !key.is_empty())?;
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_around_a_value_are_not_part_of_it() {
+    fn quotes_around_a_value_are_removed() {
         let found: Vec<_> = parse_env("A=1\nB=\"two words\"\nC=\nno line\n=x\nD=a=b\n").collect();
         let expected: Vec<(Arc<str>, Value)> = vec![
             ("A".into(), "1".into()),
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_splits_at_the_first_of_either_sign() {
+    fn a_pair_is_split_at_the_first_separator() {
         assert_eq!(split_pair("a=b:c").unwrap(), ("a", "b:c"));
         assert_eq!(split_pair("a:b=c").unwrap(), ("a", "b=c"));
         assert!(split_pair("ab").is_err());

@@ -1,34 +1,33 @@
-//! Errors as people and scripts see them: sorted into kinds, each with its exit code, and with hints
-//! about what to do.
+//! Command line errors: a kind that fixes the exit code, the cause, and hints for the user.
 //!
-//! Only here, and where commands make these errors, is advice for a terminal worded. Libraries say
-//! what happened; their errors stay behind ours as the source.
+//! Library errors are wrapped and kept as the source. Hints are written here and in the commands
+//! only.
 
 use std::error::Error;
 use std::fmt;
 
-use super::output::complain;
+use super::output::print_error;
 use ccm_agent::AgentError;
-use ccm_agent::http_server::MonitorError;
+use ccm_agent::MonitorError;
 use ccm_core::run::RunError;
-use ccm_fleet::bundle_store::BundlesError;
-use ccm_fleet::controls::SteerError;
+use ccm_fleet::bundle_store::BundleStoreError;
+use ccm_fleet::controls::ControlError;
 use ccm_fleet::rollout_store::RolloutError;
 use ccm_fleet::start::StartError;
 use ccm_nats::NatsError;
 
-/// What to do where something has to be signed and nobody signs.
-pub(super) const SIGN: &str = "give --sign-with or CCM_SIGN_WITH";
+/// Hint for requests that must be signed.
+pub(super) const SIGN: &str = "use --sign-with or CCM_SIGN_WITH";
 
-/// What to do about a digest that stands for several bundles.
-const DIGEST: &str = "give more of the digest";
+/// Hint for a digest prefix that matches several bundles.
+const DIGEST: &str = "use more characters of the digest";
 
-/// What kind of error ends a command.
+/// Kind of error, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The request itself is wrong; nothing was touched.
+    /// Invalid arguments or input; nothing was changed.
     Usage,
-    /// The request was right, carrying it out was not possible.
+    /// The command failed.
     Failed,
 }
 
@@ -41,23 +40,23 @@ impl Kind {
     }
 }
 
-/// Why a command ended without doing, or without finishing, what it was asked.
+/// Error that ends a command.
 #[derive(Debug)]
 pub(super) struct CliError {
     kind: Kind,
-    /// What the cause is about, where it does not say so itself.
-    place: Option<String>,
+    /// Prefix that names what the cause is about.
+    context: Option<String>,
     cause: Box<dyn Error + Send + Sync>,
     hints: Vec<String>,
 }
 
 impl CliError {
-    /// The request itself is wrong; nothing was touched.
+    /// Returns an error for invalid arguments or input; nothing was changed.
     pub(super) fn usage(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Kind::Usage, cause.into())
     }
 
-    /// The request was right, carrying it out was not possible.
+    /// Returns an error for a command that failed.
     pub(super) fn failed(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Kind::Failed, cause.into())
     }
@@ -65,39 +64,39 @@ impl CliError {
     fn new(kind: Kind, cause: Box<dyn Error + Send + Sync>) -> Self {
         Self {
             kind,
-            place: None,
+            context: None,
             cause,
             hints: Vec::new(),
         }
     }
 
-    /// Puts what the error is about before its text.
+    /// Adds a prefix that names what the error is about.
     #[must_use]
-    pub(super) fn at(self, place: impl fmt::Display) -> Self {
+    pub(super) fn at(self, context: impl fmt::Display) -> Self {
         Self {
-            place: Some(place.to_string()),
+            context: Some(context.to_string()),
             ..self
         }
     }
 
-    /// Adds what a person can do about it.
+    /// Adds a hint for the user.
     #[must_use]
     pub(super) fn hint(mut self, text: impl Into<String>) -> Self {
         self.hints.push(text.into());
         self
     }
 
-    /// Sorts what went wrong with the fleet's buckets and streams.
+    /// Converts an error about the fleet's buckets and streams.
     pub(super) fn of_fleet(err: NatsError) -> Self {
         let is_missing = matches!(err, NatsError::NoBucket(_) | NatsError::NotStored(_));
         let error = Self::failed(err);
         if is_missing {
-            return error.hint("`ccm fleet init` makes it");
+            return error.hint("run `ccm fleet init`");
         }
         error
     }
 
-    /// Sorts what went wrong with registered services.
+    /// Converts an error about the registration stream.
     pub(super) fn of_registrations(err: NatsError) -> Self {
         let is_missing = matches!(err, NatsError::NoStream(_) | NatsError::NotStored(_));
         let error = Self::failed(err);
@@ -107,29 +106,29 @@ impl CliError {
         error
     }
 
-    /// Returns what the program ends with.
+    /// Returns the exit code of the program.
     pub(super) fn exit_code(&self) -> u8 {
         self.kind.exit_code()
     }
 
-    /// Returns what a person can do about it.
+    /// Returns the hints for the user.
     pub(super) fn hints(&self) -> &[String] {
         &self.hints
     }
 
-    /// Tells a person on standard error.
-    pub(super) fn tell(&self) {
-        complain(&format!("ccm: error: {self}"));
+    /// Prints the error and its hints on standard error.
+    pub(super) fn print(&self) {
+        print_error(&format!("ccm: error: {self}"));
         for hint in self.hints() {
-            complain(&format!("ccm: hint: {hint}"));
+            print_error(&format!("ccm: hint: {hint}"));
         }
     }
 }
 
 impl fmt::Display for CliError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            write!(out, "{place}: ")?;
+        if let Some(context) = &self.context {
+            write!(out, "{context}: ")?;
         }
         self.cause.fmt(out)
     }
@@ -153,20 +152,21 @@ impl From<RunError> for CliError {
 
 impl From<AgentError> for CliError {
     fn from(err: AgentError) -> Self {
-        let is_taken = matches!(err, AgentError::Monitor(MonitorError::Bind { .. }));
+        let is_bind_error = matches!(err, AgentError::Monitor(MonitorError::Bind { .. }));
         let error = Self::failed(err);
-        if is_taken {
-            return error.hint("see the keys monitor_port and monitor_address of the agent's file");
+        if is_bind_error {
+            return error
+                .hint("see monitor_port and monitor_address in the agent's configuration file");
         }
         error
     }
 }
 
-impl From<BundlesError> for CliError {
-    fn from(err: BundlesError) -> Self {
+impl From<BundleStoreError> for CliError {
+    fn from(err: BundleStoreError) -> Self {
         match err {
-            BundlesError::Nats(err) => Self::of_fleet(err),
-            err @ BundlesError::Ambiguous(_) => Self::failed(err).hint(DIGEST),
+            BundleStoreError::Nats(err) => Self::of_fleet(err),
+            err @ BundleStoreError::Ambiguous(_) => Self::failed(err).hint(DIGEST),
             err => Self::failed(err),
         }
     }
@@ -175,9 +175,9 @@ impl From<BundlesError> for CliError {
 impl From<RolloutError> for CliError {
     fn from(err: RolloutError) -> Self {
         match err {
-            RolloutError::Steer(SteerError::Unsigned(_)) => Self::usage(err).hint(SIGN),
-            RolloutError::NotFound(_) | RolloutError::Steer(_) => Self::usage(err),
-            RolloutError::TooLarge { .. } => Self::failed(err).hint("choose fewer nodes"),
+            RolloutError::Control(ControlError::Unsigned(_)) => Self::usage(err).hint(SIGN),
+            RolloutError::NotFound(_) | RolloutError::Control(_) => Self::usage(err),
+            RolloutError::TooLarge { .. } => Self::failed(err).hint("select fewer nodes"),
             RolloutError::Nats(err) => Self::of_fleet(err),
             err => Self::failed(err),
         }
@@ -194,13 +194,15 @@ impl From<StartError> for CliError {
             StartError::UnknownNodes(_) | StartError::Selection(_) | StartError::Plan(_) => {
                 Self::usage(err)
             }
-            StartError::Bundles(err @ BundlesError::NotFound(_)) => Self::usage(err),
-            StartError::Bundles(err @ BundlesError::Ambiguous(_)) => Self::usage(err).hint(DIGEST),
-            StartError::Bundles(BundlesError::Nats(err)) | StartError::Nats(err) => {
+            StartError::BundleStore(err @ BundleStoreError::NotFound(_)) => Self::usage(err),
+            StartError::BundleStore(err @ BundleStoreError::Ambiguous(_)) => {
+                Self::usage(err).hint(DIGEST)
+            }
+            StartError::BundleStore(BundleStoreError::Nats(err)) | StartError::Nats(err) => {
                 Self::of_fleet(err)
             }
             StartError::Rollout(err) => err.into(),
-            err @ (StartError::Bundles(_) | StartError::Signing(_) | StartError::Random(_)) => {
+            err @ (StartError::BundleStore(_) | StartError::Signing(_) | StartError::Random(_)) => {
                 Self::failed(err)
             }
         }
@@ -212,10 +214,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_exit_code_and_keeps_its_cause() {
+    fn the_kind_sets_the_exit_code_and_the_cause_is_kept() {
         let failed = CliError::of_fleet(NatsError::NoBucket("NODES".into()));
         assert_eq!(failed.exit_code(), 1);
-        assert_eq!(failed.hints, ["`ccm fleet init` makes it"]);
+        assert_eq!(failed.hints, ["run `ccm fleet init`"]);
         let source = failed.source().unwrap();
         let cause = source.downcast_ref::<NatsError>().unwrap();
         assert!(matches!(cause, NatsError::NoBucket(_)), "{cause:?}");
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_stands_before_the_cause_and_a_hint_is_no_part_of_the_text() {
+    fn the_context_is_a_prefix_and_hints_are_separate() {
         let error = CliError::usage("no seed").at("ops.seed").hint(SIGN);
         assert_eq!(error.to_string(), "ops.seed: no seed");
         assert_eq!(error.source().unwrap().to_string(), "no seed");

@@ -1,4 +1,4 @@
-//! `ccm facts`: what this node is.
+//! `ccm facts`: prints the facts of this node.
 
 use super::environment::gatherer;
 use super::output::Console;
@@ -8,13 +8,13 @@ use ccm_core::facts::Gatherer;
 use ccm_template::path;
 use ccm_value::{Value, json, yaml};
 
-/// Shows facts about this node
+/// Show system facts
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A path into the facts, such as host.info.platform
+    /// Query to run on the facts, such as host.info.platform
     query: Option<String>,
 
-    /// Prints YAML instead of JSON
+    /// Output YAML instead of JSON
     #[arg(long)]
     yaml: bool,
 }
@@ -49,7 +49,7 @@ fn yaml_text(value: &Value) -> Result<String, CliError> {
     Ok(yaml::print(&document))
 }
 
-/// Looks a path up, gathering only the section it starts with where that is plain.
+/// Evaluates a query; gathers a single section if the query starts with its plain name.
 fn find(gatherer: &Gatherer, query: &str) -> Option<Value> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let first = query.split(['.', '|']).next().unwrap_or_default();

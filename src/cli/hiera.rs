@@ -1,9 +1,9 @@
-//! `ccm hiera`: data resolved by facts, for people and for scripts.
+//! `ccm hiera`: resolves hierarchical data and prints it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueHint};
 
 use super::environment::{NatsArgs, gatherer, read_document, split_pair, variables};
 use super::output::Console;
@@ -14,7 +14,7 @@ use ccm_template::path;
 use ccm_value::value::Map;
 use ccm_value::{Value, json, yaml};
 
-/// Resolves hierarchical data
+/// Hierarchical data resolver
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -23,24 +23,24 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Resolves a document and prints its data
+    /// Resolve a YAML or JSON document and print the result
     #[command(alias = "resolve")]
     Parse(Box<ParseArgs>),
-    /// Prints the facts that a document would be resolved with
+    /// Show the facts that a document would be resolved with
     Facts(FactsArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct FactSources {
-    /// A JSON or YAML file of facts
+    /// JSON or YAML file with facts
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,
 
-    /// Takes the process environment as facts
+    /// Use the process environment as facts
     #[arg(short = 'E', long)]
     env_facts: bool,
 
-    /// Takes the facts of the system; always done
+    /// Use the system facts (always on)
     #[arg(short = 'S', long, hide = true)]
     system_facts: bool,
 }
@@ -48,19 +48,19 @@ struct FactSources {
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
 struct ParseArgs {
-    /// The document: a file, an http or https URL, or kv://BUCKET/KEY
-    #[arg(env = "HIERA_INPUT")]
+    /// Document to resolve: a file, an http or https URL, or kv://BUCKET/KEY
+    #[arg(env = "HIERA_INPUT", value_hint = ValueHint::FilePath)]
     input: String,
 
-    /// Facts, as key=value
+    /// Facts about the node
     #[arg(value_name = "FACT=VALUE")]
     fact: Vec<String>,
 
-    /// Data over the document's own, as key=value
+    /// Override data value (always a string); repeatable
     #[arg(short = 'D', long, value_name = "KEY=VALUE")]
     data: Vec<String>,
 
-    /// A JSON or YAML file of data over the document's own
+    /// JSON or YAML file with override data values
     #[arg(long, value_name = "FILE")]
     data_file: Option<PathBuf>,
 
@@ -70,33 +70,33 @@ struct ParseArgs {
     #[command(flatten)]
     nats: NatsArgs,
 
-    /// Prints only what this path finds
+    /// Query to run on the result
     #[arg(long, value_name = "PATH")]
     query: Option<String>,
 
-    /// Prints YAML
+    /// Output YAML instead of JSON
     #[arg(long, conflicts_with = "env")]
     yaml: bool,
 
-    /// Prints variables for a shell
+    /// Output environment variables
     #[arg(long)]
     env: bool,
 
-    /// What the names of these variables begin with
+    /// Prefix for environment variable names
     #[arg(long, value_name = "PREFIX", default_value = "HIERA")]
     env_prefix: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct FactsArgs {
-    /// Facts, as key=value
+    /// Facts about the node
     #[arg(value_name = "FACT=VALUE")]
     fact: Vec<String>,
 
     #[command(flatten)]
     sources: FactSources,
 
-    /// Prints only what this path finds
+    /// Query to run on the result
     #[arg(long, value_name = "PATH")]
     query: Option<String>,
 }
@@ -111,7 +111,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
 }
 
 fn parse(args: &ParseArgs, console: &Console) -> Result<String, CliError> {
-    let document = data::fetch(&args.input, &args.nats.bus())?;
+    let document = data::fetch(&args.input, &args.nats.client())?;
     data::warn(&document, console);
     let facts = args.sources.layered(&args.fact)?;
     let mut found = hiera::resolve(&document.root, &facts, DATA_KEY).map_err(CliError::failed)?;
@@ -146,25 +146,25 @@ fn facts(args: &FactsArgs) -> Result<String, CliError> {
 }
 
 impl FactSources {
-    /// Returns facts by layers, each replacing whole top keys: the system's, the environment's,
-    /// the file's, those given.
+    /// Returns the facts of the system, the environment, the file and the arguments; a later source
+    /// replaces whole top-level keys of the earlier ones.
     fn layered(&self, given: &[String]) -> Result<Facts, CliError> {
-        let mut over = Value::empty_map();
+        let mut overrides = Value::empty_map();
         if self.env_facts {
             let environ: Map = variables()
                 .into_iter()
                 .map(|(key, value)| (key.into(), value.into()))
                 .collect();
-            over = environ.into();
+            overrides = environ.into();
         }
         if let Some(file) = &self.facts {
-            over = over.merge_shallow(&read_document(file)?);
+            overrides = overrides.merge_shallow(&read_document(file)?);
         }
-        over = over.merge_shallow(&pairs(given)?);
+        overrides = overrides.merge_shallow(&pairs(given)?);
         let gather = Arc::new(gatherer()).into_source();
         Ok(Facts::Lazy(Arc::new(move |section| match section {
-            None => gather(None).merge_shallow(&over),
-            Some(name) => match over.get(name) {
+            None => gather(None).merge_shallow(&overrides),
+            Some(name) => match overrides.get(name) {
                 Some(value) => [(name, value.clone())].into_iter().collect(),
                 None => gather(Some(name)),
             },
@@ -172,7 +172,7 @@ impl FactSources {
     }
 }
 
-/// Reads key=value pairs; values are text.
+/// Parses `key=value` pairs into a map of strings.
 fn pairs(pairs: &[String]) -> Result<Value, CliError> {
     let mut map = Map::new();
     for pair in pairs {

@@ -1,11 +1,11 @@
-//! What the command line gives a run to work with, and how a person follows it.
+//! Setup of a run from the command line, and its output on the terminal.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs};
 use super::interrupt::Interrupt;
-use super::output::{Console, complain};
+use super::output::{Console, print_error};
 use super::{CliError, environment};
 use ccm_core::engine::{EventIds, Level, Line, Mode, Sink};
 use ccm_core::hiera::{HieraError, Source};
@@ -14,67 +14,68 @@ use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::governor::GovernorName;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::resource::Resource;
-use ccm_core::run::environment::Surroundings;
-use ccm_core::run::executor::Local;
+use ccm_core::run::environment::TemplateContext;
+use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::log::system_line;
 use ccm_core::run::{
-    DataError, EnvironmentError, Governors, Host, OutsideData, Place, data, local_identity,
+    DataError, EnvironmentError, ExternalData, Governors, ManifestDir, RunContext, data,
+    local_identity,
 };
 use ccm_core::system::{Clock as _, SystemClock, files};
 use ccm_template::CallError;
 use ccm_template::env::Facts;
 
-/// Where the extra data of a run comes from, and what it is to the run.
+/// Source of the external hiera data of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hiera<'a> {
     None,
-    /// Data of a single resource; a file that is missing holds none.
+    /// Data of a single resource; a missing file is ignored.
     Resource(&'a str),
-    /// Data that is laid over a manifest's own.
+    /// Data that overrides the manifest's own.
     Manifest(&'a str),
 }
 
-/// How a run is made by hand.
+/// Inputs of a run.
 pub(super) struct Setup<'a> {
     pub(super) nats: &'a NatsArgs,
     pub(super) facts: &'a FactArgs,
     pub(super) packages: &'a PackageArgs,
     pub(super) hiera: Hiera<'a>,
-    /// Variables for templates are read from `./.env`, too.
+    /// Read template variables from `./.env` as well.
     pub(super) read_env: bool,
-    /// The collective of governors; nothing if runs need no slots.
+    /// Collective of the Choria governors; `None` if no governor slot is required.
     pub(super) governors: Option<Token>,
 }
 
 impl Setup<'_> {
-    /// Gives a run what it works with.
+    /// Builds the [`RunContext`] and calls `run` with it.
     pub(super) fn run<T>(
         &self,
         interrupt: &Interrupt,
-        run: impl FnOnce(&Host<'_>) -> T,
+        run: impl FnOnce(&RunContext<'_>) -> T,
     ) -> Result<T, CliError> {
         let base = std::env::current_dir().map_err(CliError::failed)?;
-        let bus = self.nats.bus();
+        let nats = self.nats.client();
         let given = self.facts.given()?;
-        let env = |place: Place<'_>| {
-            let surroundings = Surroundings {
+        let env = |manifest: ManifestDir<'_>| {
+            let context = TemplateContext {
                 facts: environment::lazy_facts(given.clone()),
                 environ: environment::environ(self.read_env)?,
-                bus: Arc::new(bus.clone()),
+                nats: Arc::new(nats.clone()),
                 registration_stream: self.nats.registration_stream().into(),
             };
-            Ok::<_, EnvironmentError>(surroundings.env(place.directory))
+            Ok::<_, EnvironmentError>(context.env(manifest.directory))
         };
-        let data = |facts: &Facts| self.data(facts, &bus);
+        let data = |facts: &Facts| self.data(facts, &nats);
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
         let ids = RefCell::new(EventIds::new().map_err(CliError::failed)?);
         let next_id = || ids.borrow_mut().next(SystemClock.now());
-        Ok(run(&Host {
+        Ok(run(&RunContext {
             identity: &identity(),
             collective: &Token::default_collective(),
             clock: &SystemClock,
-            bus: &bus,
-            executor: &Local,
+            nats: &nats,
+            executor: &LocalExecutor,
             base: &base,
             state_dir: None,
             cfengine_module: self.packages.module(),
@@ -97,42 +98,46 @@ impl Setup<'_> {
         }))
     }
 
-    fn data(&self, facts: &Facts, bus: &ccm_nats::Bus) -> Result<OutsideData, DataError> {
+    fn data(
+        &self,
+        facts: &Facts,
+        nats: &ccm_nats::BlockingClient,
+    ) -> Result<ExternalData, DataError> {
         match self.hiera {
-            Hiera::None => Ok(OutsideData::default()),
+            Hiera::None => Ok(ExternalData::default()),
             Hiera::Resource(source) => {
                 let source: Source = source.parse()?;
                 if is_missing(&source)? {
-                    return Ok(OutsideData::default());
+                    return Ok(ExternalData::default());
                 }
-                let (external, warnings) = resolved(&source, facts, bus)?;
-                Ok(OutsideData {
+                let (external, warnings) = resolve_data(&source, facts, nats)?;
+                Ok(ExternalData {
                     external,
                     warnings,
-                    ..OutsideData::default()
+                    ..ExternalData::default()
                 })
             }
             Hiera::Manifest(source) => {
-                let (source, warnings) = resolved(&source.parse()?, facts, bus)?;
-                Ok(OutsideData {
+                let (source, warnings) = resolve_data(&source.parse()?, facts, nats)?;
+                Ok(ExternalData {
                     source,
                     warnings,
-                    ..OutsideData::default()
+                    ..ExternalData::default()
                 })
             }
         }
     }
 }
 
-/// Returns who this host is, for those who see it hold a slot.
+/// Returns the identity of this node, shown to others while it holds a governor slot.
 fn identity() -> NodeName {
     local_identity().unwrap_or_else(|_| NodeName::localhost())
 }
 
 fn evicted(governor: &GovernorName, sequence: u64) {
-    let text = "Lost the slot before the run was over; the run goes on";
+    let text = "Lost the governor slot before the run ended; the run continues";
     let line = Line::new(Level::Warn, text).with("governor", governor);
-    complain(&system_line(
+    print_error(&system_line(
         &line.with("slot", sequence),
         SystemClock.now(),
     ));
@@ -149,21 +154,21 @@ fn is_missing(source: &Source) -> Result<bool, DataError> {
     Ok(found.is_none())
 }
 
-fn resolved(
+fn resolve_data(
     source: &Source,
     facts: &Facts,
-    bus: &ccm_nats::Bus,
+    nats: &ccm_nats::BlockingClient,
 ) -> Result<(ccm_value::Value, Vec<Line>), DataError> {
-    let document = data::open(source, bus)?;
+    let document = data::open(source, nats)?;
     let resolved = data::resolve(&document, facts)?;
     Ok((resolved, data::warnings(&document)))
 }
 
-/// Shows a run to a person, who may interrupt it once it has begun.
+/// Prints a run on the terminal and enables Ctrl-C once it starts.
 pub(super) struct Terminal<'a> {
     pub(super) console: &'a mut Console,
     pub(super) interrupt: &'a Interrupt,
-    /// Prints what the manifest wants said before it is applied.
+    /// Print the manifest's `pre_message`.
     pub(super) pre_message: bool,
 }
 

@@ -1,9 +1,10 @@
-//! Ctrl-C in the middle of a run. The resource at work is finished and nothing more is begun: half
-//! a package is worse than a short wait. Whoever can't wait asks a second time, and everything that
-//! the command at work has started ends with it. SIGTERM is the same request by a program.
+//! Handling of Ctrl-C and SIGTERM during a run.
 //!
-//! Commands have process groups of their own, so a terminal's Ctrl-C never reaches them, and a run
-//! that simply died would leave them behind. How a command is ended is `system`'s.
+//! The first signal lets the current resource finish and starts no further one, so that no package
+//! is left half installed. The second one ends the running command and all its child processes.
+//!
+//! Commands run in process groups of their own, so Ctrl-C in the terminal does not reach them
+//! directly. How a command is ended is in `ccm_core::system`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
@@ -12,40 +13,40 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::output::complain;
+use super::output::print_error;
 use super::{CliError, Verdict};
-use ccm_core::run::bus::StopReason;
+use ccm_core::run::nats_client::StopCheck;
 use ccm_core::system::Cancel;
 
-/// How long the resource at work may take once somebody wants to stop, as with the agent.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that the current resource has to finish after the first signal, as in the agent.
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// The exit code of what was interrupted, as a shell has it.
+/// Exit code of an interrupted run, as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// Whether somebody wants the run to stop.
+/// Interrupt state of a run.
 pub(super) struct Interrupt {
-    is_asked: Arc<AtomicBool>,
+    is_requested: Arc<AtomicBool>,
     cancel: Cancel,
     listening: Once,
 }
 
 impl Interrupt {
-    /// Returns one that hears nothing yet: until a run begins, signals end the program.
+    /// Returns an instance without signal handlers: until `listen`, signals end the program.
     pub(super) fn new() -> Result<Self, CliError> {
         Ok(Self {
-            is_asked: Arc::default(),
+            is_requested: Arc::default(),
             cancel: Cancel::new().map_err(CliError::failed)?,
             listening: Once::new(),
         })
     }
 
-    /// Listens from now on; the signals no longer end the program by themselves.
+    /// Installs the signal handlers; signals no longer end the program directly.
     pub(super) fn listen(&self) {
         self.listening.call_once(|| {
             if let Err(error) = self.spawn() {
-                // Then a signal ends the program, as it does without this.
-                complain(&format!("ccm: can't listen for signals: {error}"));
+                // Signals then end the program directly.
+                print_error(&format!("ccm: could not install signal handlers: {error}"));
             }
         });
     }
@@ -59,40 +60,40 @@ impl Interrupt {
                 terminate: signal(SignalKind::terminate())?,
             }
         };
-        let (asked, ending) = (self.is_asked.clone(), self.cancel.clone());
-        // The run keeps the main thread; this one ends with the program.
+        let (is_requested, cancel) = (self.is_requested.clone(), self.cancel.clone());
+        // The run uses the main thread; this thread ends with the program.
         std::thread::spawn(move || {
             runtime.block_on(async move {
                 signals.next().await;
-                asked.store(true, Ordering::SeqCst);
-                complain(&format!(
-                    "ccm: interrupted: the resource at work has {PATIENCE:?} to finish; once more ends it now"
+                is_requested.store(true, Ordering::SeqCst);
+                print_error(&format!(
+                    "ccm: interrupted: waiting up to {GRACE_PERIOD:?} for the current resource; interrupt again to stop it now"
                 ));
-                // Either way its time is over.
-                let _ = tokio::time::timeout(PATIENCE, signals.next()).await;
-                ending.cancel();
+                // After the second signal or the grace period the command is ended.
+                let _ = tokio::time::timeout(GRACE_PERIOD, signals.next()).await;
+                cancel.cancel();
             });
         });
         Ok(())
     }
 
-    /// Returns what ends the commands of a run when nobody wants to wait for them.
+    /// Returns the handle that ends running commands.
     pub(super) fn cancel(&self) -> Cancel {
         self.cancel.clone()
     }
 
-    /// Returns the question why nothing more is to be begun.
-    pub(super) fn stop(&self) -> StopReason {
-        let is_asked = self.is_asked.clone();
+    /// Returns the check that the engine makes before each resource.
+    pub(super) fn stop(&self) -> StopCheck {
+        let is_requested = self.is_requested.clone();
         Arc::new(move || {
-            let is_asked = is_asked.load(Ordering::SeqCst);
-            is_asked.then(|| "interrupted".into())
+            let is_requested = is_requested.load(Ordering::SeqCst);
+            is_requested.then(|| "interrupted".into())
         })
     }
 
-    /// Returns the verdict with the exit code of an interrupted run, if it was one.
-    pub(super) fn judge(&self, verdict: Verdict) -> Verdict {
-        if self.is_asked.load(Ordering::SeqCst) {
+    /// Returns the verdict, with exit code 130 if the run was interrupted.
+    pub(super) fn verdict(&self, verdict: Verdict) -> Verdict {
+        if self.is_requested.load(Ordering::SeqCst) {
             Verdict::exit(INTERRUPTED)
         } else {
             verdict

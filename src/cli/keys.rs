@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueHint};
 
 use super::output::Console;
 use super::{CliError, Verdict, signing};
 use ccm_core::system::files::{self, Durability};
 use ccm_nats::request_signature::Signer;
 
-/// Makes and shows keys that requests are signed with
+/// Manage keys for signing requests
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -18,17 +18,17 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Makes a new key: keeps its seed in a file and prints the public key
+    /// Create a key, store its seed in a file and print the public key
     New {
-        /// Where the seed is kept; a file that exists is left alone
+        /// File to store the seed in; must not exist
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
 
-    /// Prints the public key of a seed
+    /// Print the public key of a seed
     Show {
-        /// A file that holds a seed, or the seed itself
-        #[arg(value_name = "SEED|FILE")]
+        /// Seed, or a file that contains it
+        #[arg(value_name = "SEED|FILE", value_hint = ValueHint::FilePath)]
         key: String,
     },
 }
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
             let found = files::inspect(file, false).map_err(CliError::usage)?;
             if found.is_some() {
                 let name = file.display();
-                return Err(CliError::usage(format!("{name} exists already")));
+                return Err(CliError::usage(format!("{name} already exists")));
             }
             let signer = Signer::generate();
             let seed = signer.seed().map_err(CliError::failed)?;

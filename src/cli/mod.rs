@@ -1,5 +1,6 @@
-//! The command line: translates what a person typed into the engine's terms and its answers into
-//! lines, documents and exit codes. Decides nothing about a resource.
+//! Command line: argument parsing, dispatch, output and exit codes.
+//!
+//! One file per command. The commands call the libraries; no resource logic is here.
 
 mod agent;
 mod apply;
@@ -30,24 +31,25 @@ mod util;
 mod validate;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use ccm_core::engine::Level;
 use error::CliError;
-use output::{Console, complain};
-use plugins::{Called, Plugins};
+use output::{Console, print_error};
+use plugins::{PluginCall, Plugins};
 
-/// Configuration management for one host or a whole fleet, compatible with Choria CCM
+/// Configuration management for one node or a whole fleet, compatible with Choria CCM
 #[derive(Debug, Parser)]
 #[command(name = "ccm", version, disable_help_subcommand = false)]
 struct Cli {
-    /// Logs at debug level
+    /// Enable debug logging
     #[arg(long, global = true, help_heading = "Logging")]
     debug: bool,
 
-    /// Logs at info level
+    /// Enable info logging
     #[arg(long, global = true, help_heading = "Logging")]
     info: bool,
 
@@ -76,19 +78,19 @@ enum Command {
     Util(util::Args),
 }
 
-/// What a command found out, for the exit code.
+/// Result of a command, from which the exit code is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Verdict {
     changed: bool,
     failed: bool,
-    /// Exit codes as Puppet has them: 2 changed, 4 failed, 6 both.
+    /// Use Puppet's detailed exit codes: 2 changed, 4 failed, 6 both.
     detailed: bool,
-    /// The exit code, where many nodes have a say in it.
+    /// Explicit exit code; overrides the other fields.
     exit: Option<u8>,
 }
 
 impl Verdict {
-    /// Returns what ends the program with this code.
+    /// Returns a verdict with an explicit exit code.
     fn exit(code: u8) -> Self {
         Self {
             exit: Some(code),
@@ -113,8 +115,8 @@ impl Verdict {
     }
 }
 
-/// Returns the level the command line asks for, if it does.
-fn loudest(debug: bool, info: bool) -> Option<Level> {
+/// Returns the log level that `--debug` and `--info` select, if any.
+fn log_level(debug: bool, info: bool) -> Option<Level> {
     match (debug, info) {
         (true, _) => Some(Level::Debug),
         (_, true) => Some(Level::Info),
@@ -125,30 +127,40 @@ fn loudest(debug: bool, info: bool) -> Option<Level> {
 /// Runs the program with these arguments and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    if let Some(text) = about_itself(&args) {
-        Console::new(false, false).print(&text);
-        return ExitCode::SUCCESS;
+    match completion::run(&args) {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(err) => return print_clap_error(&err),
+    }
+    if let Some(text) = generated_text(&args) {
+        let print = |text: String| Console::new(false, false).print(&text);
+        return exit_code(text.map(print).map(|()| Verdict::default()));
     }
     let args = match argfile::expand(args) {
         Ok(args) => args,
-        Err(err) => return ended(Err(err)),
+        Err(err) => return exit_code(Err(err)),
     };
     if args.len() < 2 {
-        // Nothing asked, nothing wrong: show what there is.
+        // Without arguments, print the help and succeed.
         let plugins = Plugins::find();
-        complain(&plugins.described(Cli::command()).render_help().to_string());
-        warn(&plugins);
+        print_error(
+            &plugins
+                .add_to_help(Cli::command())
+                .render_help()
+                .to_string(),
+        );
+        print_warnings(&plugins);
         return ExitCode::SUCCESS;
     }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(err) => return not_ours(&args, &err),
+        Err(err) => return run_plugin_or_fail(&args, &err),
     };
     let mut console = Console::new(cli.debug, cli.info);
     let result = match cli.command {
         Command::Ensure(args) => ensure::run(*args, &mut console),
         Command::Apply(args) => apply::run(args, &mut console),
-        Command::Agent(args) => agent::run(&args, loudest(cli.debug, cli.info), &mut console),
+        Command::Agent(args) => agent::run(&args, log_level(cli.debug, cli.info), &mut console),
         Command::Status(args) => status::run(&args, &mut console),
         Command::Session(args) => session::run(args, &mut console),
         Command::Facts(args) => facts::run(&args, &mut console),
@@ -162,29 +174,35 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Keys(args) => keys::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
-    let lost = console.lost().map(CliError::failed);
-    ended(result.and_then(|verdict| lost.map_or(Ok(verdict), Err)))
+    let write_error = console.write_error().map(CliError::failed);
+    exit_code(result.and_then(|verdict| write_error.map_or(Ok(verdict), Err)))
 }
 
-fn ended(result: Result<Verdict, CliError>) -> ExitCode {
+/// Prints an error and returns the exit code.
+fn exit_code(result: Result<Verdict, CliError>) -> ExitCode {
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),
         Err(err) => {
-            err.tell();
+            err.print();
             ExitCode::from(err.exit_code())
         }
     }
 }
 
-/// Deals with what is no call of a command of ours: one of a plugin, a question for help, or a
-/// mistake.
-fn not_ours(args: &[OsString], err: &clap::Error) -> ExitCode {
+/// Handles arguments that are not a valid call of a built-in command: a plugin's command, a request
+/// for help, or a usage error.
+fn run_plugin_or_fail(args: &[OsString], err: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
-    let own = |word: &&OsString| ["--debug", "--info"].iter().any(|flag| *word == flag);
-    let words: Vec<OsString> = args.iter().skip(1).skip_while(own).cloned().collect();
+    let is_global_flag = |word: &&OsString| ["--debug", "--info"].iter().any(|flag| *word == flag);
+    let words: Vec<OsString> = args
+        .iter()
+        .skip(1)
+        .skip_while(is_global_flag)
+        .cloned()
+        .collect();
     let command = Cli::command();
     let is_help = |word: &OsString| word == "help" || word == "-h" || word == "--help";
-    let (asks, words) = match words.split_first() {
+    let (wants_help, words) = match words.split_first() {
         Some((first, rest)) if is_help(first) => (true, rest),
         _ => (false, words.as_slice()),
     };
@@ -198,50 +216,49 @@ fn not_ours(args: &[OsString], err: &clap::Error) -> ExitCode {
         _ => false,
     };
     if !is_candidate {
-        return told(err);
+        return print_clap_error(err);
     }
     let plugins = Plugins::find();
     let help = [OsString::from("--help")];
-    let words = match (asks, words) {
+    let words = match (wants_help, words) {
         (true, [first, ..]) => [std::slice::from_ref(first), &help].concat(),
         _ => words.to_vec(),
     };
     match plugins.call(&words, &command) {
-        Some(Called::Done(result)) => return ended(result),
-        Some(Called::Told(err)) => return told(&err),
-        None => warn(&plugins),
+        Some(PluginCall::Completed(result)) => return exit_code(result),
+        Some(PluginCall::Usage(err)) => return print_clap_error(&err),
+        None => print_warnings(&plugins),
     }
-    match plugins.described(command).try_get_matches_from(args) {
-        Err(err) => told(&err),
-        Ok(_) => told(err),
+    match plugins.add_to_help(command).try_get_matches_from(args) {
+        Err(err) => print_clap_error(&err),
+        Ok(_) => print_clap_error(err),
     }
 }
 
-fn told(err: &clap::Error) -> ExitCode {
+fn print_clap_error(err: &clap::Error) -> ExitCode {
     let _ = err.print();
     ExitCode::from(if err.use_stderr() { 2 } else { 0 })
 }
 
-/// Returns what the program tells shells and packagers about itself, if that is asked for.
-fn about_itself(args: &[OsString]) -> Option<String> {
+/// Returns the completion script, help text or manual page that the first argument selects.
+fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     let (flag, words) = args.get(1..)?.split_first()?;
+    let program = Path::new(args.first()?);
     match flag.to_str()? {
-        "--completion-script-bash" => Some(completion::BASH.into()),
-        "--completion-script-zsh" => Some(completion::ZSH.into()),
-        "--completion-bash" => {
-            let offers = completion::offers(Cli::command(), words);
-            Some(offers.iter().map(|offer| format!("{offer}\n")).collect())
-        }
-        "--help-long" => Some(help_pages::long_help(Cli::command())),
-        "--help-man" => Some(help_pages::man_page(Cli::command())),
+        "--completion-script-bash" => Some(completion::script("bash", program)),
+        "--completion-script-fish" => Some(completion::script("fish", program)),
+        "--completion-script-zsh" => Some(completion::script("zsh", program)),
+        "--completion-bash" => Some(completion::candidate_lines(words)),
+        "--help-long" => Some(Ok(help_pages::long_help(Cli::command()))),
+        "--help-man" => Some(help_pages::man_pages(Cli::command(), words)),
         _ => None,
     }
 }
 
-/// Says what is wrong with plugins, to somebody who may have wanted one.
-fn warn(plugins: &Plugins) {
+/// Prints warnings about plugins that could not be loaded or mounted.
+fn print_warnings(plugins: &Plugins) {
     for line in plugins.warnings(&Cli::command()) {
-        complain(&format!("ccm: warning: {line}"));
+        print_error(&format!("ccm: warning: {line}"));
     }
 }
 

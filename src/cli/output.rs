@@ -1,6 +1,7 @@
-//! What a person sees: status lines on standard output, the system log on standard error.
-//! Colour only on a terminal that wants it; bars of progress only on one that is watched. How a
-//! line is written is the agent's `log`.
+//! Terminal output: status lines on standard output, the system log on standard error.
+//!
+//! Colours and progress bars are used on terminals only. Lines are formatted by
+//! `ccm_core::run::log`.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -13,28 +14,28 @@ use ccm_core::run::log::{system_line, user_line};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_value::text::go_millis;
 
-/// Where lines of the user log go.
+/// Destination of the user log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Stdout,
-    /// Standard output belongs to a document.
+    /// Standard output is reserved for a JSON or YAML document.
     Stderr,
     Nowhere,
 }
 
-/// Prints lines, status lines and diffs.
+/// Prints log lines, status lines, diffs and documents.
 #[derive(Debug)]
 pub(super) struct Console {
     user_level: Level,
     system_level: Level,
     target: Target,
     colour: bool,
-    /// A person sees both streams on one screen.
-    is_watched: bool,
-    /// How far a download is; gone with the next line.
+    /// Both streams are terminals, so progress bars can be drawn.
+    is_interactive: bool,
+    /// Progress of the current download; removed before the next line.
     bar: Option<ProgressBar>,
-    /// Why standard output did not take everything.
-    lost: OnceLock<String>,
+    /// First error while writing to standard output.
+    write_error: OnceLock<String>,
 }
 
 impl Console {
@@ -50,50 +51,50 @@ impl Console {
             },
             target: Target::Stdout,
             colour: !plain && io::stdout().is_terminal(),
-            is_watched: !dumb && io::stdout().is_terminal() && io::stderr().is_terminal(),
+            is_interactive: !dumb && io::stdout().is_terminal() && io::stderr().is_terminal(),
             bar: None,
-            lost: OnceLock::new(),
+            write_error: OnceLock::new(),
         }
     }
 
-    /// Leaves standard output to a document: lines go to standard error.
-    pub(super) fn keep_stdout_free(&mut self) {
+    /// Reserves standard output for a document: lines go to standard error.
+    pub(super) fn reserve_stdout(&mut self) {
         self.target = Target::Stderr;
         self.colour = self.colour && io::stderr().is_terminal();
     }
 
-    /// Prints no lines at all.
+    /// Suppresses the user log.
     pub(super) fn silence(&mut self) {
         self.target = Target::Nowhere;
     }
 
-    /// Prints text as it is, on standard output.
+    /// Prints text unchanged on standard output.
     pub(super) fn print(&self, text: &str) {
         self.print_bytes(text.as_bytes());
     }
 
-    /// Prints bytes as they are, on standard output.
+    /// Prints bytes unchanged on standard output.
     pub(super) fn print_bytes(&self, bytes: &[u8]) {
         let mut out = io::stdout().lock();
         match out.write_all(bytes).and_then(|()| out.flush()) {
-            // A reader that went away has seen enough.
+            // A closed pipe is not an error, as in `ccm facts | head`.
             Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
                 let cause = ccm_core::system::Cause::from(err);
-                let _ = self.lost.set(format!("standard output: {cause}"));
+                let _ = self.write_error.set(format!("standard output: {cause}"));
             }
             _ => {}
         }
     }
 
-    /// Returns why some of what was printed is lost, if so.
-    pub(super) fn lost(&self) -> Option<&str> {
-        self.lost.get().map(String::as_str)
+    /// Returns the first error while writing to standard output, if any.
+    pub(super) fn write_error(&self) -> Option<&str> {
+        self.write_error.get().map(String::as_str)
     }
 
-    fn put(&self, text: &str) {
+    fn print_user(&self, text: &str) {
         match self.target {
             Target::Stdout => self.print(text),
-            Target::Stderr => complain(text.trim_end_matches('\n')),
+            Target::Stderr => print_error(text.trim_end_matches('\n')),
             Target::Nowhere => {}
         }
     }
@@ -104,31 +105,31 @@ impl Console {
         }
     }
 
-    /// Writes to the system log.
+    /// Writes a line to the system log.
     pub(super) fn log(&self, line: &Line) {
         if line.level >= self.system_level {
-            complain(&system_line(line, SystemClock.now()));
+            print_error(&system_line(line, SystemClock.now()));
         }
     }
 
-    /// Prints the counts of a run.
+    /// Prints the summary of a run.
     pub(super) fn report(&self, title: &str, summary: &Summary, kind: Report) {
         self.print(&report_text(title, summary, kind));
     }
 }
 
-/// Prints a line on standard error. `eprintln!` would panic where nobody reads it any more.
-pub(super) fn complain(line: &str) {
+/// Prints a line on standard error; unlike `eprintln!` it does not panic if that is closed.
+pub(super) fn print_error(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Asks a person on standard error, on a line that the answer ends.
-pub(super) fn ask(question: &str) {
+/// Prints a confirmation prompt on standard error.
+pub(super) fn prompt(question: &str) {
     let mut out = io::stderr().lock();
     let _ = write!(out, "{question} (y/N) ").and_then(|()| out.flush());
 }
 
-/// Which counts are shown.
+/// Kind of summary to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Manifest,
@@ -147,12 +148,12 @@ impl Sink for Console {
     fn line(&mut self, line: &Line) {
         self.clear_bar();
         if line.level >= self.user_level {
-            self.put(&user_line(line, self.colour));
+            self.print_user(&user_line(line, self.colour));
         }
     }
 
     fn received(&mut self, resource: &str, bytes: u64, of: Option<u64>) {
-        if !self.is_watched || self.target != Target::Stdout {
+        if !self.is_interactive || self.target != Target::Stdout {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| progress_bar(resource, of));
@@ -161,11 +162,11 @@ impl Sink for Console {
 
     fn diff(&mut self, text: &str) {
         self.clear_bar();
-        self.put(&paint_diff(text, self.colour));
+        self.print_user(&paint_diff(text, self.colour));
     }
 }
 
-/// Returns a bar for a download, on standard error.
+/// Returns a progress bar for a download, drawn on standard error.
 fn progress_bar(resource: &str, of: Option<u64>) -> ProgressBar {
     let (bar, template) = match of {
         Some(length) => (
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_has_upstreams_lines() {
+    fn report_matches_upstream() {
         let mut summary = Summary::of(None, []);
         summary.total_duration = Duration::from_millis(13);
         summary.total_resources = 4;

@@ -1,4 +1,4 @@
-//! Waiting for what is asynchronous: one small runtime for the length of a command.
+//! Tokio runtime for one command.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use tokio::runtime::Builder;
 
 use super::CliError;
 
-/// Runs a future to its end on this thread. Tasks that it leaves behind end with it.
+/// Runs a future to completion on this thread. Tasks that are still running are dropped.
 pub(super) fn block_on<T>(
     future: impl Future<Output = Result<T, CliError>>,
 ) -> Result<T, CliError> {
@@ -15,7 +15,7 @@ pub(super) fn block_on<T>(
         .build()
         .map_err(CliError::failed)?;
     let outcome = runtime.block_on(future);
-    // A lookup of a host's name may still be going on; nobody wants to wait for it.
+    // Don't wait for a host name lookup that is still running on a blocking thread.
     runtime.shutdown_background();
     outcome
 }

@@ -1,4 +1,4 @@
-//! `ccm session`: events of several `ccm ensure` calls, kept together and summed up.
+//! `ccm session`: stores the events of several `ccm ensure` calls and summarizes them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use ccm_core::engine::{Level, Line, Session};
 use ccm_core::system::{files, random};
 use ccm_value::json;
 
-/// Manages sessions
+/// Manage session stores
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -19,24 +19,24 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Creates a session store and prints the variable that selects it
+    /// Create a session store and print the variable that selects it
     #[command(aliases = ["start", "create"])]
     New {
-        /// The directory to create; a new one below the temporary directory unless given
+        /// Directory to store the session in [default: new directory in the temporary directory]
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
     },
-    /// Sums a session up
+    /// Report on the active session
     Report {
-        /// The session store
+        /// Session store to use
         #[arg(long, env = "CCM_SESSION_STORE", value_name = "DIR")]
         session: Option<PathBuf>,
 
-        /// Removes the session afterwards, if it is below the temporary directory
+        /// Remove the session directory afterwards, if it is in the system temporary directory
         #[arg(long)]
         remove: bool,
 
-        /// Prints the summary as JSON
+        /// Output the summary as JSON
         #[arg(long)]
         json: bool,
     },
@@ -69,7 +69,7 @@ fn new(directory: Option<PathBuf>, console: &Console) -> Result<Verdict, CliErro
     Ok(Verdict::default())
 }
 
-/// Quotes a path that a shell would take apart.
+/// Quotes a path for a shell if necessary.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
     if text.chars().all(plain) {
@@ -89,7 +89,7 @@ fn report(
         .filter(|store| !store.as_os_str().is_empty())
         .ok_or_else(|| {
             CliError::usage("no session store specified")
-                .hint("name it with --session, or begin one with eval \"$(ccm session new)\"")
+                .hint("use --session, or create a session with eval \"$(ccm session new)\"")
         })?;
     let session = Session::directory(&store).map_err(CliError::failed)?;
     for reason in &session.skipped {
@@ -108,7 +108,7 @@ fn report(
     Ok(Verdict::default())
 }
 
-/// Removes a store, but only strictly below the temporary directory.
+/// Removes a store, but only inside the temporary directory.
 fn remove_store(store: &Path) -> Result<(), CliError> {
     let Ok(real) = store.canonicalize() else {
         return Ok(());
@@ -117,7 +117,7 @@ fn remove_store(store: &Path) -> Result<(), CliError> {
     let temporary = temporary.canonicalize().unwrap_or(temporary);
     if real == temporary || !real.starts_with(&temporary) {
         return Err(CliError::failed(format!(
-            "not removing {}: it is not below {}",
+            "not removing {}: not in {}",
             store.display(),
             temporary.display()
         )));

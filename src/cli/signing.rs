@@ -1,7 +1,7 @@
-//! Signing from the command line: whose seed, and where it is kept.
+//! The `--sign-with` flag: loads the nkey seed that requests are signed with.
 //!
-//! A seed is a secret: it comes from a file that is ours alone, from the environment, or from the
-//! NATS context that is in use, and is never shown. What a signature covers is `nats::trust`.
+//! The seed is a secret: it comes from a file that only the user can read, from the environment or
+//! from the NATS context, and is never printed. See `ccm_nats::request_signature` for what is signed.
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use super::error::SIGN;
 use ccm_core::system::files;
 use ccm_nats::request_signature::Signer;
 
-/// No file that holds a seed is longer; credentials files hold a token beside it.
+/// Size limit of a seed file; credentials files hold a JWT as well.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// What stands for the seed of a context.
+/// Value of `--sign-with` that selects the seed of the NATS context.
 const CONTEXT: &str = "context";
 
-/// Who signs what is sent.
+/// Flags for signing requests.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct SigningArgs {
-    /// Signs requests: a file that holds an nkey seed, the seed itself, or `context` for the seed of
-    /// the NATS context in use, `context:NAME` for that of another
+    /// Nkey seed to sign requests with: a file, the seed itself, or context[:NAME] for the seed of a
+    /// NATS context
     #[arg(
         long,
         global = true,
@@ -34,55 +34,55 @@ pub(super) struct SigningArgs {
 }
 
 impl SigningArgs {
-    /// Returns who signs, if somebody does.
+    /// Returns the signer, if `--sign-with` was given.
     pub(super) fn signer(&self, nats: &NatsArgs) -> Result<Option<Signer>, CliError> {
         let Some(text) = self.sign_with.as_deref() else {
             return Ok(None);
         };
         let signer = match text.strip_prefix(CONTEXT) {
-            Some("") => of_context(nats, None)?,
+            Some("") => from_context(nats, None)?,
             Some(name) if name.starts_with(':') => {
-                of_context(nats, Some(name.trim_start_matches(':')))?
+                from_context(nats, Some(name.trim_start_matches(':')))?
             }
             _ => load(text)?,
         };
         Ok(Some(signer))
     }
 
-    /// Returns who signs.
+    /// Returns the signer, or an error if `--sign-with` was not given.
     pub(super) fn required(&self, nats: &NatsArgs) -> Result<Signer, CliError> {
-        let missing = || CliError::usage("nobody to sign with").hint(SIGN);
+        let missing = || CliError::usage("no signing key given").hint(SIGN);
         self.signer(nats)?.ok_or_else(missing)
     }
 }
 
-/// Returns the signer whose seed a context logs in with.
-fn of_context(nats: &NatsArgs, name: Option<&str>) -> Result<Signer, CliError> {
+/// Returns the signer with the seed that a NATS context authenticates with.
+fn from_context(nats: &NatsArgs, name: Option<&str>) -> Result<Signer, CliError> {
     let settings = nats.settings_of(name).map_err(CliError::usage)?;
-    let shown = match &settings.context {
-        Some(context) => format!("context {context}"),
-        None => "the connection, which has no context,".to_owned(),
+    let description = match &settings.context {
+        Some(context) => format!("NATS context {context}"),
+        None => "the connection, which uses no NATS context,".to_owned(),
     };
     let seed = settings
         .login
         .seed()
-        .map_err(|err| CliError::usage(err).at(&shown))?;
+        .map_err(|err| CliError::usage(err).at(&description))?;
     let missing = || {
-        CliError::usage(format!("{shown} holds no seed to sign with"))
-            .hint("use nkey or creds in it, or a file")
+        CliError::usage(format!("{description} has no nkey seed"))
+            .hint("set nkey or creds in the context, or give a seed file")
     };
     Signer::from_seed(seed.ok_or_else(missing)?.reveal()).map_err(CliError::usage)
 }
 
-/// Returns the signer that a seed, or a file with one, stands for.
+/// Returns the signer for a seed or a seed file.
 pub(super) fn load(text: &str) -> Result<Signer, CliError> {
-    // What is no seed may be one with a typing error: only what is a file is ever shown.
+    // The text may be a mistyped seed, so it is printed only if it names an existing file.
     let path = Path::new(text);
     if let Ok(signer) = Signer::from_seed(text) {
         return Ok(signer);
     }
     if !path.exists() {
-        let text = "the key to sign with is neither a seed nor a file that exists";
+        let text = "the signing key is neither an nkey seed nor an existing file";
         return Err(CliError::usage(text));
     }
     let name = path.display();
@@ -90,5 +90,5 @@ pub(super) fn load(text: &str) -> Result<Signer, CliError> {
     let mut lines = text.lines().map(str::trim);
     lines
         .find_map(|line| Signer::from_seed(line).ok())
-        .ok_or_else(|| CliError::usage(format!("{name} holds no nkey seed")))
+        .ok_or_else(|| CliError::usage(format!("{name} contains no nkey seed")))
 }

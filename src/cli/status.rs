@@ -1,11 +1,11 @@
-//! `ccm status`: what is, without asking for anything.
+//! `ccm status`: prints the current state of a resource.
 
 use clap::builder::PossibleValuesParser;
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use ccm_core::engine::to_look_at;
+use ccm_core::engine::resource_to_inspect;
 use ccm_core::model::TypeName;
 use ccm_core::model::resource::Properties;
 use ccm_core::model::state::{Detail, State};
@@ -13,31 +13,32 @@ use ccm_core::run;
 use ccm_core::system::SystemClock;
 use ccm_value::{json, yaml};
 
-/// Shows the current state of a resource
+/// Get resource status
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The type of the resource
+    /// Resource type
     #[arg(value_name = "TYPE", value_parser = PossibleValuesParser::new(TypeName::ALL.map(TypeName::as_str)))]
     type_name: String,
 
-    /// The name of the resource
+    /// Resource name
     name: String,
 
-    /// For a scaffold: the directory of templates to compare it with
+    /// Source directory of a scaffold to compare the target with
     #[arg(long, value_name = "DIR")]
     source: Option<String>,
 
-    /// For a scaffold: the template language
+    /// Template engine of a scaffold
     #[arg(long, value_parser = ["go", "jet", "jinja"], default_value = "jet")]
     engine: String,
-    /// The provider to ask
-    #[arg(long, default_value_t)]
+
+    /// Resource provider
+    #[arg(long, default_value_t, hide_default_value = true)]
     provider: String,
 
     #[command(flatten)]
     packages: PackageArgs,
 
-    /// Prints JSON instead of YAML
+    /// Output JSON instead of YAML
     #[arg(long)]
     json: bool,
 
@@ -72,7 +73,7 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
             args.name.clone()
         }
     };
-    let mut resource = to_look_at(type_name, &name).map_err(CliError::usage)?;
+    let mut resource = resource_to_inspect(type_name, &name).map_err(CliError::usage)?;
     if let Properties::Scaffold(scaffold) = &mut resource.properties {
         scaffold.source = args.source.clone().unwrap_or_default();
         scaffold.engine.clone_from(&args.engine);
@@ -83,7 +84,7 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
     run::inspect(&resource, env, args.packages.module(), &SystemClock).map_err(CliError::failed)
 }
 
-/// Returns what upstream prints: the metadata alone, or the type's own keys.
+/// Returns what upstream prints: the metadata, or all keys for types without metadata.
 fn metadata(state: &State) -> Result<serde_json::Value, serde_json::Error> {
     let detail = serde_json::to_value(&state.detail)?;
     Ok(match (&state.detail, detail.get("metadata")) {

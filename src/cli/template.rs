@@ -1,4 +1,4 @@
-//! `ccm template`: renders a template with what a run would see.
+//! `ccm template`: renders a template in the environment of a run.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use ccm_template::engines::{self, Template};
 use ccm_template::expand;
 use ccm_template::expr::Cache;
 
-/// The largest template that is read.
+/// Size limit of a template.
 const MAX_TEMPLATE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Renders a template
+/// Render a template
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The template, or - for standard input
+    /// Template file, or - for standard input
     file: PathBuf,
 
-    /// The language it is written in
+    /// Template engine to use
     #[arg(long, value_enum, default_value_t = Engine::Expr)]
     engine: Engine,
 
-    /// A JSON or YAML file of data
+    /// JSON or YAML file with data
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
 
@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[command(flatten)]
     nats: NatsArgs,
 
-    /// Does not read variables for templates from ./.env
+    /// Do not read extra variables from the .env file
     #[arg(long)]
     no_read_env: bool,
 }

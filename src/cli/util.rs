@@ -1,4 +1,4 @@
-//! `ccm util`: small helpers for people and scripts.
+//! `ccm util`: helpers for interactive use and scripts.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::output::Console;
 use super::{CliError, Verdict};
 use ccm_core::resource::package::versions::{debian, generic, rpm};
 
-/// Helps people and scripts
+/// Utilities for scripts
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -17,14 +17,16 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compares two versions: prints -1, 0 or 1 when the first is older, equal or newer
+    /// Compare two versions; print -1, 0 or 1 if the first is older, equal or newer
     Vercmp {
-        /// Whose rules decide
+        /// Version comparison rules
         rules: Rules,
 
+        /// First version
         #[arg(allow_hyphen_values = true)]
         a: String,
 
+        /// Second version
         #[arg(allow_hyphen_values = true)]
         b: String,
     },

@@ -1,4 +1,6 @@
-//! `ccm validate`: everything that is wrong with a manifest, without touching anything.
+//! `ccm validate`: checks a manifest without applying it.
+
+use clap::ValueHint;
 
 use super::apply::{Inputs, load};
 use super::output::Console;
@@ -6,10 +8,11 @@ use super::{CliError, Verdict};
 use ccm_core::manifest::{Problem, deep_check};
 use ccm_value::text::count_of;
 
-/// Checks a manifest and prints every problem with its place
+/// Check a manifest and print every problem with its position
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The manifest, as `ccm apply` takes it
+    /// Manifest to check, as for `ccm apply`
+    #[arg(value_hint = ValueHint::AnyPath)]
     manifest: String,
 
     #[command(flatten)]

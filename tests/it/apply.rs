@@ -391,7 +391,7 @@ fn a_requirement_that_nothing_meets_is_found_before_anything_is_touched() {
     let error = env.ccm(&["apply", "m.yaml"]).error(2);
     assert_eq!(
         error,
-        "ccm: error: no events found for file#/none: nothing before it is that (exec#/bin/true at m.yaml:4:13)\n"
+        "ccm: error: no events found for file#/none: not declared before this resource (exec#/bin/true at m.yaml:4:13)\n"
     );
     assert!(!env.exists("x"));
 }
@@ -537,7 +537,7 @@ fn validate_finds_what_a_run_would_trip_over_later() {
     assert!(error.contains("(exec#a at m.yaml:3:13)\n"), "{error}");
     assert!(
         error.ends_with(
-            "no events found for file#/none: nothing before it is that (exec#b at m.yaml:4:13)\n"
+            "no events found for file#/none: not declared before this resource (exec#b at m.yaml:4:13)\n"
         ),
         "{error}"
     );

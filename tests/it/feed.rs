@@ -314,7 +314,7 @@ async fn the_cursor_of_a_stream_that_was_made_anew_is_refused() {
     bed.store(5, "changed").await;
     let args = ["fleet", "events", "--json", "--cursor-file", "cursor"];
     let error = bed.env.ccm(&args).error(1);
-    assert!(error.contains("remove it to begin anew"), "{error}");
+    assert!(error.contains("remove the file to start again"), "{error}");
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ fn nodes_that_are_not_there_are_named_and_told_apart() {
         args.extend(flags);
         let outcome = fleet.ask(&args);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        let line = "web2: no answer: the agent is not connected\n";
+        let line = "web2: no reply: the agent is not connected\n";
         assert!(outcome.stdout.starts_with(line), "{outcome:?}");
     }
     // Known by its label, and gone with a goodbye.
@@ -94,7 +94,7 @@ fn nodes_that_are_not_there_are_named_and_told_apart() {
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert_eq!(
         outcome.stdout,
-        "db1: offline\ntypo: unknown node\n2 nodes: 2 no answer\n"
+        "db1: offline\ntypo: unknown node\n2 nodes: 2 no reply\n"
     );
     let table = fleet.ask(&["nodes"]).ok();
     let row = table.lines().find(|line| line.starts_with("db1")).unwrap();
@@ -190,7 +190,7 @@ fn batches_halt_when_more_fail_than_may() {
     assert!(
         halted
             .stdout
-            .ends_with("2 nodes: 2 failed; halted after 2 failures, 1 not asked\n"),
+            .ends_with("2 nodes: 2 failed; halted after 2 failures, 1 not contacted\n"),
         "{halted:?}"
     );
 }
@@ -210,7 +210,7 @@ fn whoever_changes_nodes_says_which() {
     let error = fleet.ask(&["ping"]).error(2);
     assert_eq!(
         error,
-        "ccm: error: the fleet has no nodes\nccm: hint: `ccm agent` on a machine makes it one\n"
+        "ccm: error: the fleet has no nodes\nccm: hint: run `ccm agent` on a machine to add it\n"
     );
     let error = fleet.ask(&["ping", "--node", "Web_1"]).error(2);
     assert!(error.contains("invalid identity"), "{error}");
@@ -269,7 +269,7 @@ fn labels_are_set_shown_and_removed() {
     let error = fleet.ask(&["label", "web1", "role"]).error(2);
     assert!(error.contains("expected NAME=VALUE"), "{error}");
     let warned = fleet.ask(&["label", "web1.example.net", "role-"]);
-    let warning = "ccm: warning: node web1.example.net was never heard of\n";
+    let warning = "ccm: warning: node web1.example.net is unknown\n";
     assert_eq!(warned.stderr, warning);
     let nodes = fleet.ask(&["nodes", "--json"]).json();
     assert_eq!(nodes["nodes"], json!([]), "nobody is known any more");
@@ -527,7 +527,7 @@ fn a_fleet_that_was_never_made_says_how_to_make_it() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(
-        error.ends_with("\nccm: hint: `ccm fleet init` makes it\n"),
+        error.ends_with("\nccm: hint: run `ccm fleet init`\n"),
         "{error}"
     );
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use ccm_core::system::http::{self, Head, Reply, Request, Validators, Watch};
+use ccm_core::system::http::{self, Head, OnProgress, Reply, Request, Validators};
 use ccm_core::system::{Digest, FixedClock, SystemClock};
 use ccm_value::secret::Secret;
 
@@ -250,7 +250,7 @@ fn a_server_is_believed_if_the_authority_is() {
     let server = Server::start_tls(&ca_file, |_| Answer::ok("secret"));
     let url = server.url("/x");
     let mut request = request(&url);
-    request.trust.ca_file = Some(&ca_file);
+    request.tls.ca_file = Some(&ca_file);
     assert_eq!(body(&request), Ok("secret".into()));
 }
 
@@ -264,7 +264,7 @@ fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
     let other = env.path("other.pem");
     let url = server.url("/x");
     let mut request = request(&url);
-    request.trust.ca_file = Some(&other);
+    request.tls.ca_file = Some(&other);
     let clock = FixedClock::new(chrono::DateTime::UNIX_EPOCH);
     let error = http::get(&request, &clock, &mut Vec::new()).unwrap_err();
     assert!(
@@ -279,10 +279,10 @@ fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
 fn authorities_that_cannot_be_read_are_named() {
     let env = TestEnv::new();
     env.write("ca.pem", "no certificate");
-    for (file, reason) in [("ca.pem", "ca.pem has none"), ("gone.pem", "no such file")] {
+    for (file, reason) in [("ca.pem", "no certificates in "), ("gone.pem", "no such file")] {
         let file = env.path(file);
         let mut request = request("https://127.0.0.1:1/x");
-        request.trust.ca_file = Some(Path::new(&file));
+        request.tls.ca_file = Some(Path::new(&file));
         let error = body(&request).unwrap_err();
         assert!(
             error.starts_with("could not use CA certificates: "),
@@ -301,7 +301,7 @@ fn a_redirect_from_https_to_http_is_refused() {
     let server = Server::start_tls(&ca_file, move |_| Answer::redirect(to.clone()));
     let url = server.url("/x");
     let mut request = request(&url);
-    request.trust.ca_file = Some(&ca_file);
+    request.tls.ca_file = Some(&ca_file);
     let error = body(&request).unwrap_err();
     assert!(
         error.ends_with("refusing redirect from https to http://127.0.0.1"),
@@ -374,7 +374,7 @@ fn a_body_is_sent_on_only_to_its_own_host_and_only_when_asked_for_again() {
     assert_eq!(post("/again"), Ok("POST data".into()));
     assert_eq!(post("/see"), Ok("GET ".into()));
     let refused = format!(
-        "failed to perform HTTP request: Post \"{}\": refusing to send the body on to 127.0.0.1",
+        "failed to perform HTTP request: Post \"{}\": refusing to send the request body to 127.0.0.1 after a redirect",
         server.url("/away")
     );
     assert_eq!(post("/away"), Err(refused));
@@ -392,8 +392,8 @@ fn our_certificate_is_shown_to_the_host_of_the_url_and_to_no_other() {
     let (certificate, key) = (env.path("client.pem"), env.path("client.key"));
     let told = |url: &str| {
         let mut request = request(url);
-        request.trust.believes_anyone = true;
-        request.trust.identity = Some((&certificate, &key));
+        request.tls.accepts_any_certificate = true;
+        request.tls.client_certificate = Some((&certificate, &key));
         ask(&request).map(|(_, body)| body)
     };
     assert_eq!(told(&members.url("/x")), Ok("for members".into()));
@@ -408,7 +408,7 @@ fn who_watches_is_told_how_far_a_body_is() {
     let told = RefCell::new(Vec::new());
     let watch = |bytes, of| told.borrow_mut().push((bytes, of));
     let mut request = request(&url);
-    request.watch = Some(Watch(&watch));
+    request.progress = Some(OnProgress(&watch));
     body(&request).unwrap();
     let told = told.into_inner();
     assert!(told.is_sorted());

@@ -175,7 +175,7 @@ fn a_plugin_does_not_hide_a_command_of_ours() {
     let help = call(&env, &["--help"]);
     assert!(
         help.stderr
-            .contains("ccm itself has a command facts: use ccm x facts"),
+            .contains("command facts is already defined by ccm itself: use ccm x facts"),
         "{help:?}"
     );
     assert_eq!(call(&env, &["x", "facts"]).ok(), "plugin\n");

@@ -397,7 +397,7 @@ fn a_node_that_is_paused_meanwhile_is_passed_over() {
     );
     assert_eq!(assigned(&fleet, "a"), (0, vec![]));
     let plan = fleet.ask(&["rollout", "plan", "app", "--all"]).ok();
-    assert!(plan.contains("left out: a (paused: disk)"), "{plan}");
+    assert!(plan.contains("skipped: a (paused: disk)"), "{plan}");
 }
 
 #[test]
@@ -475,7 +475,7 @@ fn a_paused_rollout_waits_and_an_aborted_one_stays() {
     // Its nodes are spoken for.
     let said = start(&fleet, "app", &[]).error(1);
     assert!(
-        said.contains("is running and has 2 of these nodes"),
+        said.contains("is running and includes 2 of these nodes"),
         "{said}"
     );
     fleet

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ccm_core::model::envelope::{Envelope, IDENTITY};
 use ccm_core::model::node::NodeName;
 use ccm_core::system::SystemClock;
-use ccm_fleet::batches::{Course, Pace, sweep};
-use ccm_fleet::scatter::{Ask, Gatherer, Heard, Whom};
+use ccm_fleet::batches::{BatchSettings, Targets, request_in_batches};
+use ccm_fleet::scatter::{NodeRequest, RawReply, Recipients, ScatterClient};
 use ccm_fleet::summarize::Outcome;
 use ccm_nats::connection::Message;
 use ccm_nats::{Bytes, Connection, Headers, NatsError, Subject, Subjects, Verb};
@@ -24,20 +24,20 @@ fn names(names: &[&str]) -> Vec<NodeName> {
     names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
-fn ask(verb: Verb, limit: Duration) -> Ask {
-    Ask {
+fn ask(verb: Verb, limit: Duration) -> NodeRequest {
+    NodeRequest {
         verb,
         body: Bytes::new(),
         noop: false,
         diff: false,
-        limit,
-        binding: false,
+        timeout: limit,
+        sends_deadline: false,
     }
 }
 
-async fn gatherer(server: &NatsServer) -> Gatherer {
+async fn gatherer(server: &NatsServer) -> ScatterClient {
     let clock = Arc::new(SystemClock);
-    Gatherer::new(server.client().await, subjects(), "ann@desk", clock).unwrap()
+    ScatterClient::new(server.client().await, subjects(), "ann@desk", clock).unwrap()
 }
 
 /// Listens on a subject and leaves each request to somebody.
@@ -71,17 +71,21 @@ fn node_of(request: &Message) -> String {
     word.replace('_', ".")
 }
 
-async fn gathered(gatherer: &Gatherer, ask: &Ask, whom: Whom<'_>) -> Vec<Heard> {
+async fn gathered(
+    gatherer: &ScatterClient,
+    ask: &NodeRequest,
+    whom: Recipients<'_>,
+) -> Vec<RawReply> {
     let mut heard = Vec::new();
     gatherer
-        .gather(ask, whom, |one| heard.push(one))
+        .scatter(ask, whom, |one| heard.push(one))
         .await
         .unwrap();
     heard.sort_by(|a, b| a.node.cmp(&b.node));
     heard
 }
 
-fn heard_names(heard: &[Heard]) -> Vec<NodeName> {
+fn heard_names(heard: &[RawReply]) -> Vec<NodeName> {
     heard.iter().map(|one| one.node.clone()).collect()
 }
 
@@ -112,7 +116,7 @@ async fn thousands_of_nodes_are_each_heard_once() {
     )
     .await;
     let gatherer = gatherer(&server).await;
-    for whom in [Whom::These(&nodes), Whom::Everyone(&nodes)] {
+    for whom in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
         let heard = gathered(&gatherer, &ask(Verb::Ping, LIMIT), whom).await;
         assert!(heard.iter().all(|one| one.reply.is_ok()));
         assert_eq!(heard_names(&heard), nodes);
@@ -142,7 +146,7 @@ async fn a_dead_node_is_told_from_one_that_is_only_silent() {
     let gatherer = gatherer(&server).await;
     let nodes = names(&["dead", "good", "silent"]);
     let limit = Duration::from_secs(2);
-    for whom in [Whom::These(&nodes), Whom::Everyone(&nodes)] {
+    for whom in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
         let heard = gathered(&gatherer, &ask(Verb::Ensure, limit), whom).await;
         let [dead, good, silent] = heard.as_slice() else {
             panic!("{heard:?}");
@@ -153,7 +157,7 @@ async fn a_dead_node_is_told_from_one_that_is_only_silent() {
         );
         assert!(good.reply.is_ok(), "{good:?}");
         assert!(
-            matches!(silent.reply, Err(NatsError::NoAnswer { .. })),
+            matches!(silent.reply, Err(NatsError::NoReply { .. })),
             "{silent:?}"
         );
     }
@@ -164,7 +168,12 @@ async fn a_broadcast_that_nobody_hears_names_everybody() {
     let server = NatsServer::start();
     let gatherer = gatherer(&server).await;
     let nodes = names(&["a", "b"]);
-    let heard = gathered(&gatherer, &ask(Verb::Ping, LIMIT), Whom::Everyone(&nodes)).await;
+    let heard = gathered(
+        &gatherer,
+        &ask(Verb::Ping, LIMIT),
+        Recipients::Broadcast(&nodes),
+    )
+    .await;
     assert_eq!(heard_names(&heard), nodes);
     for one in heard {
         assert!(matches!(one.reply, Err(NatsError::NoResponders(_))));
@@ -189,7 +198,7 @@ async fn strangers_are_heard_and_nobody_twice() {
     let heard = gathered(
         &gatherer,
         &ask(Verb::Ping, LIMIT),
-        Whom::Everyone(&expected),
+        Recipients::Broadcast(&expected),
     )
     .await;
     assert_eq!(heard_names(&heard), names(&["a", "b", "new"]));
@@ -203,7 +212,7 @@ async fn a_request_says_who_asks_and_until_when() {
         &server,
         "ccm.v1.default.node.a.ensure",
         move |client, request| {
-            let envelope = Envelope::open(|name| request.header(name)).unwrap();
+            let envelope = Envelope::from_headers(|name| request.header(name)).unwrap();
             tell.send(envelope).unwrap();
             async move { answer(&client, &request, "a", &[]).await }
         },
@@ -212,18 +221,18 @@ async fn a_request_says_who_asks_and_until_when() {
     let gatherer = gatherer(&server).await;
     let nodes = names(&["a"]);
     let plain = ask(Verb::Ensure, LIMIT);
-    let bound = Ask {
+    let bound = NodeRequest {
         noop: true,
-        binding: true,
+        sends_deadline: true,
         ..plain.clone()
     };
     for ask in [&plain, &bound] {
-        gathered(&gatherer, ask, Whom::These(&nodes)).await;
+        gathered(&gatherer, ask, Recipients::Nodes(&nodes)).await;
         let envelope = told.recv().await.unwrap();
         assert_eq!(envelope.caller, "ann@desk");
         assert_eq!(envelope.request_id, gatherer.request_id().as_str());
         assert_eq!(envelope.noop, ask.noop);
-        assert_eq!(envelope.deadline.is_some(), ask.binding);
+        assert_eq!(envelope.deadline.is_some(), ask.sends_deadline);
     }
 }
 
@@ -249,25 +258,25 @@ async fn refusals_count_as_what_they_are_and_silence_is_no_failure() {
     )
     .await;
     let gatherer = gatherer(&server).await;
-    let course = Course {
+    let course = Targets {
         nodes: names(&["busy", "denied", "failed", "spared"]),
-        is_everyone: true,
+        is_whole_fleet: true,
     };
-    let pace = Pace {
+    let pace = BatchSettings {
         batch: Some("1".parse().unwrap()),
         max_failures: Some("2".parse().unwrap()),
     };
     let mut told = Vec::new();
     let ask_ensure = ask(Verb::Ensure, LIMIT);
-    let swept = sweep(&gatherer, &ask_ensure, &course, pace, |one| told.push(one));
+    let swept = request_in_batches(&gatherer, &ask_ensure, &course, pace, |one| told.push(one));
     let ended = swept.await.unwrap();
     let outcomes: Vec<Outcome> = told.iter().map(|one| one.outcome).collect();
     assert_eq!(outcomes, [Outcome::Busy, Outcome::Denied, Outcome::Failed]);
     assert!(ended.is_halted);
-    assert_eq!(ended.not_asked, names(&["spared"]));
+    assert_eq!(ended.not_contacted, names(&["spared"]));
     // Nobody listens here, and nobody failed.
     let deserted = ask(Verb::Status, LIMIT);
-    let swept = sweep(&gatherer, &deserted, &course, pace, |_| {});
+    let swept = request_in_batches(&gatherer, &deserted, &course, pace, |_| {});
     let ended = swept.await.unwrap();
     assert!(!ended.is_halted);
     assert_eq!(ended.counts.exit_code(), 2);

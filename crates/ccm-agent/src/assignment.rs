@@ -1,24 +1,25 @@
-//! Assignments: what the fleet wants this node to be, followed level by level.
+//! Assignments: applies the manifests that the fleet controller assigned to this node, and reports
+//! the result.
 //!
-//! Reads the one key that is this node's, whenever something may have changed; keeps it and its
-//! bundles on disk, so that a node converges also while nobody can be asked; and writes what it
-//! converged to. No consumer is kept on the servers, so nothing is lost while the node is away.
+//! Reads the key of this node from the KV bucket whenever it may have changed. The assignment and
+//! its bundles are kept on disk, so that the node converges also while NATS is unreachable. Needs
+//! no consumer on the server: a change that was missed is found at the next read.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::bundle_cache::{Cache, Copy};
-use super::manifest_watch::{Problem, fetch_object};
+use super::bundle_cache::{BundleCache, CachedBundle};
+use super::manifest_watch::{FetchError, fetch_object};
 use super::node::Node;
-use super::run::{Done, Order};
-use super::schedule::perform;
-use super::trust::loopback::NoTrust;
-use super::trust::{Requester, Unfit, Unproven};
+use super::run::{RunResult, RunTask};
+use super::schedule::execute_queued;
+use super::trust::loopback::LoopbackError;
+use super::trust::{Requester, RolloutProofError, UntrustedAssignment};
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::decision::AssignmentSignature;
-use ccm_core::model::governor::Claim;
-use ccm_core::model::node::{Assignment, BundleRef, Drift, REPORT, Refusal, Report};
+use ccm_core::model::governor::GovernorClaim;
+use ccm_core::model::node::{Assignment, BundleRef, Drift, NodeReport, REPORT, Refusal};
 use ccm_core::model::run::{RunOutcome, RunSummary, Trigger};
 use ccm_core::run::Request;
 use ccm_core::run::manifest_source::ManifestSource;
@@ -27,37 +28,37 @@ use ccm_nats::streams::{DESIRED, MANIFESTS, REPORTED};
 use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::json;
 
-/// No assignment or report on disk is larger.
+/// Longest assignment or report on disk.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How many resources a report names as drifted; the rest is only counted by the summary.
+/// Most drifted resources in a report; the summary counts all.
 const MAX_DRIFT: usize = 500;
 
-/// Whether an assignment that was followed already is followed again.
+/// When to apply an assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub(crate) enum Follow {
     Always,
     IfNew,
 }
 
-/// Why an assignment is not followed.
+/// Why an assignment is refused.
 #[derive(Debug, thiserror::Error)]
-enum NotFollowed {
-    /// What it holds is not repeated: it may be a secret.
-    #[error("the assignment can't be read beyond line {}, column {}", .0.line(), .0.column())]
+enum AssignmentRefusal {
+    /// The content is not quoted: it may be a secret.
+    #[error("the assignment is malformed at line {}, column {}", .0.line(), .0.column())]
     Unreadable(#[from] serde_json::Error),
     #[error(transparent)]
-    NoTrust(#[from] NoTrust),
+    LoopbackError(#[from] LoopbackError),
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    UntrustedAssignment(#[from] UntrustedAssignment),
 }
 
-/// Why a bundle was not applied, or a report not written.
+/// Why a bundle was not applied or a report not written.
 #[derive(Debug, thiserror::Error)]
 enum AssignmentError {
     #[error(transparent)]
-    Fetch(#[from] Problem),
-    #[error("has the digest {0}")]
+    Fetch(#[from] FetchError),
+    #[error("unexpected digest {0}")]
     Digest(String),
     #[error(transparent)]
     Refused(#[from] super::run_queue::Refusal),
@@ -67,22 +68,27 @@ enum AssignmentError {
     Nats(#[from] NatsError),
 }
 
-/// Follows the assignment of a node.
-pub struct Assignments {
+/// Assignment of a node, its state and its report.
+pub(crate) struct Assignments {
     node: Arc<Node>,
     connection: Connection,
     subjects: Subjects,
-    cache: Cache,
-    /// What was followed since the agent started: its generation, and who stood for it.
+    cache: BundleCache,
+    /// Generation and signature of the assignment applied since the agent started.
     followed: Option<(u64, Option<AssignmentSignature>)>,
-    /// What was last reported, and whether the bus has it.
-    report: Option<(Report, bool)>,
-    /// What was refused last since the agent started, so that it is told once.
+    /// Last report, and whether it is published.
+    report: Option<(NodeReport, bool)>,
+    /// Last refusal since the agent started, so that it is logged once.
     refused: Option<Refusal>,
 }
 
 impl Assignments {
-    pub fn new(node: Arc<Node>, connection: Connection, subjects: Subjects, cache: Cache) -> Self {
+    pub(crate) fn new(
+        node: Arc<Node>,
+        connection: Connection,
+        subjects: Subjects,
+        cache: BundleCache,
+    ) -> Self {
         let report = read_document(&node.identity.state_dir.join("report.json"));
         Self {
             node,
@@ -90,47 +96,53 @@ impl Assignments {
             subjects,
             cache,
             followed: None,
-            // The bus may have been away when it was written.
+            // NATS may have been unreachable when it was written.
             report: report.map(|report| (report, false)),
             refused: None,
         }
     }
 
-    /// Converges to the assignment and reports.
-    pub async fn follow(&mut self, check: Check) {
-        if let Some((wanted, asker)) = self.wanted().await
-            && (check == Check::Always || self.is_new(&wanted))
+    /// Applies the assignment and publishes the report.
+    pub(crate) async fn follow(&mut self, follow: Follow) {
+        if let Some((assignment, requester)) = self.current().await
+            && (follow == Follow::Always || self.is_new(&assignment))
             && self.node.services.pause.current().is_none()
         {
-            self.converge(wanted, &asker, Trigger::Assignment).await;
+            self.converge(assignment, &requester, Trigger::Assignment)
+                .await;
         }
-        self.tell().await;
+        self.publish_report().await;
     }
 
-    /// Reports whether an assignment was not followed yet. Its generation alone does not tell: not
-    /// everyone who can write one signs it.
-    fn is_new(&self, wanted: &Assignment) -> bool {
+    /// Reports whether an assignment was not applied yet. The generation alone does not decide
+    /// that: an unsigned assignment may have the same one.
+    fn is_new(&self, assignment: &Assignment) -> bool {
         let followed = self.followed.as_ref();
         followed.is_none_or(|(generation, signature)| {
-            *generation != wanted.generation || *signature != wanted.signature
+            *generation != assignment.generation || *signature != assignment.signature
         })
     }
 
-    /// Converges again if a bundle of the assignment looked up what has changed since.
-    pub async fn look_again(&mut self, manifest: &str) {
-        if let Some((wanted, asker)) = self.last_seen()
-            && wanted.manifests.iter().any(|it| source_of(it) == manifest)
+    /// Applies the assignment again if one of its bundles is this manifest, whose looked-up
+    /// services have changed.
+    pub(crate) async fn reapply(&mut self, manifest: &str) {
+        if let Some((assignment, requester)) = self.last_accepted()
+            && assignment
+                .manifests
+                .iter()
+                .any(|it| source_of(it) == manifest)
             && self.node.services.pause.current().is_none()
         {
-            self.converge(wanted, &asker, Trigger::Registration).await;
-            self.tell().await;
+            self.converge(assignment, &requester, Trigger::Registration)
+                .await;
+            self.publish_report().await;
         }
     }
 
-    /// Runs the health checks of what this node last accepted, and converges anew if they find
-    /// something critical. An assignment that only looks is not there to mend.
-    pub async fn check_health(&mut self) {
-        let Some((assignment, asker)) = self.last_seen() else {
+    /// Runs the health checks of the last accepted assignment, and applies it if one is critical. A
+    /// noop assignment is only checked.
+    pub(crate) async fn check_health(&mut self) {
+        let Some((assignment, requester)) = self.last_accepted() else {
             return;
         };
         let mut critical = Vec::new();
@@ -141,7 +153,7 @@ impl Assignments {
             };
             let run = self.run(
                 &assignment,
-                &asker,
+                &requester,
                 bundle,
                 mode,
                 None,
@@ -153,49 +165,51 @@ impl Assignments {
                 critical.push(bundle.object());
             }
         }
-        let may_mend = !assignment.noop && self.node.services.pause.current().is_none();
-        if may_mend && !critical.is_empty() {
+        let may_remediate = !assignment.noop && self.node.services.pause.current().is_none();
+        if may_remediate && !critical.is_empty() {
             for bundle in &critical {
                 self.node.services.metrics.remediated(bundle);
             }
-            self.converge(assignment, &asker, Trigger::Remediation)
+            self.converge(assignment, &requester, Trigger::Remediation)
                 .await;
-            self.tell().await;
+            self.publish_report().await;
         }
     }
 
-    /// Returns the assignment: the one on the bus, or the last one seen while the bus is away.
-    async fn wanted(&mut self) -> Option<(Assignment, Requester)> {
-        match self.ask().await {
-            Ok(Some(text)) => match self.read(&text).await {
-                Ok((assignment, asker)) => {
-                    self.keep("assignment.json", &assignment);
-                    self.note_refusal(None);
-                    Some((assignment, asker))
+    /// Returns the assignment in NATS, or the last accepted one while NATS is unreachable.
+    async fn current(&mut self) -> Option<(Assignment, Requester)> {
+        match self.fetch().await {
+            Ok(Some(text)) => match self.parse(&text).await {
+                Ok((assignment, requester)) => {
+                    self.write_document("assignment.json", &assignment);
+                    self.set_refusal(None);
+                    Some((assignment, requester))
                 }
-                // The connection was lost meanwhile; that is no refusal.
-                Err((_, NotFollowed::NoTrust(NoTrust::Unknown(_)))) => self.last_seen(),
+                // The connection was lost; that is no refusal.
+                Err((_, AssignmentRefusal::LoopbackError(LoopbackError::Unknown(_)))) => {
+                    self.last_accepted()
+                }
                 Err((found, reason)) => {
                     self.refuse(found.as_ref(), &reason);
-                    self.last_seen()
+                    self.last_accepted()
                 }
             },
             Ok(None) => {
-                // No longer assigned: forgotten here, too.
+                // No longer assigned.
                 let _ = files::remove(&self.file("assignment.json"));
-                self.note_refusal(None);
+                self.set_refusal(None);
                 None
             }
             Err(NatsError::NoBucket(_)) => None,
             Err(NatsError::Denied(denial)) => {
-                self.complain("Could not read the assignment", &denial);
-                self.last_seen()
+                self.log_error("Could not read the assignment", &denial);
+                self.last_accepted()
             }
-            Err(_) => self.last_seen(),
+            Err(_) => self.last_accepted(),
         }
     }
 
-    async fn ask(&self) -> Result<Option<bytes::Bytes>, NatsError> {
+    async fn fetch(&self) -> Result<Option<bytes::Bytes>, NatsError> {
         if !self.connection.is_up() {
             return Err(NatsError::Closed);
         }
@@ -204,28 +218,28 @@ impl Assignments {
         Ok(bucket.get(&key).await?.map(|entry| entry.value))
     }
 
-    /// Reads an assignment, if whoever stands for it may assign; else returns what could be read.
-    async fn read(
+    /// Parses and authorizes an assignment. A refusal comes with what could be parsed.
+    async fn parse(
         &self,
         text: &[u8],
-    ) -> Result<(Assignment, Requester), (Option<Assignment>, NotFollowed)> {
+    ) -> Result<(Assignment, Requester), (Option<Assignment>, AssignmentRefusal)> {
         let found: Assignment =
-            serde_json::from_slice(text).map_err(|err| (None, NotFollowed::from(err)))?;
+            serde_json::from_slice(text).map_err(|err| (None, AssignmentRefusal::from(err)))?;
         let checked = match &self.node.services.loopback_only {
-            Some(loopback) => loopback.check().await.map_err(NotFollowed::from),
+            Some(loopback) => loopback.check().await.map_err(AssignmentRefusal::from),
             None => Ok(()),
         };
         match checked.and_then(|()| Ok(self.accept(&found)?)) {
-            Ok(asker) => Ok((found, asker)),
+            Ok(requester) => Ok((found, requester)),
             Err(reason) => Err((Some(found), reason)),
         }
     }
 
-    fn accept(&self, assignment: &Assignment) -> Result<Requester, Unfit> {
+    fn accept(&self, assignment: &Assignment) -> Result<Requester, UntrustedAssignment> {
         let collective = self.subjects.collective();
         let mut decisions = assignment.signature.iter().flat_map(|it| it.decisions());
         if let Some(foreign) = decisions.find(|it| it.collective != *collective) {
-            let unproven = Unproven::Collective {
+            let unproven = RolloutProofError::Collective {
                 rollout: foreign.rollout.clone(),
                 collective: foreign.collective.clone(),
             };
@@ -237,19 +251,19 @@ impl Assignments {
             .accept(assignment, &self.node.identity.name)
     }
 
-    /// Returns the last one seen, if it would still be followed.
-    fn last_seen(&self) -> Option<(Assignment, Requester)> {
+    /// Returns the last accepted assignment, if it is still authorized.
+    fn last_accepted(&self) -> Option<(Assignment, Requester)> {
         let loopback = self.node.services.loopback_only.as_ref();
         if loopback.is_some_and(|loopback| loopback.remote().is_some()) {
             return None;
         }
         let assignment = read_document(&self.file("assignment.json"))?;
-        let asker = self.accept(&assignment).ok()?;
-        Some((assignment, asker))
+        let requester = self.accept(&assignment).ok()?;
+        Some((assignment, requester))
     }
 
-    /// Tells everyone who looks at the node why its assignment is not followed.
-    fn refuse(&mut self, found: Option<&Assignment>, reason: &NotFollowed) {
+    /// Records, logs and reports why an assignment is refused.
+    fn refuse(&mut self, found: Option<&Assignment>, reason: &AssignmentRefusal) {
         let signature = found.and_then(|found| found.signature.as_ref());
         let refusal = Refusal {
             time: self.node.services.clock.now(),
@@ -263,30 +277,30 @@ impl Assignments {
         if self.refused.as_ref().is_some_and(is_repeated) {
             return;
         }
-        self.complain("Not following the assignment", &refusal.reason);
+        self.log_error("Not following the assignment", &refusal.reason);
         self.node.services.refusals.add(refusal.clone());
-        self.note_refusal(Some(refusal));
+        self.set_refusal(Some(refusal));
     }
 
-    /// Puts into the report why the present assignment is not followed, or that it is.
-    fn note_refusal(&mut self, refusal: Option<Refusal>) {
+    /// Updates the refusal in the report.
+    fn set_refusal(&mut self, refusal: Option<Refusal>) {
         self.refused.clone_from(&refusal);
         let before = self.report.as_ref().map(|(report, _)| report);
         if before.and_then(|report| report.refusal.as_ref()) == refusal.as_ref() {
             return;
         }
-        let report = Report {
+        let report = NodeReport {
             refusal,
             timestamp: self.node.services.clock.now(),
             ..before.cloned().unwrap_or_else(|| self.empty_report())
         };
-        self.keep("report.json", &report);
+        self.write_document("report.json", &report);
         self.report = Some((report, false));
     }
 
-    /// Returns the report of a node that has not followed anything yet.
-    fn empty_report(&self) -> Report {
-        Report {
+    /// Returns the report of a node that has not applied any assignment.
+    fn empty_report(&self) -> NodeReport {
+        NodeReport {
             protocol: REPORT.into(),
             identity: self.node.identity.name.clone(),
             generation: 0,
@@ -299,23 +313,27 @@ impl Assignments {
         }
     }
 
-    async fn converge(&mut self, assignment: Assignment, asker: &Requester, trigger: Trigger) {
+    async fn converge(&mut self, assignment: Assignment, requester: &Requester, trigger: Trigger) {
         let mut worst: Option<RunSummary> = None;
         let mut drift = Vec::new();
         let mut error = String::new();
         let slot = assignment
             .governor
             .as_ref()
-            .filter(|_| !self.came_through(&assignment));
+            .filter(|_| !self.was_applied(&assignment));
         for bundle in &assignment.manifests {
             let mode = Mode {
                 noop: assignment.noop,
                 ..Mode::default()
             };
-            let run = self.run(&assignment, asker, bundle, mode, slot, trigger);
+            let run = self.run(&assignment, requester, bundle, mode, slot, trigger);
             match run.await {
-                Ok(Done { run, events, .. }) => {
-                    drift.extend(events.iter().filter_map(|it| Drift::of(it, run.noop)));
+                Ok(RunResult { run, events, .. }) => {
+                    drift.extend(
+                        events
+                            .iter()
+                            .filter_map(|it| Drift::from_event(it, run.noop)),
+                    );
                     let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
                     if worst.as_ref().is_none_or(is_worse) {
                         worst = Some(run);
@@ -324,16 +342,16 @@ impl Assignments {
                 Err(reason) => {
                     let fields = [("bundle", bundle.object()), ("error", reason.to_string())];
                     self.node
-                        .say(Level::Error, "Could not apply a bundle", &fields);
+                        .log(Level::Error, "Could not apply a bundle", &fields);
                     error = format!("{}: {reason}", bundle.name);
                 }
             }
         }
         self.followed = Some((assignment.generation, assignment.signature));
         self.node.set_generation(assignment.generation);
-        self.remember_since(&mut drift);
+        self.keep_drift_start(&mut drift);
         drift.truncate(MAX_DRIFT);
-        let report = Report {
+        let report = NodeReport {
             protocol: REPORT.into(),
             identity: self.node.identity.name.clone(),
             generation: assignment.generation,
@@ -344,26 +362,26 @@ impl Assignments {
             refusal: self.refused.clone(),
             timestamp: self.node.services.clock.now(),
         };
-        self.keep("report.json", &report);
+        self.write_document("report.json", &report);
         self.report = Some((report, false));
     }
 
     async fn run(
         &self,
         assignment: &Assignment,
-        asker: &Requester,
+        requester: &Requester,
         bundle: &BundleRef,
         mode: Mode,
-        governor: Option<&Claim>,
+        governor: Option<&GovernorClaim>,
         trigger: Trigger,
-    ) -> Result<Done, AssignmentError> {
+    ) -> Result<RunResult, AssignmentError> {
         let source = source_of(bundle);
-        let copy = self.copy(&source, bundle).await?;
+        let cached = self.bundle(&source, bundle).await?;
         let manifest = ManifestSource::Copy {
-            manifest: copy.manifest,
-            shown: source,
+            manifest: cached.manifest,
+            display_name: source,
         };
-        let order = Order {
+        let task = RunTask {
             request: Request {
                 data: assignment.data.clone(),
                 governor: governor.cloned(),
@@ -371,14 +389,14 @@ impl Assignments {
                 generation: Some(assignment.generation),
                 ..Request::new(self.node.next_id(), manifest, mode)
             },
-            asker: asker.clone(),
+            requester: requester.clone(),
         };
-        Ok(perform(&self.node, order).await?)
+        Ok(execute_queued(&self.node, task).await?)
     }
 
-    /// Reports whether this assignment was applied to its end, in this life of the agent or before.
-    fn came_through(&self, assignment: &Assignment) -> bool {
-        let ended = |report: &Report| {
+    /// Reports whether this assignment was applied completely, also before a restart.
+    fn was_applied(&self, assignment: &Assignment) -> bool {
+        let ended = |report: &NodeReport| {
             let run = report.run.as_ref();
             report.error.is_empty() && run.is_some_and(|run| run.error.is_empty())
         };
@@ -392,67 +410,73 @@ impl Assignments {
         })
     }
 
-    /// Returns the copy of a bundle, fetched if need be.
-    async fn copy(&self, source: &str, bundle: &BundleRef) -> Result<Copy, AssignmentError> {
-        let promised = |copy: &Copy| copy.digest == bundle.digest.as_str();
-        if let Some(copy) = self.cache.copy(source).filter(promised) {
-            return Ok(copy);
+    /// Returns a bundle from the cache, after fetching it if need be.
+    async fn bundle(
+        &self,
+        source: &str,
+        bundle: &BundleRef,
+    ) -> Result<CachedBundle, AssignmentError> {
+        let has_digest = |cached: &CachedBundle| cached.digest == bundle.digest.as_str();
+        if let Some(cached) = self.cache.find(source).filter(has_digest) {
+            return Ok(cached);
         }
-        let _turn = self.cache.fetching.lock().await;
-        // Somebody else may have fetched it while we waited.
-        if let Some(copy) = self.cache.copy(source).filter(promised) {
-            return Ok(copy);
+        let _lock = self.cache.fetching.lock().await;
+        // Another task may have fetched it meanwhile.
+        if let Some(cached) = self.cache.find(source).filter(has_digest) {
+            return Ok(cached);
         }
         let object = bundle.object();
-        let copy = fetch_object(&self.cache, &self.connection, MANIFESTS, &object).await?;
-        // The object's own digest was checked; this one was promised.
-        if !promised(&copy) {
-            return Err(AssignmentError::Digest(copy.digest));
+        let cached = fetch_object(&self.cache, &self.connection, MANIFESTS, &object).await?;
+        // The store verified the digest of the object; the assignment has its own.
+        if !has_digest(&cached) {
+            return Err(AssignmentError::Digest(cached.digest));
         }
-        Ok(copy)
+        Ok(cached)
     }
 
-    /// Keeps the time since when a resource has been drifting.
-    fn remember_since(&self, drift: &mut [Drift]) {
+    /// Copies the start of each known drift from the last report.
+    fn keep_drift_start(&self, drift: &mut [Drift]) {
         let Some((before, _)) = &self.report else {
             return;
         };
         for item in drift {
-            let known = before.drift.iter().find(|it| it.is_about_same(item));
+            let known = before.drift.iter().find(|it| it.is_same_resource(item));
             if let Some(known) = known {
                 item.since = known.since;
             }
         }
     }
 
-    /// Writes the report to the bus, if that does not have it yet.
-    async fn tell(&mut self) {
-        let Some((report, is_told @ false)) = &mut self.report else {
+    /// Publishes the report, unless that was done.
+    async fn publish_report(&mut self) {
+        let Some((report, is_published @ false)) = &mut self.report else {
             return;
         };
         if !self.connection.is_up() {
             return;
         }
         let key = self.subjects.key(&self.node.identity.name.token());
-        let told = async {
+        let publishing = async {
             let text = json::compact(report)?;
             let bucket = self.connection.bucket(REPORTED).await?;
             Ok::<_, AssignmentError>(bucket.put(&key, text.into()).await?)
         };
-        match told.await {
-            Ok(_) => *is_told = true,
-            Err(err) => self.complain("Could not report", &err),
+        match publishing.await {
+            Ok(_) => *is_published = true,
+            Err(err) => self.log_error("Could not publish the report", &err),
         }
     }
 
-    fn keep(&self, name: &str, document: &impl serde::Serialize) {
+    fn write_document(&self, name: &str, document: &impl serde::Serialize) {
         let text = match json::compact(document) {
             Ok(text) => text,
-            Err(err) => return self.complain("Could not keep a document", &err),
+            Err(err) => {
+                return self.log_error("Could not write the assignment or report to disk", &err);
+            }
         };
         let file = self.file(name);
         if let Err(err) = files::write_private(&file, text.as_bytes(), Durability::Content) {
-            self.complain("Could not keep a document", &err);
+            self.log_error("Could not write the assignment or report to disk", &err);
         }
     }
 
@@ -460,9 +484,9 @@ impl Assignments {
         self.node.identity.state_dir.join(name)
     }
 
-    fn complain(&self, text: &str, error: &dyn fmt::Display) {
+    fn log_error(&self, text: &str, error: &dyn fmt::Display) {
         let fields = [("error", error.to_string())];
-        self.node.say(Level::Warn, text, &fields);
+        self.node.log(Level::Warn, text, &fields);
     }
 }
 
@@ -471,12 +495,12 @@ fn read_document<T: serde::de::DeserializeOwned>(file: &std::path::Path) -> Opti
     serde_json::from_str(&text).ok()
 }
 
-/// Returns the name under which a bundle is applied.
+/// Returns the source name of a bundle.
 fn source_of(bundle: &BundleRef) -> String {
     format!("obj://{MANIFESTS}/{}", bundle.object())
 }
 
-/// Orders outcomes by how much they matter.
+/// Ranks outcomes by severity.
 fn rank(run: &RunSummary) -> u8 {
     match run.outcome {
         RunOutcome::Skipped => 0,

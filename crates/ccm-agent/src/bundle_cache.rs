@@ -1,8 +1,9 @@
-//! Bundles on disk: what was fetched once can be applied again while nobody can be asked.
+//! Bundle cache: unpacked bundles on disk, so that they can be applied while their source is
+//! unreachable.
 //!
-//! A copy counts only once its record is written, after everything was unpacked; a torn one is
-//! thrown away and fetched anew. The copy before the last stays, because a run may still read it.
-//! Where bundles come from is not known here.
+//! A bundle counts as cached once its record is written, after everything was unpacked; incomplete
+//! ones are removed and fetched again. The previous bundle of a source stays, because a run may
+//! still read it. Fetching is done elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,39 +18,39 @@ use ccm_core::system::http::Validators;
 use ccm_value::json;
 use ccm_value::secret::{redact_url, url_identity};
 
-/// No record is larger.
+/// Longest record file.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// How much of a source's name a directory shows.
-const MAX_SHOWN: usize = 48;
+/// Longest part of the source name in a directory name.
+const MAX_NAME: usize = 48;
 
 const RECORD: &str = "copy.json";
 
-/// The bundles of an agent.
+/// Bundle cache of an agent.
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub(crate) struct BundleCache {
     root: PathBuf,
-    /// Held by whoever fetches: many that want the same bundle need one download.
+    /// Held while fetching, so that concurrent users of a bundle share one download.
     pub(super) fetching: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// A bundle that was fetched and unpacked.
+/// A fetched and unpacked bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copy {
-    pub manifest: PathBuf,
-    /// The SHA-256 of the bundle.
-    pub digest: String,
-    /// By what the server knows it again.
-    pub validators: Validators,
-    /// Who stands for it, where that is asked.
-    pub signature: Option<BundleSignature>,
+pub(crate) struct CachedBundle {
+    pub(crate) manifest: PathBuf,
+    /// SHA-256 of the bundle.
+    pub(crate) digest: String,
+    /// HTTP validators for conditional requests.
+    pub(crate) validators: Validators,
+    /// Signature, where sources must be signed.
+    pub(crate) signature: Option<BundleSignature>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     source: String,
     digest: String,
-    /// The manifest's path below the copy's own directory.
+    /// Path of the manifest below the directory of the bundle.
     manifest: PathBuf,
     #[serde(default)]
     etag: Option<String>,
@@ -59,9 +60,9 @@ struct Record {
     signature: Option<BundleSignature>,
 }
 
-impl Cache {
-    /// Opens the cache and makes its directory.
-    pub fn open(root: &Path) -> Result<Self, FileError> {
+impl BundleCache {
+    /// Opens the cache and creates its directory.
+    pub(crate) fn open(root: &Path) -> Result<Self, FileError> {
         files::create_private_dir(root)?;
         Ok(Self {
             root: root.to_owned(),
@@ -69,14 +70,14 @@ impl Cache {
         })
     }
 
-    /// Returns the copy of a source, if a whole one is there.
-    pub fn copy(&self, source: &str) -> Option<Copy> {
+    /// Returns the cached bundle of a source, if it is complete.
+    pub(crate) fn find(&self, source: &str) -> Option<CachedBundle> {
         let directory = self.directory(source);
         let text = files::read_to_string(&directory.join(RECORD), MAX_BYTES).ok()?;
         let record: Record = serde_json::from_str(&text).ok()?;
         let manifest = directory.join(&record.digest).join(&record.manifest);
         let is_there = files::inspect(&manifest, true).ok()?.is_some();
-        is_there.then_some(Copy {
+        is_there.then_some(CachedBundle {
             manifest,
             digest: record.digest,
             validators: Validators {
@@ -87,25 +88,25 @@ impl Cache {
         })
     }
 
-    /// Unpacks a bundle file and keeps it as the copy of a source.
-    pub fn keep(
+    /// Unpacks a bundle file and stores it as the bundle of a source.
+    pub(crate) fn store(
         &self,
         source: &str,
         bundle: &Path,
         digest: &Digest,
         validators: Validators,
         signature: Option<BundleSignature>,
-    ) -> Result<Copy, SourceError> {
+    ) -> Result<CachedBundle, SourceError> {
         let directory = self.directory(source);
         files::create_private_dir(&directory)?;
-        let before = self.copy(source);
+        let before = self.find(source);
         let digest = digest.to_string();
         let unpacked = directory.join(&digest);
         let manifest = match &before {
             Some(copy) if copy.digest == digest => copy.manifest.clone(),
             _ => {
                 files::remove_recursive(&unpacked)?;
-                manifest_source::unbundle(bundle, &unpacked)?
+                manifest_source::unpack_bundle(bundle, &unpacked)?
             }
         };
         let relative = manifest.strip_prefix(&unpacked).unwrap_or(&manifest);
@@ -123,11 +124,11 @@ impl Cache {
             text.as_bytes(),
             Durability::Content,
         )?;
-        self.sweep(
+        self.remove_old(
             &directory,
             &[Some(&digest), before.as_ref().map(|copy| &copy.digest)],
         );
-        Ok(Copy {
+        Ok(CachedBundle {
             manifest,
             digest,
             validators,
@@ -135,24 +136,24 @@ impl Cache {
         })
     }
 
-    /// Returns a new place for a bundle that is being fetched.
-    pub fn download(&self) -> Result<files::PrivateDir, FileError> {
+    /// Creates a directory for a download.
+    pub(crate) fn download(&self) -> Result<files::PrivateDir, FileError> {
         files::PrivateDir::create(&self.root, "download-")
     }
 
-    /// Removes copies that nobody needs any more; one that stays only takes room.
-    fn sweep(&self, directory: &Path, kept: &[Option<&String>]) {
+    /// Removes old bundles of a source. Failures only cost disk space.
+    fn remove_old(&self, directory: &Path, stored: &[Option<&String>]) {
         for name in files::list(directory).unwrap_or_default() {
             let text = name.to_string_lossy();
-            let is_kept = kept.iter().flatten().any(|kept| **kept == *text);
+            let is_kept = stored.iter().flatten().any(|stored| **stored == *text);
             if text != RECORD && !is_kept {
                 let _ = files::remove_recursive(&directory.join(&name));
             }
         }
     }
 
-    /// Returns a directory that no other source has. Credentials are not part of the name: a
-    /// new password does not make it another source.
+    /// Returns the directory of a source. Credentials are not part of the name: a new password does
+    /// not make it another source.
     fn directory(&self, source: &str) -> PathBuf {
         let shown = url_identity(source);
         let plain: String = shown
@@ -164,7 +165,7 @@ impl Cache {
                     '_'
                 }
             })
-            .take(MAX_SHOWN)
+            .take(MAX_NAME)
             .collect();
         let digest = Digest::of(shown.as_bytes()).to_string();
         let short: String = digest.chars().take(12).collect();
@@ -173,7 +174,7 @@ impl Cache {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use super::*;
 
@@ -194,49 +195,49 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_found_again_by_its_source_whatever_the_password() {
-        let room = tempfile::tempdir().unwrap();
-        let cache = Cache::open(&room.path().join("cache")).unwrap();
-        let (file, digest) = bundle(room.path(), "a: 1\n");
+    fn a_bundle_is_found_by_its_source_whatever_the_password() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = BundleCache::open(&directory.path().join("cache")).unwrap();
+        let (file, digest) = bundle(directory.path(), "a: 1\n");
         let known = Validators {
             etag: Some("\"1\"".into()),
             last_modified: None,
         };
-        let kept = cache
-            .keep("https://u:old@h/site.tgz", &file, &digest, known, None)
+        let stored = cache
+            .store("https://u:old@h/site.tgz", &file, &digest, known, None)
             .unwrap();
-        let again = Cache::open(&room.path().join("cache")).unwrap();
-        assert_eq!(again.copy("https://u:new@h/site.tgz"), Some(kept.clone()));
-        assert_eq!(again.copy("https://h/other.tgz"), None);
-        assert_eq!(std::fs::read_to_string(kept.manifest).unwrap(), "a: 1\n");
+        let again = BundleCache::open(&directory.path().join("cache")).unwrap();
+        assert_eq!(again.find("https://u:new@h/site.tgz"), Some(stored.clone()));
+        assert_eq!(again.find("https://h/other.tgz"), None);
+        assert_eq!(std::fs::read_to_string(stored.manifest).unwrap(), "a: 1\n");
     }
 
     #[test]
-    fn the_copy_before_the_last_stays_and_older_ones_go() {
-        let room = tempfile::tempdir().unwrap();
-        let cache = Cache::open(&room.path().join("cache")).unwrap();
-        let mut kept = Vec::new();
+    fn the_previous_bundle_stays_and_older_ones_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = BundleCache::open(&directory.path().join("cache")).unwrap();
+        let mut stored = Vec::new();
         for text in ["a: 1\n", "a: 2\n", "a: 3\n"] {
-            let (file, digest) = bundle(room.path(), text);
-            let copy = cache.keep("obj://b/k", &file, &digest, Validators::default(), None);
-            kept.push(copy.unwrap().manifest);
+            let (file, digest) = bundle(directory.path(), text);
+            let copy = cache.store("obj://b/k", &file, &digest, Validators::default(), None);
+            stored.push(copy.unwrap().manifest);
         }
-        let there: Vec<bool> = kept.iter().map(|path| path.exists()).collect();
+        let there: Vec<bool> = stored.iter().map(|path| path.exists()).collect();
         assert_eq!(there, [false, true, true]);
     }
 
     #[test]
-    fn a_bundle_that_can_not_be_unpacked_leaves_the_last_copy() {
-        let room = tempfile::tempdir().unwrap();
-        let cache = Cache::open(&room.path().join("cache")).unwrap();
-        let (file, digest) = bundle(room.path(), "a: 1\n");
-        let kept = cache
-            .keep("obj://b/a/k", &file, &digest, Validators::default(), None)
+    fn a_bundle_that_can_not_be_unpacked_leaves_the_last_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = BundleCache::open(&directory.path().join("cache")).unwrap();
+        let (file, digest) = bundle(directory.path(), "a: 1\n");
+        let stored = cache
+            .store("obj://b/a/k", &file, &digest, Validators::default(), None)
             .unwrap();
         std::fs::write(&file, "no archive").unwrap();
         let digest = Digest::of(b"no archive");
-        let broken = cache.keep("obj://b/a/k", &file, &digest, Validators::default(), None);
+        let broken = cache.store("obj://b/a/k", &file, &digest, Validators::default(), None);
         assert!(broken.is_err());
-        assert_eq!(cache.copy("obj://b/a/k"), Some(kept));
+        assert_eq!(cache.find("obj://b/a/k"), Some(stored));
     }
 }

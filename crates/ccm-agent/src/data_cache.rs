@@ -1,126 +1,128 @@
-//! Data from outside the manifests: fetched, resolved and checked on its own, and kept for the
-//! day on which its source does not answer.
+//! External data: fetches, verifies and resolves hierarchical data from outside the manifests, and
+//! keeps the last good data for when its source is unreachable.
 //!
-//! Where the agent's file says so, data from elsewhere counts only with a signature beside it, and
-//! what is kept only with the one it came with. Who is believed is `trust`'s to say.
+//! Where sources must be signed, remote data needs a signature beside it, and cached data the one
+//! it was fetched with. `trust` decides which signatures are accepted.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::manifest_watch::get_signature;
-use super::trust::{Authorizer, Holds, SIGNATURE_LIMIT, Sources, UnsignedSource, fits};
+use super::trust::{
+    Authorizer, SIGNATURE_LIMIT, SourceKind, Sources, UnsignedSource, check_digest,
+};
 use ccm_core::hiera::{DATA_KEY, HieraError, Source};
-use ccm_core::model::signature::{BundleSignature, beside};
+use ccm_core::model::signature::{BundleSignature, signature_location};
 use ccm_core::run::data::{MAX_DATA, fetch, resolve};
 use ccm_core::system::files::{self, Durability, FileError};
 use ccm_core::system::{Clock, Digest, HttpError};
-use ccm_nats::{Bus, NatsError};
+use ccm_nats::{BlockingClient, NatsError};
 use ccm_template::env::Facts;
 use ccm_value::{Value, json};
 
-/// The largest file of kept data: its document, as JSON, and who stands for it.
-const MAX_KEPT: u64 = 2 * MAX_DATA;
+/// Longest cache file: the data as JSON and its signature.
+const MAX_CACHE: u64 = 2 * MAX_DATA;
 
-/// The waits between tries, before the last good data has to do.
+/// Delays between attempts, before the last good data is used.
 const WAITS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
 
-/// How long data serves single requests.
+/// Age up to which data is reused for single resources.
 const RECENT: Duration = Duration::from_secs(30);
 
-/// Why there is no data, or none that is fresh.
+/// Why there is no data, or only old data.
 #[derive(Debug, thiserror::Error)]
-pub enum DataProblem {
+pub(crate) enum DataCacheError {
     #[error("could not resolve external data: {0}")]
     Unresolved(#[from] HieraError),
     #[error("could not resolve external data: {0} resolves to no data")]
     Empty(Source),
-    /// The signature of data on a server can't be fetched.
+    /// The signature could not be fetched from an HTTP server.
     #[error("could not resolve external data: {0}")]
     Http(#[from] HttpError),
-    /// The signature of data in a bucket can't be fetched.
+    /// The signature could not be fetched from a KV bucket.
     #[error("could not resolve external data: {0}")]
     Nats(#[from] NatsError),
-    #[error("external data is not believed: {0}")]
+    #[error("external data is refused: {0}")]
     Refused(#[from] UnsignedSource),
-    #[error("could not keep external data: {0}")]
+    #[error("could not cache external data: {0}")]
     Document(#[from] serde_json::Error),
-    #[error("could not keep external data: {0}")]
+    #[error("could not cache external data: {0}")]
     File(#[from] FileError),
 }
 
-/// Resolves the external data of an agent.
-pub struct DataCache {
+/// External data of an agent.
+pub(crate) struct DataCache {
     source: Option<Source>,
-    /// The last data that was good.
+    /// File with the last good data.
     file: PathBuf,
-    /// The same, and when it was resolved on the monotonic clock.
-    held: Mutex<Option<(Duration, Value)>>,
-    /// Why the data was last refused, so that the audit hears of it once.
+    /// Last good data and when it was resolved, on the monotonic clock.
+    last: Mutex<Option<(Duration, Value)>>,
+    /// Last refusal of the data, so that it is audited once.
     refused: Mutex<Option<UnsignedSource>>,
 }
 
-/// Data, and what there is to say about it.
+/// Resolved data.
 #[derive(Debug, Default)]
-pub struct Resolved {
-    pub data: Value,
-    /// Why it is not fresh.
-    pub stale: Option<DataProblem>,
+pub(crate) struct Resolved {
+    pub(crate) data: Value,
+    /// Why it is the last good data instead of new data.
+    pub(crate) stale: Option<DataCacheError>,
 }
 
-/// What is kept of good data.
+/// Content of the cache file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
-    /// Where it came from: another place's data is none.
+struct CachedData {
+    /// Source of the data; data of another source is not used.
     source: String,
     data: Value,
-    /// Who stands for it, where that is asked.
+    /// Signature, where sources must be signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     signature: Option<BundleSignature>,
 }
 
 impl DataCache {
-    pub fn new(source: Option<Source>, file: PathBuf) -> Self {
+    pub(crate) fn new(source: Option<Source>, file: PathBuf) -> Self {
         Self {
             source,
             file,
-            held: Mutex::default(),
+            last: Mutex::default(),
             refused: Mutex::default(),
         }
     }
 
-    /// Returns where the data comes from, if there is such a place.
-    pub fn source(&self) -> Option<&Source> {
+    /// Returns the source of the data, if one is configured.
+    pub(crate) fn source(&self) -> Option<&Source> {
         self.source.as_ref()
     }
 
-    /// Returns the data for a run: fresh, or the last that was good. Without either a run that
-    /// needs data must not begin.
-    pub fn resolve(
+    /// Returns data for a run: fetched, or the last good data if that fails. Without either, a run
+    /// that needs data must not start.
+    pub(crate) fn resolve(
         &self,
         facts: &Facts,
-        bus: &Bus,
+        nats: &BlockingClient,
         clock: &dyn Clock,
         authorizer: &Authorizer,
-    ) -> Result<Resolved, DataProblem> {
+    ) -> Result<Resolved, DataCacheError> {
         let Some(source) = &self.source else {
             return Ok(Resolved::default());
         };
-        // Who may write here may do anything.
+        // Local files need no signature: write access to them implies control of the machine.
         let is_local = matches!(source, Source::File(_));
         let sources = authorizer.sources().filter(|_| !is_local);
         let mut waits = WAITS.iter();
         let problem = loop {
-            match self.resolve_once(source, facts, bus, sources.as_ref()) {
+            match self.resolve_once(source, facts, nats, sources.as_ref()) {
                 Ok(data) => {
-                    *lock(&self.held) = Some((clock.monotonic(), data.clone()));
+                    *self.last.lock() = Some((clock.monotonic(), data.clone()));
                     return Ok(Resolved { data, stale: None });
                 }
-                // A disk does not get better by being asked again.
-                Err(problem @ (DataProblem::Document(_) | DataProblem::File(_))) => {
+                // Disk errors are not retried.
+                Err(problem @ (DataCacheError::Document(_) | DataCacheError::File(_))) => {
                     return Err(problem);
                 }
                 Err(problem) => match waits.next() {
@@ -130,135 +132,138 @@ impl DataCache {
             }
         };
         match self.last_good(source, sources.as_ref()) {
-            Some(kept) => Ok(Resolved {
-                data: kept.data,
+            Some(cached) => Ok(Resolved {
+                data: cached.data,
                 stale: Some(problem),
             }),
             None => Err(problem),
         }
     }
 
-    /// Returns the data for one resource: what a moment ago was fresh is good enough, so that many
-    /// requests do not ask its source as many times.
-    pub fn recent(
+    /// Returns data for one resource. Recent data is reused, so that many requests do not cause as
+    /// many fetches.
+    pub(crate) fn recent(
         &self,
         facts: &Facts,
-        bus: &Bus,
+        nats: &BlockingClient,
         clock: &dyn Clock,
         authorizer: &Authorizer,
-    ) -> Result<Resolved, DataProblem> {
+    ) -> Result<Resolved, DataCacheError> {
         let now = clock.monotonic();
-        let held = lock(&self.held).clone();
-        match held {
+        let last = self.last.lock().clone();
+        match last {
             Some((at, data)) if now.saturating_sub(at) < RECENT => {
                 Ok(Resolved { data, stale: None })
             }
-            _ => self.resolve(facts, bus, clock, authorizer),
+            _ => self.resolve(facts, nats, clock, authorizer),
         }
     }
 
-    /// Returns a refusal that is another one than the last. Good data ends it; a source that does
-    /// not answer says nothing about it.
-    pub fn new_refusal(&self, problem: Option<&DataProblem>) -> Option<UnsignedSource> {
+    /// Returns the refusal if it differs from the last one. Good data resets it; fetch errors do
+    /// not.
+    pub(crate) fn new_refusal(&self, problem: Option<&DataCacheError>) -> Option<UnsignedSource> {
         let refusal = match problem {
             None => None,
-            Some(DataProblem::Refused(refusal)) => Some(refusal),
+            Some(DataCacheError::Refused(refusal)) => Some(refusal),
             Some(_) => return None,
         };
-        let mut last = lock(&self.refused);
+        let mut last = self.refused.lock();
         let is_new = last.as_ref() != refusal;
         *last = refusal.cloned();
         refusal.filter(|_| is_new).cloned()
     }
 
-    /// Returns fresh data, which is the last that was good from then on.
+    /// Fetches data and caches it as the last good data.
     fn resolve_once(
         &self,
         source: &Source,
         facts: &Facts,
-        bus: &Bus,
+        nats: &BlockingClient,
         sources: Option<&Sources<'_>>,
-    ) -> Result<Value, DataProblem> {
-        let before = self.read_kept(source);
-        let body = fetch(source, bus)?;
+    ) -> Result<Value, DataCacheError> {
+        let before = self.read_cached(source);
+        let body = fetch(source, nats)?;
         let signature = match sources {
             None => None,
             Some(sources) => {
-                let text = signature_of(source, bus)?;
-                let before = before.as_ref().and_then(|kept| kept.signature.as_ref());
-                let place = source.place();
-                Some(sources.believe(text.as_deref(), &place, Holds::Data, before)?)
+                let text = signature_of(source, nats)?;
+                let before = before.as_ref().and_then(|cached| cached.signature.as_ref());
+                let location = source.location();
+                Some(sources.verify(text.as_deref(), &location, SourceKind::Data, before)?)
             }
         };
-        fits(signature.as_ref(), &Digest::of(&body))?;
-        let kept = Kept {
-            source: source.place(),
+        check_digest(signature.as_ref(), &Digest::of(&body))?;
+        let cached = CachedData {
+            source: source.location(),
             data: read(source, &body, facts)?,
             signature,
         };
-        self.keep(&kept, before.as_ref())?;
+        self.write_cached(&cached, before.as_ref())?;
         if let Some(sources) = sources {
-            sources.accept(kept.signature.as_ref(), &kept.source, Holds::Data)?;
+            sources.accept(cached.signature.as_ref(), &cached.source, SourceKind::Data)?;
         }
-        Ok(kept.data)
+        Ok(cached.data)
     }
 
-    fn keep(&self, kept: &Kept, before: Option<&Kept>) -> Result<(), DataProblem> {
-        if before == Some(kept) {
+    fn write_cached(
+        &self,
+        cached: &CachedData,
+        before: Option<&CachedData>,
+    ) -> Result<(), DataCacheError> {
+        if before == Some(cached) {
             return Ok(());
         }
-        let text = json::compact(kept)?;
+        let text = json::compact(cached)?;
         files::write_private(&self.file, text.as_bytes(), Durability::Content)?;
         Ok(())
     }
 
-    /// Returns the last data of a source that was good, if somebody stands for it where that is
-    /// asked.
-    fn last_good(&self, source: &Source, sources: Option<&Sources<'_>>) -> Option<Kept> {
-        let kept = self.read_kept(source)?;
-        let is_believed = sources.is_none_or(|sources| {
-            let signature = kept.signature.as_ref();
-            sources.accept(signature, &kept.source, Holds::Data).is_ok()
+    /// Returns the cached data of a source, if its signature is still accepted.
+    fn last_good(&self, source: &Source, sources: Option<&Sources<'_>>) -> Option<CachedData> {
+        let cached = self.read_cached(source)?;
+        let is_accepted = sources.is_none_or(|sources| {
+            let signature = cached.signature.as_ref();
+            sources
+                .accept(signature, &cached.source, SourceKind::Data)
+                .is_ok()
         });
-        is_believed.then_some(kept)
+        is_accepted.then_some(cached)
     }
 
-    fn read_kept(&self, source: &Source) -> Option<Kept> {
-        let text = files::read_to_string(&self.file, MAX_KEPT).ok()?;
-        let kept: Kept = serde_json::from_str(&text).ok()?;
-        (kept.source == source.place()).then_some(kept)
+    fn read_cached(&self, source: &Source) -> Option<CachedData> {
+        let text = files::read_to_string(&self.file, MAX_CACHE).ok()?;
+        let cached: CachedData = serde_json::from_str(&text).ok()?;
+        (cached.source == source.location()).then_some(cached)
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the text beside a source that says who stands for it; nothing if there is none.
-fn signature_of(source: &Source, bus: &Bus) -> Result<Option<Vec<u8>>, DataProblem> {
+/// Fetches the signature beside a source; `None` if there is none.
+fn signature_of(source: &Source, nats: &BlockingClient) -> Result<Option<Vec<u8>>, DataCacheError> {
     let found = match source {
         Source::File(_) => None,
         Source::Http(url) => get_signature(url.reveal())?,
-        Source::Kv { bucket, key } => bus.kv_bytes(bucket, &beside(key))?.map(Vec::from),
+        Source::Kv { bucket, key } => nats
+            .kv_bytes(bucket, &signature_location(key))?
+            .map(Vec::from),
     };
     let limit = usize::try_from(SIGNATURE_LIMIT).unwrap_or(usize::MAX);
-    // One that is longer is none that anybody made.
+    // A longer one is no signature.
     Ok(found.filter(|text| text.len() <= limit))
 }
 
-/// Returns the data of a document, resolved for these facts.
-fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataProblem> {
+/// Parses a document and resolves its data for these facts.
+fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataCacheError> {
     let document = source.read(body, DATA_KEY)?;
     let data = resolve(&document, facts)?;
     match data.as_map() {
         Some(map) if !map.is_empty() => Ok(data),
-        // Data that vanished is more likely a mistake than a wish.
-        _ => Err(DataProblem::Empty(source.clone())),
+        // Empty data is more likely a mistake than intended.
+        _ => Err(DataCacheError::Empty(source.clone())),
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use std::sync::Arc;
 
@@ -269,46 +274,39 @@ mod tests {
     use ccm_nats::Settings;
 
     #[test]
-    fn a_run_asks_for_fresh_data_and_a_single_request_takes_what_is_recent() {
-        let room = tempfile::tempdir().unwrap();
-        let source = room.path().join("data.yaml");
+    fn a_run_fetches_data_and_a_single_request_reuses_recent_data() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("data.yaml");
         let write = |word: &str| {
             let text = format!("hierarchy: {{order: [default]}}\ndata: {{word: {word}}}\n");
             std::fs::write(&source, text).unwrap();
         };
         write("one");
-        let place = Source::File(source.clone());
-        let keeper = DataCache::new(Some(place), room.path().join("kept.json"));
-        let bus = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
+        let location = Source::File(source.clone());
+        let cache = DataCache::new(Some(location), directory.path().join("cached.json"));
+        let nats = BlockingClient::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
         let clock = FixedClock::new(DateTime::UNIX_EPOCH);
         let facts = Facts::default();
-        let keeps_nobody_out =
-            Authorizer::open(None, room.path(), "boot", Arc::new(SystemClock)).unwrap();
-        let recent = |keeper: &DataCache| {
-            keeper
-                .recent(&facts, &bus, &clock, &keeps_nobody_out)
-                .unwrap()
-        };
-        let resolve = |keeper: &DataCache| {
-            keeper
-                .resolve(&facts, &bus, &clock, &keeps_nobody_out)
-                .unwrap()
-        };
+        let authorizer =
+            Authorizer::open(None, directory.path(), "boot", Arc::new(SystemClock)).unwrap();
+        let recent = |cache: &DataCache| cache.recent(&facts, &nats, &clock, &authorizer).unwrap();
+        let resolve =
+            |cache: &DataCache| cache.resolve(&facts, &nats, &clock, &authorizer).unwrap();
         let word = |resolved: Resolved| resolved.data.get("word").unwrap().to_string();
-        assert_eq!(word(recent(&keeper)), "one");
+        assert_eq!(word(recent(&cache)), "one");
         write("two");
-        assert_eq!(word(recent(&keeper)), "one");
+        assert_eq!(word(recent(&cache)), "one");
         clock.advance(RECENT);
-        assert_eq!(word(recent(&keeper)), "two");
+        assert_eq!(word(recent(&cache)), "two");
         write("three");
-        assert_eq!(word(resolve(&keeper)), "three");
+        assert_eq!(word(resolve(&cache)), "three");
         std::fs::remove_file(&source).unwrap();
-        let stale = resolve(&keeper);
+        let stale = resolve(&cache);
         assert!(stale.stale.is_some());
         assert_eq!(word(stale), "three");
-        let elsewhere = Source::File(room.path().join("other.yaml"));
-        let keeper = DataCache::new(Some(elsewhere), room.path().join("kept.json"));
-        let missing = keeper.resolve(&facts, &bus, &clock, &keeps_nobody_out);
-        assert!(matches!(missing, Err(DataProblem::Unresolved(_))));
+        let elsewhere = Source::File(directory.path().join("other.yaml"));
+        let cache = DataCache::new(Some(elsewhere), directory.path().join("cached.json"));
+        let missing = cache.resolve(&facts, &nats, &clock, &authorizer);
+        assert!(matches!(missing, Err(DataCacheError::Unresolved(_))));
     }
 }

@@ -1,6 +1,6 @@
-//! The event_sink: events and summaries on their way to the bus, by way of the spool.
+//! Event sink: writes events and run summaries to the spool, from which they are published.
 //!
-//! An event that can't be kept is counted and logged, and never breaks the run it tells of.
+//! An event that could not be written is counted and logged; the run continues.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use ccm_core::run::log::Log;
 use ccm_nats::{Subject, Subjects};
 use ccm_value::json;
 
-/// Takes what happened and keeps it until the bus has it.
+/// Writes events of a node to its spool.
 #[derive(Clone)]
-pub struct EventSink {
+pub(crate) struct EventSink {
     spool: Arc<Spool>,
     subjects: Subjects,
     node: Token,
@@ -24,7 +24,7 @@ pub struct EventSink {
 }
 
 impl EventSink {
-    pub fn new(spool: Arc<Spool>, subjects: Subjects, node: Token, log: Log) -> Self {
+    pub(crate) fn new(spool: Arc<Spool>, subjects: Subjects, node: Token, log: Log) -> Self {
         Self {
             spool,
             subjects,
@@ -33,9 +33,9 @@ impl EventSink {
         }
     }
 
-    /// Takes the event of a resource.
-    pub fn event(&self, event: &TransactionEvent) {
-        let outcome = outcome_word(event);
+    /// Spools the event of a resource.
+    pub(crate) fn event(&self, event: &TransactionEvent) {
+        let outcome = outcome_token(event);
         let subject = self.subjects.event(&self.node, &event.type_name, outcome);
         let class = match event.outcome() {
             Outcome::Stable => Class::Stable,
@@ -44,8 +44,8 @@ impl EventSink {
         self.put(event.event_id.as_str(), subject, class, event);
     }
 
-    /// Takes the summary of a run.
-    pub fn run(&self, run: &RunSummary) {
+    /// Spools the summary of a run.
+    pub(crate) fn run(&self, run: &RunSummary) {
         let subject = self.subjects.run_event(&self.node, run.outcome);
         let class = match run.outcome {
             RunOutcome::Stable => Class::Stable,
@@ -54,28 +54,28 @@ impl EventSink {
         self.put(run.event_id.as_str(), subject, class, run);
     }
 
-    /// Takes what is remembered of a request.
-    pub fn audit(&self, event: &AuditEvent) {
+    /// Spools the audit event of a request.
+    pub(crate) fn audit(&self, event: &AuditEvent) {
         let decision = event.decision.as_str();
         let subject = self.subjects.event(&self.node, "audit", decision);
         self.put(event.event_id.as_str(), subject, Class::Important, event);
     }
 
-    /// Makes sure that what was taken survives a power cut.
-    pub fn sync(&self) {
+    /// Syncs the spool to disk, so that events survive a power cut.
+    pub(crate) fn sync(&self) {
         if let Err(err) = self.spool.sync() {
-            self.complain("Could not write events to disk", err.to_string());
+            self.log_error("Could not sync the event spool", err.to_string());
         }
     }
 
-    pub fn status(&self) -> SpoolStatus {
+    pub(crate) fn status(&self) -> SpoolStatus {
         self.spool.status()
     }
 
     fn put(&self, id: &str, subject: Subject, class: Class, document: &impl serde::Serialize) {
         let body = match json::compact(document) {
             Ok(body) => body.into_bytes(),
-            Err(err) => return self.complain("Could not write an event", err.to_string()),
+            Err(err) => return self.log_error("Could not serialize an event", err.to_string()),
         };
         let record = Record {
             id: id.into(),
@@ -84,18 +84,18 @@ impl EventSink {
             body,
         };
         if let Err(err) = self.spool.append(&record) {
-            self.complain("Could not keep an event", err.to_string());
+            self.log_error("Could not spool an event", err.to_string());
         }
     }
 
-    fn complain(&self, text: &str, error: String) {
+    fn log_error(&self, text: &str, error: String) {
         self.log
             .line(&Line::new(Level::Error, text).with("error", error));
     }
 }
 
-/// Returns the word for an event's outcome in its subject.
-fn outcome_word(event: &TransactionEvent) -> &'static str {
+/// Returns the outcome of an event as a subject token.
+fn outcome_token(event: &TransactionEvent) -> &'static str {
     match event.outcome() {
         Outcome::Failed => "failed",
         Outcome::Skipped => "skipped",

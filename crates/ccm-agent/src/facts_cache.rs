@@ -1,43 +1,44 @@
-//! The facts of a node over time: gathered when asked for, and kept for a while, because asking
-//! often must not cost often.
+//! Facts cache: gathers the facts of this node on demand and reuses them for a while.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::metrics::Metrics;
-use ccm_core::facts::{Gatherer, Places};
+use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::run::log::Log;
 use ccm_core::system::Clock;
 use ccm_template::env::Facts;
 use ccm_value::Value;
 use ccm_value::value::Map;
 
-/// Host facts that change by themselves; nobody selects nodes by them.
+/// Host facts that change constantly; not useful for selecting nodes.
 const VOLATILE: [&str; 2] = ["uptime", "procs"];
 
-/// Keeps the facts of this node until they are too old.
-pub struct FactsCache {
-    places: Places,
+/// Facts of this node.
+pub(crate) struct FactsCache {
+    paths: FactPaths,
     clock: Arc<dyn Clock>,
-    /// Facts that are younger are not gathered again.
-    floor: Duration,
-    held: Mutex<Option<(Duration, Arc<Gathering>)>>,
-    /// Facts that hold instead of the machine's.
+    /// Age up to which facts are reused.
+    max_age: Duration,
+    cached: Mutex<Option<(Duration, Arc<Gathering>)>>,
+    /// Fixed facts instead of those of this machine.
     fixed: Option<Value>,
     metrics: Metrics,
     log: Log,
 }
 
-/// One gathering of facts, and how many of its warnings were logged.
+/// One gathering of facts and the number of its warnings that were logged.
 struct Gathering {
     gatherer: Arc<Gatherer>,
     logged: AtomicUsize,
 }
 
 impl Gathering {
-    /// Logs and counts what went wrong since this was last asked.
+    /// Logs and counts new warnings.
     fn report(&self, metrics: &Metrics, log: &Log) {
         let warnings = self.gatherer.warnings();
         let logged = self.logged.fetch_max(warnings.len(), Ordering::Relaxed);
@@ -49,35 +50,35 @@ impl Gathering {
 }
 
 impl FactsCache {
-    pub fn new(
-        places: Places,
+    pub(crate) fn new(
+        paths: FactPaths,
         clock: Arc<dyn Clock>,
-        floor: Duration,
+        max_age: Duration,
         metrics: Metrics,
         log: Log,
     ) -> Self {
         Self {
-            places,
+            paths,
             clock,
-            floor,
-            held: Mutex::default(),
+            max_age,
+            cached: Mutex::default(),
             fixed: None,
             metrics,
             log,
         }
     }
 
-    /// Returns one that always has these facts, whatever the machine is.
-    pub fn fixed(facts: Value, clock: Arc<dyn Clock>, metrics: Metrics, log: Log) -> Self {
-        let places = Places::from_env(&BTreeMap::new());
+    /// Returns a cache with fixed facts.
+    pub(crate) fn fixed(facts: Value, clock: Arc<dyn Clock>, metrics: Metrics, log: Log) -> Self {
+        let paths = FactPaths::from_env(&BTreeMap::new());
         Self {
             fixed: Some(facts),
-            ..Self::new(places, clock, Duration::ZERO, metrics, log)
+            ..Self::new(paths, clock, Duration::ZERO, metrics, log)
         }
     }
 
-    /// Returns the facts for one run or question; sections are read when they are named.
-    pub fn current(&self) -> Facts {
+    /// Returns facts for a run or request; sections are gathered when they are used.
+    pub(crate) fn current(&self) -> Facts {
         if let Some(fixed) = &self.fixed {
             return Facts::Known(fixed.clone());
         }
@@ -95,8 +96,8 @@ impl FactsCache {
         }))
     }
 
-    /// Returns the facts that selections go by: what the administrator set, and what the host is.
-    pub fn for_selection(&self) -> Value {
+    /// Returns the facts for selecting nodes: custom facts and host facts.
+    pub(crate) fn for_selection(&self) -> Value {
         if let Some(fixed) = &self.fixed {
             return fixed.clone();
         }
@@ -113,25 +114,20 @@ impl FactsCache {
         facts.into()
     }
 
-    /// Makes the next question gather anew, however young the facts are.
-    pub fn forget(&self) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
     fn gathering(&self) -> Arc<Gathering> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.lock();
         let now = self.clock.monotonic();
-        match &*held {
-            Some((since, gathering)) if now.saturating_sub(*since) < self.floor => {
+        match &*cached {
+            Some((since, gathering)) if now.saturating_sub(*since) < self.max_age => {
                 gathering.clone()
             }
             _ => {
-                let gatherer = Gatherer::new(self.places.clone(), self.clock.clone());
+                let gatherer = Gatherer::new(self.paths.clone(), self.clock.clone());
                 let gathering = Arc::new(Gathering {
                     gatherer: Arc::new(gatherer),
                     logged: AtomicUsize::new(0),
                 });
-                *held = Some((now, gathering.clone()));
+                *cached = Some((now, gathering.clone()));
                 gathering
             }
         }
@@ -142,15 +138,15 @@ fn without_volatile(facts: &Value) -> Value {
     let Some(map) = facts.as_map() else {
         return facts.clone();
     };
-    let kept = map
+    let stable = map
         .iter()
         .filter(|(key, _)| !VOLATILE.contains(&&***key))
         .map(|(key, value)| (key.clone(), without_volatile(value)));
-    kept.collect::<Map>().into()
+    stable.collect::<Map>().into()
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use std::collections::BTreeMap;
 
@@ -170,33 +166,33 @@ mod tests {
         let home = directory.path().to_str().unwrap().to_owned();
         let environ = BTreeMap::from([("XDG_CONFIG_HOME".to_owned(), home)]);
         let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
-        let keeper = FactsCache::new(
-            Places::from_env(&environ),
+        let cache = FactsCache::new(
+            FactPaths::from_env(&environ),
             clock.clone(),
             Duration::from_secs(120),
             Metrics::new("0.0.0"),
             Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
         );
-        assert_eq!(keeper.current().section("site"), Some("one".into()));
+        assert_eq!(cache.current().section("site"), Some("one".into()));
         std::fs::write(&file, "site: two\n").unwrap();
         clock.advance(Duration::from_secs(119));
-        assert_eq!(keeper.current().section("site"), Some("one".into()));
+        assert_eq!(cache.current().section("site"), Some("one".into()));
         clock.advance(Duration::from_secs(1));
-        assert_eq!(keeper.current().section("site"), Some("two".into()));
+        assert_eq!(cache.current().section("site"), Some("two".into()));
     }
 
     #[test]
     fn selections_see_what_the_host_is_and_not_how_long_it_is_up() {
         let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
-        let places = Places::from_env(&BTreeMap::new());
-        let keeper = FactsCache::new(
-            places,
+        let paths = FactPaths::from_env(&BTreeMap::new());
+        let cache = FactsCache::new(
+            paths,
             clock,
             Duration::from_secs(120),
             Metrics::new("0.0.0"),
             Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
         );
-        let facts = keeper.for_selection();
+        let facts = cache.for_selection();
         let info = facts.get("host").and_then(|host| host.get("info")).unwrap();
         assert!(info.get("hostname").is_some(), "{info}");
         assert_eq!(info.get("uptime"), None);

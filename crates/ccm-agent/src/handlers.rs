@@ -1,8 +1,8 @@
-//! Verbs: what a node can be asked over the bus, as bytes in and bytes out.
+//! Request handlers: one per verb, from request body to reply body.
 //!
-//! Who asks and how the answer travels is not known here. Every question that is meant for this
-//! node gets exactly one answer with a body, also a malformed one. Questions that only read never
-//! wait for a run; the others queue at the run_queue.
+//! Every request for this node gets exactly one reply with a body, malformed ones included.
+//! Requests that only read never wait for a run; the others go to the run queue. Authentication and
+//! transport are in `request_server`.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use tokio::sync::{AcquireError, Semaphore, oneshot};
 use tokio::task::JoinError;
 
 use super::node::Node;
-use super::run::{Done, Order};
+use super::run::{RunResult, RunTask};
 use super::run_queue::{Job, Permit, Refusal};
 use super::trust::Requester;
-use super::trust::audit::Request;
-use ccm_core::engine::{Level, LookError, Mode, asked_about};
+use super::trust::audit::AuditRequest;
+use ccm_core::engine::{Level, Mode, StatusError, resource_from_request};
 use ccm_core::filter::{self, FilterError};
 use ccm_core::model::envelope::Envelope;
-use ccm_core::model::id::BadEventId;
+use ccm_core::model::id::EventIdError;
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::Refusal as Refused;
-use ccm_core::model::policy::Asked;
+use ccm_core::model::policy::PolicyRequest;
 use ccm_core::model::request::{
     EnsureResponse, RequestError, StatusResponse, parse_ensure, parse_status,
 };
@@ -35,19 +35,19 @@ use ccm_template::path;
 use ccm_value::document::{DocumentError, parse_message};
 use ccm_value::json;
 
-/// How many questions are looked into at once.
-const MOST_READERS: usize = 8;
+/// Most blocking reads at once.
+const MAX_READERS: usize = 8;
 
-/// The longest body that is read at once.
+/// Longest body that is parsed without leaving the async thread.
 const SMALL_BODY: usize = 64 * 1024;
 
-/// The longest reason that is given for a refusal.
+/// Longest error text of a reply, in characters.
 const MAX_REASON: usize = 8 * 1024;
 
-/// What is remembered of a request that can't be read.
+/// Audit reason for a request that could not be parsed.
 pub(super) const MALFORMED: &str = "malformed request";
 
-/// The codes of answers that say no, as in HTTP.
+/// Error codes of replies, as in HTTP.
 pub(super) mod code {
     pub(crate) const BAD_REQUEST: u16 = 400;
     pub(crate) const DENIED: u16 = 403;
@@ -60,7 +60,7 @@ pub(super) mod code {
     pub(crate) const CLOSING: u16 = 503;
 }
 
-/// Why a question can't be looked into.
+/// Why a request could not be handled.
 #[derive(Debug, thiserror::Error)]
 enum HandlerError {
     #[error(transparent)]
@@ -72,178 +72,178 @@ enum HandlerError {
     #[error("missing run_id in request")]
     NoRunId,
     #[error(transparent)]
-    RunId(#[from] BadEventId),
+    RunId(#[from] EventIdError),
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// The agent is ending.
+    /// The agent is shutting down.
     #[error(transparent)]
     Closed(#[from] AcquireError),
     #[error(transparent)]
     Ended(#[from] JoinError),
 }
 
-/// What a node answers.
+/// Reply of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// The question is not meant for this node.
-    Silence,
+pub(crate) enum Reply {
+    /// The request is for other nodes; nothing is sent.
+    Ignored,
     Body(String),
-    /// An answer that says no: still a whole document, and a code and text for tools.
-    Refuse {
+    /// An error: a complete document for the verb, and code and text for the headers.
+    Error {
         code: u16,
         text: String,
         body: String,
     },
 }
 
-/// A question to this node.
+/// A request to this node.
 #[derive(Clone, Debug)]
-pub struct IncomingRequest {
-    pub verb: Verb,
-    /// Where it was sent to.
-    pub subject: String,
-    /// Who asks, as far as that was proved.
-    pub asker: Requester,
-    pub envelope: Envelope,
-    pub body: Vec<u8>,
+pub(crate) struct IncomingRequest {
+    pub(crate) verb: Verb,
+    /// Subject it was sent to.
+    pub(crate) subject: String,
+    /// Authenticated requester.
+    pub(crate) requester: Requester,
+    pub(crate) envelope: Envelope,
+    pub(crate) body: Vec<u8>,
 }
 
-/// What a question turned out to be about, for the audit.
+/// Details of a request that are known after parsing, for the audit.
 #[derive(Default)]
-struct About<'a> {
+struct AuditDetails<'a> {
     label: &'a str,
     noop: bool,
     run_id: Option<RunId>,
 }
 
-/// Answers questions.
+/// Handlers of all verbs.
 #[derive(Clone)]
-pub struct Handlers {
+pub(crate) struct Handlers {
     node: Arc<Node>,
     readers: Arc<Semaphore>,
-    /// Told that the assignment may be new.
+    /// Notified when the assignment may have changed.
     nudge: Arc<tokio::sync::Notify>,
 }
 
 impl Handlers {
-    pub fn new(node: Arc<Node>, nudge: Arc<tokio::sync::Notify>) -> Self {
+    pub(crate) fn new(node: Arc<Node>, nudge: Arc<tokio::sync::Notify>) -> Self {
         Self {
             node,
-            readers: Arc::new(Semaphore::new(MOST_READERS)),
+            readers: Arc::new(Semaphore::new(MAX_READERS)),
             nudge,
         }
     }
 
-    /// Has the node look whether its assignment is new.
-    pub fn look_at_assignment(&self) {
+    /// Makes the schedule check the assignment.
+    pub(crate) fn check_assignment(&self) {
         self.nudge.notify_one();
     }
 
-    /// Returns the answer to a question.
-    pub async fn answer(&self, question: IncomingRequest) -> Reply {
-        let verb = question.verb;
-        let envelope = &question.envelope;
-        // Whether an apply changes anything is known when its body is.
-        let asked = Asked {
+    /// Handles a request.
+    pub(crate) async fn handle(&self, incoming: IncomingRequest) -> Reply {
+        let verb = incoming.verb;
+        let envelope = &incoming.envelope;
+        // Whether an apply is noop is known after parsing its body.
+        let policy_request = PolicyRequest {
             verb: verb.as_str(),
             noop: envelope.noop || self.node.identity.noop || verb == Verb::Apply,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
-        if let Err(denied) = question.asker.may(&asked) {
-            return self.deny(&question, &About::default(), &denied.to_string());
+        if let Err(denied) = incoming.requester.may(&policy_request) {
+            return self.deny(&incoming, &AuditDetails::default(), &denied.to_string());
         }
-        match self.is_meant(envelope).await {
+        match self.matches_filter(envelope).await {
             Ok(true) => {}
-            Ok(false) => return Reply::Silence,
-            Err(err) => return self.malformed(&question, &err.to_string()),
+            Ok(false) => return Reply::Ignored,
+            Err(err) => return self.malformed(&incoming, &err.to_string()),
         }
         let now = self.node.services.clock.now();
         if envelope.deadline.is_some_and(|deadline| now > deadline) {
             let reason = "deadline has passed".to_owned();
-            return self.turn_down(&question, &About::default(), code::LATE, reason);
+            return self.refuse_audited(&incoming, &AuditDetails::default(), code::LATE, reason);
         }
-        let Ok(text) = String::from_utf8(question.body.clone()) else {
-            return self.malformed(&question, "request is not UTF-8");
+        let Ok(text) = String::from_utf8(incoming.body.clone()) else {
+            return self.malformed(&incoming, "request is not UTF-8");
         };
-        // The others know what they are about when they have read it.
+        // The others are audited after parsing.
         if !matches!(verb, Verb::Ensure | Verb::Apply | Verb::Status) {
-            self.allow(&question, &About::default());
+            self.allow(&incoming, &AuditDetails::default());
         }
         match verb {
-            Verb::Ensure => self.ensure(&text, &question).await,
-            Verb::Apply => self.apply(&text, &question).await,
-            Verb::Status => self.state(&text, &question).await,
+            Verb::Ensure => self.ensure(&text, &incoming).await,
+            Verb::Apply => self.apply(&text, &incoming).await,
+            Verb::Status => self.state(&text, &incoming).await,
             Verb::Facts => self.facts(&text).await,
             Verb::Ping => self.status(),
             Verb::Pause => match self.node.services.pause.begin(&text, &envelope.caller) {
                 Ok(pause) => {
                     let fields = [("reason", pause.reason), ("by", pause.by)];
-                    self.node.say(Level::Warn, "Paused", &fields);
+                    self.node.log(Level::Warn, "Paused", &fields);
                     self.status()
                 }
-                Err(err) => refuse(verb, code::BAD_REQUEST, err.to_string()),
+                Err(err) => error_reply(verb, code::BAD_REQUEST, err.to_string()),
             },
             Verb::Resume => match self.node.services.pause.end() {
                 Ok(()) => {
                     self.node
-                        .say(Level::Info, "Resumed", &[("by", envelope.caller.clone())]);
+                        .log(Level::Info, "Resumed", &[("by", envelope.caller.clone())]);
                     self.nudge.notify_one();
                     self.status()
                 }
-                Err(err) => refuse(verb, code::INTERNAL, err.to_string()),
+                Err(err) => error_reply(verb, code::INTERNAL, err.to_string()),
             },
             Verb::Cancel => self.cancel(&text, envelope),
-            // What it is for has been done.
+            // The assignment was checked on arrival.
             Verb::Nudge => self.status(),
         }
     }
 
-    /// Reports whether the envelope's filter means this node.
-    async fn is_meant(&self, envelope: &Envelope) -> Result<bool, HandlerError> {
+    /// Reports whether the filter of the envelope matches this node.
+    async fn matches_filter(&self, envelope: &Envelope) -> Result<bool, HandlerError> {
         if envelope.filter.is_empty() {
             return Ok(true);
         }
         let filter = envelope.filter.clone();
         let node = self.node.clone();
-        let matched = self.read(move || {
-            let about = filter::About {
+        let matched = self.run_blocking(move || {
+            let attributes = filter::NodeAttributes {
                 identity: &node.identity.name,
                 groups: &node.identity.groups,
                 facts: &node.services.facts.current(),
                 labels: &Labels::default(),
             };
-            filter::matches(&filter, &about)
+            filter::matches(&filter, &attributes)
         });
         Ok(matched.await??)
     }
 
-    async fn ensure(&self, text: &str, question: &IncomingRequest) -> Reply {
-        let envelope = &question.envelope;
-        let resource = match self.parsed(text, parse_ensure).await {
+    async fn ensure(&self, text: &str, incoming: &IncomingRequest) -> Reply {
+        let envelope = &incoming.envelope;
+        let resource = match self.parse_body(text, parse_ensure).await {
             Ok(resource) => resource,
-            Err(err) => return self.malformed(question, &err.to_string()),
+            Err(err) => return self.malformed(incoming, &err.to_string()),
         };
         let label = resource.label();
-        let mut about = About {
+        let mut details = AuditDetails {
             label: &label,
             noop: envelope.noop || self.node.identity.noop,
             run_id: None,
         };
         let command = resource.command_line();
-        let asked = Asked {
+        let policy_request = PolicyRequest {
             type_name: Some(resource.type_name()),
             name: Some(&resource.common.name),
-            provider: some(&resource.common.provider),
+            provider: non_empty(&resource.common.provider),
             verb: Verb::Ensure.as_str(),
-            noop: about.noop,
-            // What is rendered later is compared then.
+            noop: details.noop,
+            // A rendered command is checked after rendering.
             command: command.filter(|line| !has_expressions(line)),
         };
-        if let Err(denied) = question.asker.may(&asked) {
-            return self.deny(question, &about, &denied.to_string());
+        if let Err(denied) = incoming.requester.may(&policy_request) {
+            return self.deny(incoming, &details, &denied.to_string());
         }
         if let Some(reason) = self.paused(envelope.noop) {
-            return self.turn_down(question, &about, code::PAUSED, reason);
+            return self.refuse_audited(incoming, &details, code::PAUSED, reason);
         }
         let run = CurrentRun {
             run_id: self.node.next_id(),
@@ -253,80 +253,80 @@ impl Handlers {
             noop: envelope.noop,
             waiting_for: None,
         };
-        about.run_id = Some(run.run_id.clone());
-        self.allow(question, &about);
+        details.run_id = Some(run.run_id.clone());
+        self.allow(incoming, &details);
         let node = self.node.clone();
         let mode = Mode {
             noop: envelope.noop,
             diff: envelope.diff,
             ..Mode::default()
         };
-        let asker = question.asker.clone();
+        let requester = incoming.requester.clone();
         let result = self
             .queue(run, envelope, move |permit| {
-                node.ensure(resource, mode, &asker, &permit)
+                node.ensure(resource, mode, &requester, &permit)
             })
             .await;
         match result {
-            Ok(Ok((event, diff))) => reply(&EnsureResponse::new(Ok(event)).with_diff(diff)),
-            Ok(Err(err)) => refuse(Verb::Ensure, code::BAD_REQUEST, err.to_string()),
-            Err(refusal) => refused(Verb::Ensure, &refusal),
+            Ok(Ok((event, diff))) => body_reply(&EnsureResponse::new(Ok(event)).with_diff(diff)),
+            Ok(Err(err)) => error_reply(Verb::Ensure, code::BAD_REQUEST, err.to_string()),
+            Err(refusal) => refusal_reply(Verb::Ensure, &refusal),
         }
     }
 
-    async fn apply(&self, text: &str, question: &IncomingRequest) -> Reply {
-        let envelope = &question.envelope;
-        let request = match self.parsed(text, parse_apply).await {
+    async fn apply(&self, text: &str, incoming: &IncomingRequest) -> Reply {
+        let envelope = &incoming.envelope;
+        let request = match self.parse_body(text, parse_apply).await {
             Ok(request) => request,
-            Err(err) => return self.malformed(question, &err.to_string()),
+            Err(err) => return self.malformed(incoming, &err.to_string()),
         };
-        let order = self.order(request.clone(), question);
-        let request_mode = order.request.mode;
-        let shown = order.request.manifest.shown();
-        let about = About {
+        let task = self.task(request.clone(), incoming);
+        let request_mode = task.request.mode;
+        let shown = task.request.manifest.display_name();
+        let details = AuditDetails {
             label: &shown,
             noop: request_mode.noop || (self.node.identity.noop && !request_mode.health_check_only),
-            run_id: Some(order.request.run_id.clone()),
+            run_id: Some(task.request.run_id.clone()),
         };
-        let asked = Asked {
+        let policy_request = PolicyRequest {
             verb: Verb::Apply.as_str(),
-            noop: about.noop,
-            ..Asked::default()
+            noop: details.noop,
+            ..PolicyRequest::default()
         };
-        if let Err(denied) = question.asker.may(&asked) {
-            return self.deny(question, &about, &denied.to_string());
+        if let Err(denied) = incoming.requester.may(&policy_request) {
+            return self.deny(incoming, &details, &denied.to_string());
         }
         let harmless = request_mode.noop || request_mode.health_check_only;
         if let Some(reason) = self.paused(harmless) {
-            return self.turn_down(question, &about, code::PAUSED, reason);
+            return self.refuse_audited(incoming, &details, code::PAUSED, reason);
         }
-        self.allow(question, &about);
-        let run_id = order.request.run_id.clone();
-        let run = order.as_current(&self.node);
+        self.allow(incoming, &details);
+        let run_id = task.request.run_id.clone();
+        let run = task.current_run(&self.node);
         let node = self.node.clone();
-        let accepted = self.submit(run, envelope, move |permit| order.carry_out(&node, &permit));
+        let accepted = self.submit(run, envelope, move |permit| task.execute(&node, &permit));
         if !request.wait {
-            // A full queue says so at once; everything else is told by events.
+            // A full queue refuses at once; later results are published as events.
             let mut accepted = accepted;
             return match accepted.try_recv() {
-                Ok(Err(refusal)) => refused(Verb::Apply, &refusal),
-                _ => reply(&ApplyResponse::accepted(run_id)),
+                Ok(Err(refusal)) => refusal_reply(Verb::Apply, &refusal),
+                _ => body_reply(&ApplyResponse::accepted(run_id)),
             };
         }
         match accepted.await.unwrap_or(Err(Refusal::Closing)) {
-            Ok(Done { run, events, diff }) => {
+            Ok(RunResult { run, events, diff }) => {
                 let events = events
                     .into_iter()
                     .filter(|event| event.changed || event.failed || event.blocks());
                 let finished = ApplyResponse::finished(run, events.collect());
-                reply(&ApplyResponse { diff, ..finished })
+                body_reply(&ApplyResponse { diff, ..finished })
             }
-            Err(refusal) => refused(Verb::Apply, &refusal),
+            Err(refusal) => refusal_reply(Verb::Apply, &refusal),
         }
     }
 
-    fn order(&self, request: ApplyRequest, question: &IncomingRequest) -> Order {
-        let envelope = &question.envelope;
+    fn task(&self, request: ApplyRequest, incoming: &IncomingRequest) -> RunTask {
+        let envelope = &incoming.envelope;
         let manifest = if request.manifest.is_empty() {
             ManifestSource::Source(request.source)
         } else {
@@ -337,7 +337,7 @@ impl Handlers {
             health_check_only: request.health_check_only,
             diff: envelope.diff,
         };
-        Order {
+        RunTask {
             request: RunRequest {
                 data: request.data,
                 governor: request.governor,
@@ -345,46 +345,51 @@ impl Handlers {
                 caller: envelope.caller.clone(),
                 ..RunRequest::new(self.node.next_id(), manifest, mode)
             },
-            asker: question.asker.clone(),
+            requester: incoming.requester.clone(),
         }
     }
 
-    async fn state(&self, text: &str, question: &IncomingRequest) -> Reply {
-        let request = match self.parsed(text, parse_status).await {
+    async fn state(&self, text: &str, incoming: &IncomingRequest) -> Reply {
+        let request = match self.parse_body(text, parse_status).await {
             Ok(request) => request,
-            Err(err) => return self.malformed(question, &err.to_string()),
+            Err(err) => return self.malformed(incoming, &err.to_string()),
         };
         let label = format!("{}#{}", request.type_name, request.name);
-        let about = About {
+        let details = AuditDetails {
             label: &label,
             noop: true,
             run_id: None,
         };
-        let resource = match asked_about(&request) {
+        let resource = match resource_from_request(&request) {
             Ok(resource) => resource,
-            Err(err @ LookError::Module) => return self.deny(question, &about, &err.to_string()),
-            Err(err) => return self.malformed(question, &err.to_string()),
+            Err(err @ StatusError::Module) => {
+                return self.deny(incoming, &details, &err.to_string());
+            }
+            Err(err) => return self.malformed(incoming, &err.to_string()),
         };
-        if let Err(denied) = question.asker.may(&looking_at(&resource)) {
-            return self.deny(question, &about, &denied.to_string());
+        if let Err(denied) = incoming.requester.may(&status_policy_request(&resource)) {
+            return self.deny(incoming, &details, &denied.to_string());
         }
-        self.allow(question, &about);
-        let (node, asker) = (self.node.clone(), question.asker.clone());
-        match self.read(move || node.state_of(&resource, &asker)).await {
-            Ok(Ok(state)) => reply(&StatusResponse::new(Ok(state))),
-            Ok(Err(err)) => refuse(Verb::Status, code::BAD_REQUEST, err.to_string()),
-            Err(err) => refuse(Verb::Status, code::INTERNAL, err.to_string()),
+        self.allow(incoming, &details);
+        let (node, requester) = (self.node.clone(), incoming.requester.clone());
+        match self
+            .run_blocking(move || node.state_of(&resource, &requester))
+            .await
+        {
+            Ok(Ok(state)) => body_reply(&StatusResponse::new(Ok(state))),
+            Ok(Err(err)) => error_reply(Verb::Status, code::BAD_REQUEST, err.to_string()),
+            Err(err) => error_reply(Verb::Status, code::INTERNAL, err.to_string()),
         }
     }
 
-    /// Answers with all facts, or with what a path finds in them.
+    /// Replies with all facts, or with the result of a path query.
     async fn facts(&self, text: &str) -> Reply {
         let node = self.node.clone();
-        let wanted = match wanted_facts(text) {
+        let wanted = match parse_facts_path(text) {
             Ok(wanted) => wanted,
-            Err(err) => return refuse(Verb::Facts, code::BAD_REQUEST, err.to_string()),
+            Err(err) => return error_reply(Verb::Facts, code::BAD_REQUEST, err.to_string()),
         };
-        let found = self.read(move || {
+        let found = self.run_blocking(move || {
             let facts = node.services.facts.current().all();
             match wanted.as_str() {
                 "" => Ok(facts),
@@ -392,24 +397,24 @@ impl Handlers {
             }
         });
         match found.await {
-            Ok(Ok(facts)) => reply(&facts),
+            Ok(Ok(facts)) => body_reply(&facts),
             Ok(Err(wanted)) => {
                 let text = format!("no fact matches {wanted:?}");
-                refuse(Verb::Facts, code::NOT_FOUND, text)
+                error_reply(Verb::Facts, code::NOT_FOUND, text)
             }
-            Err(err) => refuse(Verb::Facts, code::INTERNAL, err.to_string()),
+            Err(err) => error_reply(Verb::Facts, code::INTERNAL, err.to_string()),
         }
     }
 
     fn status(&self) -> Reply {
-        reply(&self.node.status())
+        body_reply(&self.node.status())
     }
 
     /// Cancels the run that the body names: its id alone, or a document with `run_id`.
     fn cancel(&self, text: &str, envelope: &Envelope) -> Reply {
-        let id = match wanted_run(text) {
+        let id = match parse_run_id(text) {
             Ok(id) => id,
-            Err(err) => return refuse(Verb::Cancel, code::BAD_REQUEST, err.to_string()),
+            Err(err) => return error_reply(Verb::Cancel, code::BAD_REQUEST, err.to_string()),
         };
         let reason = match envelope.caller.as_str() {
             "" => "cancelled".to_owned(),
@@ -418,63 +423,63 @@ impl Handlers {
         if self.node.services.run_queue.cancel(&id, &reason) {
             return self.status();
         }
-        let text = format!("no run {id} is going on or waiting");
-        refuse(Verb::Cancel, code::NOT_FOUND, text)
+        let text = format!("no current or waiting run {id}");
+        error_reply(Verb::Cancel, code::NOT_FOUND, text)
     }
 
-    /// Remembers that a question is answered.
-    fn allow(&self, question: &IncomingRequest, about: &About<'_>) {
-        let request = question.audited(about);
+    /// Audits an allowed request.
+    fn allow(&self, incoming: &IncomingRequest, details: &AuditDetails<'_>) {
+        let request = incoming.audit_request(details);
         self.node
             .services
             .audit
-            .allowed(&self.node, question.verb, &request);
+            .allowed(&self.node, incoming.verb, &request);
     }
 
-    /// Refuses what the asker may not ask for.
-    fn deny(&self, question: &IncomingRequest, about: &About<'_>, reason: &str) -> Reply {
-        // What a nudge is about has a refusal of its own.
-        if question.verb != Verb::Nudge {
-            let who = match &*question.asker.name {
-                "" => &question.envelope.caller,
+    /// Refuses a request that the policy denies.
+    fn deny(&self, incoming: &IncomingRequest, details: &AuditDetails<'_>, reason: &str) -> Reply {
+        // A refused assignment is recorded by `assignment`.
+        if incoming.verb != Verb::Nudge {
+            let who = match &*incoming.requester.name {
+                "" => &incoming.envelope.caller,
                 signer => signer,
             };
             self.node.services.refusals.add(Refused {
                 time: self.node.services.clock.now(),
-                what: question.verb.as_str().into(),
+                what: incoming.verb.as_str().into(),
                 generation: None,
                 who: who.into(),
                 reason: reason.into(),
             });
         }
-        self.turn_down(question, about, code::DENIED, reason.to_owned())
+        self.refuse_audited(incoming, details, code::DENIED, reason.to_owned())
     }
 
-    /// Refuses what can't be read. Only who asked is told what is wrong: it may be a secret.
-    fn malformed(&self, question: &IncomingRequest, reason: &str) -> Reply {
-        let request = question.audited(&About::default());
+    /// Refuses a malformed request. The reason goes only to the sender: it may quote a secret.
+    fn malformed(&self, incoming: &IncomingRequest, reason: &str) -> Reply {
+        let request = incoming.audit_request(&AuditDetails::default());
         let audit = &self.node.services.audit;
-        audit.denied(&self.node, question.verb, &request, MALFORMED);
-        refuse(question.verb, code::BAD_REQUEST, reason.to_owned())
+        audit.denied(&self.node, incoming.verb, &request, MALFORMED);
+        error_reply(incoming.verb, code::BAD_REQUEST, reason.to_owned())
     }
 
-    /// Refuses a question before anything is done, and remembers that.
-    fn turn_down(
+    /// Refuses a request before anything is done, and audits it.
+    fn refuse_audited(
         &self,
-        question: &IncomingRequest,
-        about: &About<'_>,
+        incoming: &IncomingRequest,
+        details: &AuditDetails<'_>,
         code: u16,
         reason: String,
     ) -> Reply {
-        let (verb, request) = (question.verb, question.audited(about));
+        let (verb, request) = (incoming.verb, incoming.audit_request(details));
         self.node
             .services
             .audit
             .denied(&self.node, verb, &request, &reason);
-        refuse(verb, code, reason)
+        error_reply(verb, code, reason)
     }
 
-    /// Returns why nothing may be changed, on a node that is to be left alone.
+    /// Returns the reason to refuse changes, if the node is paused.
     fn paused(&self, harmless: bool) -> Option<String> {
         let pause = self.node.services.pause.current().filter(|_| !harmless)?;
         let by = match pause.by.as_str() {
@@ -485,7 +490,7 @@ impl Handlers {
         Some(format!("node is paused{by}: {reason}; resume it first"))
     }
 
-    /// Runs work at the run_queue and returns what comes of it.
+    /// Runs `work` in the run queue and returns its result.
     async fn queue<T: Send + 'static>(
         &self,
         run: CurrentRun,
@@ -502,19 +507,19 @@ impl Handlers {
         envelope: &Envelope,
         work: impl FnOnce(Permit) -> T + Send + 'static,
     ) -> oneshot::Receiver<Result<T, Refusal>> {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         self.node.services.run_queue.submit(Job {
             run,
             deadline: envelope.deadline,
-            // Whoever asked may have gone; the work is done all the same.
-            work: Box::new(move |leave| drop(tell.send(leave.map(work)))),
+            // The sender may have stopped waiting; the work is done anyway.
+            callback: Box::new(move |permit| drop(sender.send(permit.map(work)))),
         });
-        told
+        receiver
     }
 
-    /// Reads a body. A small one with aliases may stand for a large document, so of those only a few
-    /// are read at once.
-    async fn parsed<T: Send + 'static>(
+    /// Parses a body. A small one with aliases may expand to a large document, so those count as
+    /// blocking reads.
+    async fn parse_body<T: Send + 'static>(
         &self,
         text: &str,
         parse: fn(&str) -> Result<T, RequestError>,
@@ -523,66 +528,66 @@ impl Handlers {
             return Ok(parse(text)?);
         }
         let text = text.to_owned();
-        Ok(self.read(move || parse(&text)).await??)
+        Ok(self.run_blocking(move || parse(&text)).await??)
     }
 
-    /// Looks into something that may block, beside any run.
-    async fn read<T: Send + 'static>(
+    /// Runs blocking work beside any run, limited to [`MAX_READERS`] at once.
+    async fn run_blocking<T: Send + 'static>(
         &self,
-        look: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, HandlerError> {
-        let _turn = self.readers.acquire().await?;
-        Ok(tokio::task::spawn_blocking(look).await?)
+        let _permit = self.readers.acquire().await?;
+        Ok(tokio::task::spawn_blocking(work).await?)
     }
 }
 
 impl IncomingRequest {
-    fn audited<'a>(&'a self, about: &About<'a>) -> Request<'a> {
-        Request {
+    fn audit_request<'a>(&'a self, details: &AuditDetails<'a>) -> AuditRequest<'a> {
+        AuditRequest {
             subject: &self.subject,
             caller: &self.envelope.caller,
             request_id: &self.envelope.request_id,
-            signer: &self.asker.name,
-            about: about.label,
-            noop: about.noop || self.envelope.noop,
-            run_id: about.run_id.clone(),
+            signer: &self.requester.name,
+            about: details.label,
+            noop: details.noop || self.envelope.noop,
+            run_id: details.run_id.clone(),
         }
     }
 }
 
-/// Returns what a policy is asked about a resource that is only looked at.
-pub(super) fn looking_at(resource: &Resource) -> Asked<'_> {
-    Asked {
+/// Returns the policy request for reading the state of a resource.
+pub(super) fn status_policy_request(resource: &Resource) -> PolicyRequest<'_> {
+    PolicyRequest {
         verb: Verb::Status.as_str(),
         noop: true,
         type_name: Some(resource.type_name()),
         name: Some(&resource.common.name),
-        provider: some(&resource.common.provider),
+        provider: non_empty(&resource.common.provider),
         command: None,
     }
 }
 
-/// Returns the path that a question for facts holds: alone, or in a JSON document as `path`.
-fn wanted_facts(text: &str) -> Result<String, HandlerError> {
+/// Returns the path of a facts request: plain text, or `path` in a JSON document.
+fn parse_facts_path(text: &str) -> Result<String, HandlerError> {
     #[derive(Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
-    struct Asked {
+    struct FactsBody {
         #[serde(alias = "query")]
         path: String,
     }
     let text = text.trim();
-    // A path may begin with a brace, too; then it is no JSON.
+    // A path may start with a brace, too.
     match serde_json::from_str::<serde_json::Map<_, _>>(text) {
-        Ok(document) => Ok(serde_json::from_value::<Asked>(document.into())?.path),
+        Ok(document) => Ok(serde_json::from_value::<FactsBody>(document.into())?.path),
         Err(_) => Ok(text.trim_matches('"').to_owned()),
     }
 }
 
-/// Returns the run that a request to cancel names: its id alone, or in a document as `run_id`.
-fn wanted_run(text: &str) -> Result<RunId, HandlerError> {
+/// Returns the run id of a cancel request: plain text, or `run_id` in a document.
+fn parse_run_id(text: &str) -> Result<RunId, HandlerError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct CancelBody {
         run_id: RunId,
     }
     if text.trim().is_empty() {
@@ -594,18 +599,18 @@ fn wanted_run(text: &str) -> Result<RunId, HandlerError> {
     };
     let document = parse_message(text).ok();
     let document = document.filter(|node| node.entries().is_some());
-    Ok(Asked::deserialize(&document.ok_or(bad)?)?.run_id)
+    Ok(CancelBody::deserialize(&document.ok_or(bad)?)?.run_id)
 }
 
-/// Returns a text that says something.
-fn some(text: &str) -> Option<&str> {
+/// Returns the text unless it is empty.
+fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-fn reply(document: &impl serde::Serialize) -> Reply {
+fn body_reply(document: &impl serde::Serialize) -> Reply {
     match json::compact(document) {
         Ok(body) => Reply::Body(body),
-        Err(err) => Reply::Refuse {
+        Err(err) => Reply::Error {
             code: code::INTERNAL,
             text: err.to_string(),
             body: "{}".into(),
@@ -613,19 +618,19 @@ fn reply(document: &impl serde::Serialize) -> Reply {
     }
 }
 
-fn refused(verb: Verb, refusal: &Refusal) -> Reply {
+fn refusal_reply(verb: Verb, refusal: &Refusal) -> Reply {
     let code = match refusal {
         Refusal::Busy(_) | Refusal::Held(_) => code::BUSY,
         Refusal::Deadline => code::LATE,
         Refusal::Cancelled | Refusal::Closing => code::CLOSING,
         Refusal::Cancel(_) | Refusal::Lock(_) => code::INTERNAL,
     };
-    refuse(verb, code, refusal.to_string())
+    error_reply(verb, code, refusal.to_string())
 }
 
-/// Says no in the form of the verb's own answer.
-pub(super) fn refuse(verb: Verb, code: u16, text: String) -> Reply {
-    // Errors repeat what was asked; an answer must not outgrow what a message may hold.
+/// Returns an error in the reply format of the verb.
+pub(super) fn error_reply(verb: Verb, code: u16, text: String) -> Reply {
+    // Errors quote the request; the reply must stay below the size limit of messages.
     let text: String = text.chars().take(MAX_REASON).collect();
     let body = match verb {
         Verb::Ensure => json::compact(&EnsureResponse::new(Err(text.clone()))),
@@ -633,9 +638,9 @@ pub(super) fn refuse(verb: Verb, code: u16, text: String) -> Reply {
         Verb::Apply => json::compact(&ApplyResponse::refused(text.clone())),
         _ => json::compact(&serde_json::json!({ "error": text })),
     };
-    Reply::Refuse {
+    Reply::Error {
         code,
-        // Headers hold one line.
+        // A header holds one line.
         text: text.lines().next().unwrap_or_default().to_owned(),
         body: body.unwrap_or_else(|_| "{}".into()),
     }
@@ -646,7 +651,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_are_asked_for_by_a_path_alone_or_in_a_document() {
+    fn the_facts_path_is_plain_text_or_in_a_document() {
         for (body, path) in [
             ("", ""),
             ("{}", ""),
@@ -656,9 +661,9 @@ mod tests {
             (r#"{"query":"host.info.os"}"#, "host.info.os"),
             ("{host.info.os,cpu}", "{host.info.os,cpu}"),
         ] {
-            assert_eq!(wanted_facts(body).unwrap(), path, "{body}");
+            assert_eq!(parse_facts_path(body).unwrap(), path, "{body}");
         }
-        let error = wanted_facts(r#"{"paths":"x"}"#).unwrap_err();
+        let error = parse_facts_path(r#"{"paths":"x"}"#).unwrap_err();
         assert_eq!(
             error.to_string(),
             "unknown field `paths`, expected `path` or `query`"

@@ -1,50 +1,50 @@
-//! Takes over what other programs' runs on this node handed over: events into the spool, checks and
-//! services where the daemon's own go, lines into the log.
+//! Handover import: takes over the events, health checks, services and log lines that runs by other
+//! programs on this node left for the agent.
 
 use ccm_core::engine::{Level, Line, Sink as _};
 use ccm_core::model::run::RunSummary;
-use ccm_core::run::handover::{Intake, Record, Records};
+use ccm_core::run::handover::{HandoverDir, Record, Records};
 
 use super::node::Node;
 use super::reporter::Reporter;
 
-/// Takes over what was handed over, and remembers what last went wrong: the same is logged once.
+/// Importer with its last error, so that the same error is logged once.
 #[derive(Debug)]
-pub(super) struct Takeover {
-    intake: Intake,
+pub(super) struct HandoverImport {
+    handover: HandoverDir,
     error: Option<String>,
 }
 
-impl Takeover {
-    pub(super) fn new(intake: Intake) -> Self {
+impl HandoverImport {
+    pub(super) fn new(handover: HandoverDir) -> Self {
         Self {
-            intake,
+            handover,
             error: None,
         }
     }
 
-    /// Reports whether there may be something to take; costs next to nothing.
+    /// Reports cheaply whether there may be something to import.
     pub(super) fn has_any(&self) -> bool {
-        self.intake.has_any()
+        self.handover.has_files()
     }
 
-    /// Puts what was handed over where the daemon's own runs put it.
-    pub(super) fn take(&mut self, node: &Node) {
-        let taken = self.intake.take(|records| take(&records, node));
-        let error = taken.err().map(|error| error.to_string());
+    /// Imports all records as if the agent had made the runs.
+    pub(super) fn import(&mut self, node: &Node) {
+        let imported = self.handover.import(|records| import(&records, node));
+        let error = imported.err().map(|error| error.to_string());
         if let Some(error) = &error
             && self.error.as_ref() != Some(error)
         {
             let fields = [("error", error.clone())];
-            let text = "Could not take over the events of another run";
-            node.say(Level::Error, text, &fields);
+            let text = "Could not import events of runs by other programs";
+            node.log(Level::Error, text, &fields);
         }
         self.error = error;
     }
 }
 
-/// Takes the records of one run.
-fn take(records: &Records<'_>, node: &Node) {
+/// Imports the records of one run.
+fn import(records: &Records<'_>, node: &Node) {
     let mut reporter = Reporter::new(node);
     for record in records.iter() {
         match record {
@@ -52,28 +52,31 @@ fn take(records: &Records<'_>, node: &Node) {
                 node.services.event_sink.event(&event);
                 node.services.metrics.resource_event(&event);
             }
-            // Another program need not know who we are in the fleet.
+            // Other programs may not know the identity of the node.
             Ok(Record::Run(run)) => reporter.finished(&RunSummary {
                 identity: node.identity.name.clone(),
                 collective: node.identity.collective.clone(),
                 ..*run
             }),
-            Ok(Record::Check(check)) => reporter.checked(&check.as_checked()),
-            Ok(Record::Services { entries, standing }) => reporter.services(&entries, standing),
+            Ok(Record::Check(check)) => reporter.checked(&check.as_completed()),
+            Ok(Record::Services {
+                entries,
+                availability,
+            }) => reporter.services(&entries, availability),
             Ok(Record::Line { level, text }) => node.services.log.line(&Line::new(level, text)),
             Ok(Record::LeftOut(records)) => {
                 let fields = [("events", records.to_string())];
-                let text = "Events of other runs were given up, too many waited";
-                node.say(Level::Error, text, &fields);
+                let text = "Dropped events of runs by other programs: too many were waiting";
+                node.log(Level::Error, text, &fields);
             }
             Err(error) => {
                 let fields = [
                     ("file", records.path.display().to_string()),
                     ("error", error.to_string()),
                 ];
-                node.say(
+                node.log(
                     Level::Error,
-                    "Could not read an event of another run",
+                    "Could not read an event of a run by another program",
                     &fields,
                 );
             }

@@ -1,8 +1,7 @@
-//! Answers monitoring over HTTP: `/metrics`, `/healthz` and `/readyz`.
+//! Monitoring server: `/metrics`, `/healthz` and `/readyz` over HTTP.
 //!
-//! Whether the agent is alive or ready is not decided here: two closures say so, and why not.
-//! Anyone who reaches the port may ask, so little can be taken from us: a bounded number of
-//! connections, each of which must finish a request in its time; `system::connection_limit` sees to that.
+//! Liveness and readiness come from two closures. The port needs no authentication, so the number
+//! of connections and the time for a request are limited, see `system::connection_limit`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,18 +21,18 @@ use tokio::time::sleep;
 use super::config::Listen;
 use super::metrics::{CONTENT_TYPE, Metrics};
 use ccm_core::system::Cause;
-use ccm_core::system::connection_limit::{self, Gate};
+use ccm_core::system::connection_limit::{self, LimitedListener};
 
-/// How many connections are open at once; more wait.
+/// Most open connections; more wait.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a connection may go without an answer of ours: to send a request, or to read.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time a connection may take to send a request or to read the response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long requests that are being answered may hold up the end.
+/// Time for requests in progress at shutdown.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Why nothing is served.
+/// Why the monitoring server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
     #[error("listen on {address}: {cause}")]
@@ -42,37 +41,37 @@ pub enum MonitorError {
     Serve { address: SocketAddr, cause: Cause },
 }
 
-/// What is wrong with an agent that runs.
+/// Why the agent is not healthy.
 #[derive(Debug, thiserror::Error)]
 pub enum Unhealthy {
-    #[error("nothing moved for {seconds} seconds")]
-    Still { seconds: u64 },
-    #[error("the first run is not over yet")]
+    #[error("no maintenance for {seconds} seconds")]
+    Stalled { seconds: u64 },
+    #[error("the first run has not finished yet")]
     FirstRun,
 }
 
-/// Says that all is well, or what is not. It is asked for every request and must not wait.
-pub type Probe = Box<dyn Fn() -> Result<(), Unhealthy> + Send + Sync>;
+/// Health check; called for every request and must not block.
+pub(crate) type Probe = Box<dyn Fn() -> Result<(), Unhealthy> + Send + Sync>;
 
-/// What the agent knows about itself.
-pub struct Probes {
-    /// Whether its loop goes round.
-    pub alive: Probe,
-    /// Whether it does its work: something was tried, or there is nothing to do.
-    pub ready: Probe,
+/// Health checks of the agent.
+pub(crate) struct Probes {
+    /// Liveness: maintenance runs.
+    pub(crate) alive: Probe,
+    /// Readiness: the first run has finished.
+    pub(crate) ready: Probe,
 }
 
-/// A port that is ours, and will be served.
+/// A bound listener.
 #[derive(Debug)]
-pub struct Monitor {
+pub(crate) struct Monitor {
     listener: TcpListener,
     address: SocketAddr,
-    patience: Duration,
+    request_timeout: Duration,
 }
 
 impl Monitor {
-    /// Takes the port.
-    pub async fn bind(listen: Listen) -> Result<Self, MonitorError> {
+    /// Binds the port.
+    pub(crate) async fn bind(listen: Listen) -> Result<Self, MonitorError> {
         let wanted = SocketAddr::from((listen.address, listen.port));
         let failed = |err: io::Error| MonitorError::Bind {
             address: wanted,
@@ -82,38 +81,33 @@ impl Monitor {
         Ok(Self {
             address: listener.local_addr().map_err(failed)?,
             listener,
-            patience: PATIENCE,
+            request_timeout: REQUEST_TIMEOUT,
         })
     }
 
-    /// Returns where the port is.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Answers until `stop` comes, and then what was already asked.
-    pub async fn serve(
+    /// Serves until `stop` resolves, then finishes requests in progress.
+    pub(crate) async fn serve(
         self,
         metrics: Metrics,
         probes: Probes,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), MonitorError> {
         let address = self.address;
-        let gate = Gate::new(self.listener, MAX_CONNECTIONS, self.patience);
+        let listener = LimitedListener::new(self.listener, MAX_CONNECTIONS, self.request_timeout);
         let stop = stop.shared();
-        let serving = axum::serve(Port(gate), routes(metrics, probes))
+        let serving = axum::serve(AxumListener(listener), routes(metrics, probes))
             .with_graceful_shutdown(stop.clone())
             .into_future();
-        let too_late = async {
+        let grace_over = async {
             stop.await;
             sleep(GRACE).await;
         };
         tokio::select! {
-            served = serving => served.map_err(|err| MonitorError::Serve {
+            server = serving => server.map_err(|err| MonitorError::Serve {
                 address,
                 cause: err.into(),
             }),
-            () = too_late => Ok(()),
+            () = grace_over => Ok(()),
         }
     }
 }
@@ -123,11 +117,11 @@ fn routes(metrics: Metrics, probes: Probes) -> Router {
     let health = Router::new()
         .route(
             "/healthz",
-            get(async |State(probes): State<Arc<Probes>>| answer((probes.alive)())),
+            get(async |State(probes): State<Arc<Probes>>| health_response((probes.alive)())),
         )
         .route(
             "/readyz",
-            get(async |State(probes): State<Arc<Probes>>| answer((probes.ready)())),
+            get(async |State(probes): State<Arc<Probes>>| health_response((probes.ready)())),
         )
         .with_state(probes);
     Router::new()
@@ -141,7 +135,7 @@ fn routes(metrics: Metrics, probes: Probes) -> Router {
         .merge(health)
 }
 
-fn answer(result: Result<(), Unhealthy>) -> Response {
+fn health_response(result: Result<(), Unhealthy>) -> Response {
     match result {
         Ok(()) => Json(json!({"status": "ok"})).into_response(),
         Err(reason) => {
@@ -151,10 +145,10 @@ fn answer(result: Result<(), Unhealthy>) -> Response {
     }
 }
 
-/// The gate as the server takes connections from it.
-struct Port(Gate);
+/// Adapter that implements `axum::serve::Listener` for the limited listener.
+struct AxumListener(LimitedListener);
 
-impl axum::serve::Listener for Port {
+impl axum::serve::Listener for AxumListener {
     type Io = connection_limit::Connection;
     type Addr = SocketAddr;
 
@@ -178,37 +172,37 @@ mod tests {
 
     use super::*;
 
-    const HERE: Listen = Listen {
+    const LOCALHOST: Listen = Listen {
         address: std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         port: 0,
     };
 
-    struct Served {
+    struct TestServer {
         address: SocketAddr,
         is_ready: Arc<AtomicBool>,
         stop: oneshot::Sender<()>,
         task: JoinHandle<Result<(), MonitorError>>,
     }
 
-    async fn serve(patience: Duration) -> Served {
+    async fn serve(request_timeout: Duration) -> TestServer {
         let monitor = Monitor {
-            patience,
-            ..Monitor::bind(HERE).await.unwrap()
+            request_timeout,
+            ..Monitor::bind(LOCALHOST).await.unwrap()
         };
-        let address = monitor.address();
+        let address = monitor.address;
         let is_ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = oneshot::channel();
-        let known = is_ready.clone();
+        let flag = is_ready.clone();
         let probes = Probes {
             alive: Box::new(|| Ok(())),
             ready: Box::new(move || {
-                let is_ready = known.load(Ordering::SeqCst);
+                let is_ready = flag.load(Ordering::SeqCst);
                 is_ready.then_some(()).ok_or(Unhealthy::FirstRun)
             }),
         };
         let stopped = async { drop(stopped.await) };
         let task = tokio::spawn(monitor.serve(Metrics::new("1.2.3"), probes, stopped));
-        Served {
+        TestServer {
             address,
             is_ready,
             stop,
@@ -216,25 +210,25 @@ mod tests {
         }
     }
 
-    /// Returns the whole answer to a request.
-    async fn ask(address: SocketAddr, request: &str) -> String {
+    /// Sends a request and returns the whole response.
+    async fn send(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     async fn get(address: SocketAddr, path: &str) -> String {
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        ask(address, &request).await
+        send(address, &request).await
     }
 
     #[tokio::test]
     async fn metrics_are_served_as_prometheus_wants_them() {
-        let served = serve(PATIENCE).await;
-        let answer = get(served.address, "/metrics").await;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let server = serve(REQUEST_TIMEOUT).await;
+        let response = get(server.address, "/metrics").await;
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(
             head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
@@ -244,76 +238,79 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_living_agent_is_healthy() {
-        let served = serve(PATIENCE).await;
-        let answer = get(served.address, "/healthz").await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\n{\"status\":\"ok\"}"), "{answer}");
+    async fn a_running_agent_is_healthy() {
+        let server = serve(REQUEST_TIMEOUT).await;
+        let response = get(server.address, "/healthz").await;
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+        assert!(
+            response.ends_with("\r\n\r\n{\"status\":\"ok\"}"),
+            "{response}"
+        );
     }
 
     #[tokio::test]
-    async fn an_agent_that_is_not_ready_says_why_until_it_is() {
-        let served = serve(PATIENCE).await;
-        let answer = get(served.address, "/readyz").await;
+    async fn readiness_has_a_reason_until_the_first_run() {
+        let server = serve(REQUEST_TIMEOUT).await;
+        let response = get(server.address, "/readyz").await;
         assert!(
-            answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"),
-            "{answer}"
+            response.starts_with("HTTP/1.1 503 Service Unavailable\r\n"),
+            "{response}"
         );
-        let body = "{\"status\":\"failed\",\"reason\":\"the first run is not over yet\"}";
-        assert!(answer.ends_with(body), "{answer}");
-        served.is_ready.store(true, Ordering::SeqCst);
-        let answer = get(served.address, "/readyz").await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        let body = "{\"status\":\"failed\",\"reason\":\"the first run has not finished yet\"}";
+        assert!(response.ends_with(body), "{response}");
+        server.is_ready.store(true, Ordering::SeqCst);
+        let response = get(server.address, "/readyz").await;
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     }
 
     #[tokio::test]
     async fn other_paths_and_methods_are_refused() {
-        let served = serve(PATIENCE).await;
-        let answer = get(served.address, "/").await;
-        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        let server = serve(REQUEST_TIMEOUT).await;
+        let response = get(server.address, "/").await;
+        assert!(response.starts_with("HTTP/1.1 404 "), "{response}");
         let post = "POST /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-        let answer = ask(served.address, post).await;
-        assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+        let response = send(server.address, post).await;
+        assert!(response.starts_with("HTTP/1.1 405 "), "{response}");
     }
 
     #[tokio::test]
     async fn a_port_in_use_is_one_clear_error() {
-        let first = Monitor::bind(HERE).await.unwrap();
+        let first = Monitor::bind(LOCALHOST).await.unwrap();
         let taken = Listen {
-            port: first.address().port(),
-            ..HERE
+            port: first.address.port(),
+            ..LOCALHOST
         };
         let error = Monitor::bind(taken).await.unwrap_err().to_string();
-        let expected = format!("listen on {}: address already in use", first.address());
+        let expected = format!("listen on {}: address already in use", first.address);
         assert_eq!(error, expected);
     }
 
     #[tokio::test]
-    async fn serving_ends_when_told_to() {
-        let served = serve(PATIENCE).await;
-        // An idle connection holds nothing up.
-        let _idle = TcpStream::connect(served.address).await.unwrap();
-        served.stop.send(()).unwrap();
-        served.task.await.unwrap().unwrap();
-        assert!(TcpStream::connect(served.address).await.is_err());
+    async fn serving_ends_when_stopped() {
+        let server = serve(REQUEST_TIMEOUT).await;
+        // An idle connection does not delay shutdown.
+        let _idle = TcpStream::connect(server.address).await.unwrap();
+        server.stop.send(()).unwrap();
+        server.task.await.unwrap().unwrap();
+        assert!(TcpStream::connect(server.address).await.is_err());
     }
 
     #[tokio::test]
-    async fn one_who_never_finishes_a_request_is_cut_off() {
-        let served = serve(Duration::from_millis(20)).await;
-        let answer = ask(served.address, "GET /metrics HTTP/1.1\r\nHost:").await;
-        assert_eq!(answer, "");
+    async fn an_unfinished_request_times_out() {
+        let server = serve(Duration::from_millis(20)).await;
+        let response = send(server.address, "GET /metrics HTTP/1.1\r\nHost:").await;
+        assert_eq!(response, "");
     }
 
     #[tokio::test]
     async fn more_connections_than_allowed_wait_for_a_place() {
-        let served = serve(Duration::from_millis(200)).await;
+        let server = serve(Duration::from_millis(200)).await;
         let mut held = Vec::new();
         for _ in 0..MAX_CONNECTIONS {
-            held.push(TcpStream::connect(served.address).await.unwrap());
+            held.push(TcpStream::connect(server.address).await.unwrap());
         }
-        // Its turn comes when those who never ask are cut off.
-        let answer = get(served.address, "/healthz").await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        // It is accepted when idle connections time out.
+        let response = get(server.address, "/healthz").await;
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     }
 }

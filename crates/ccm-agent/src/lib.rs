@@ -1,43 +1,47 @@
-//! When and from where: what keeps a node at its manifests without anyone typing, and answers for
-//! it on the bus.
+//! Agent of one node: applies manifests on a schedule, serves requests over NATS and publishes
+//! events.
 //!
-//! An [`Agent`] is one node's: [`Agent::start`] puts the parts together, [`Agent::stop`] takes
-//! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
-//! itself, `assignment` for what the fleet wants of it, `work` for what it gives a run to work with,
-//! `run_queue` for the queue, `trust` for who may ask, `spool` and `publisher` for how events reach the
-//! bus, `choria_events` for what Choria's tools hear, `registration_publisher` for services, `lookups` for those of
-//! others, `intake` for the other programs that make runs on this node. Everything keeps going while
-//! the bus is away. What a run is, is not known here: that is `run`.
+//! [`Agent::start`] starts all parts, [`Agent::stop`] stops them in order. Requests are served by
+//! `handlers`; periodic runs come from `schedule`, assignments of the fleet from `assignment`;
+//! every run goes through `run_queue` and `run`. `trust` authorizes requests. `spool` and
+//! `publisher` deliver events, `choria_events` those for Choria. `registration_publisher` publishes
+//! services of this node, `registration_watch` watches looked-up ones. `handover_import` takes over
+//! events of runs by other programs on this node. All parts keep working while NATS is unreachable.
+//! How a manifest is applied is in `ccm_core::run`.
 
 #![warn(unreachable_pub)]
 
-pub mod assignment;
-pub mod bundle_cache;
-pub mod choria_events;
+mod assignment;
+mod bundle_cache;
+mod choria_events;
 pub mod config;
 mod connection_log;
-pub mod data_cache;
-pub mod event_sink;
-pub mod facts_cache;
-pub mod handlers;
+mod data_cache;
+mod event_sink;
+mod facts_cache;
+mod handlers;
 mod handover_import;
-pub mod http_server;
-pub mod manifest_watch;
+mod http_server;
+mod manifest_watch;
 pub mod metrics;
-pub mod node;
-pub mod presence;
+pub mod nats_client_log;
+mod node;
+mod presence;
 pub mod publisher;
-pub mod registration_publisher;
-pub mod registration_watch;
+mod registration_publisher;
+mod registration_watch;
 mod reporter;
-pub mod request_server;
-pub mod run;
-pub mod run_queue;
-pub mod schedule;
+mod request_server;
+mod run;
+mod run_queue;
+mod schedule;
 pub mod service_manager;
 pub mod simulate;
 pub mod spool;
-pub mod trust;
+mod trust;
+
+pub use http_server::{MonitorError, Unhealthy};
+pub use node::{Node, VERSION};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,60 +52,60 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use assignment::Assignments;
-use bundle_cache::Cache;
+use bundle_cache::BundleCache;
 use choria_events::ChoriaEvents;
 use config::{Config, SpoolConfig};
 use data_cache::DataCache;
 use event_sink::EventSink;
 use facts_cache::FactsCache;
 use handlers::Handlers;
-use handover_import::Takeover;
-use http_server::{Monitor, MonitorError, Probes};
-use manifest_watch::{Feed, News};
+use handover_import::HandoverImport;
+use http_server::{Monitor, Probes};
+use manifest_watch::{UpdateSender, WatchedManifest};
 use metrics::Metrics;
-use node::{Identity, Node, RunState, Services, VERSION};
+use node::{Identity, RunState, Services};
 use presence::Presence;
 use publisher::Publisher;
 use registration_publisher::RegistrationPublisher;
-use registration_watch::{Keeper, Lookups};
+use registration_watch::{Lookups, RegistrationWatcher};
 use run_queue::RunQueue;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
-use trust::loopback::{LoopbackOnly, NoTrust};
+use trust::loopback::{LoopbackError, LoopbackOnly};
 use trust::refusals::Refusals;
-use trust::{Authorizer, TrustError, this_boot};
+use trust::{Authorizer, TrustError, boot_id};
 
 use ccm_core::engine::{Level, Line};
-use ccm_core::facts::Places;
-use ccm_core::model::node::BadName;
+use ccm_core::facts::FactPaths;
+use ccm_core::model::node::NameError;
 use ccm_core::model::request::RequestError;
 use ccm_core::run::RunLock;
-use ccm_core::run::executor::{Executor, Local};
-use ccm_core::run::handover::Intake;
+use ccm_core::run::executor::{Executor, LocalExecutor};
+use ccm_core::run::handover::HandoverDir;
 use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
 use ccm_core::system::files::{self, FileError};
 use ccm_core::system::{Clock, RandomError, SystemClock};
-use ccm_nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
+use ccm_nats::{BlockingClient, ConnectMode, Connection, NatsError, Settings, Subjects, connect};
 use ccm_value::Value;
 
-/// How long the current run may go on after the agent was told to stop.
+/// Time that the current run may take to finish after a stop signal.
 const RUN_GRACE: Duration = Duration::from_secs(30);
 
-/// How long it may take a run to end that was told to.
+/// Time that a cancelled run may take to end.
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
-/// How long events may take to the bus after the last run.
+/// Time for publishing remaining events after the last run.
 const FLUSH_GRACE: Duration = Duration::from_secs(5);
 
-/// How many messages wait on each subject. A flood of more is dropped instead of kept in memory.
+/// Most messages queued per subscription; more are dropped instead of kept in memory.
 const BACKLOG: usize = 2048;
 
-/// How often the node looks after itself.
-const PATROL: Duration = Duration::from_secs(1);
+/// Interval of maintenance.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why an agent can't start.
+/// Why an agent could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error(transparent)]
@@ -115,26 +119,26 @@ pub enum AgentError {
     #[error(transparent)]
     Monitor(#[from] MonitorError),
     #[error(transparent)]
-    Name(#[from] BadName),
+    Name(#[from] NameError),
     #[error(transparent)]
     Random(#[from] RandomError),
-    #[error("made-up resource: {0}")]
-    MadeUp(#[from] RequestError),
+    #[error("synthetic resource: {0}")]
+    SyntheticResource(#[from] RequestError),
 }
 
-/// An agent that runs.
+/// A running agent.
 pub struct Agent {
     node: Arc<Node>,
     connection: Connection,
     stop: watch::Sender<bool>,
-    /// Stops the publisher, which outlives the rest.
+    /// Stops the publishers, which outlive the other tasks.
     stop_publishing: watch::Sender<bool>,
     tasks: JoinSet<()>,
     publishing: JoinSet<()>,
 }
 
 impl Agent {
-    /// Starts the agent of one node. The bus need not be there.
+    /// Starts the agent of one node. NATS may be unreachable.
     pub async fn start(
         config: &Config,
         settings: &Settings,
@@ -148,12 +152,12 @@ impl Agent {
             backlog: Some(BACKLOG),
             ..settings.clone()
         };
-        let connection = connect(&settings, Patience::ForEver, "choria-ccm").await?;
-        let parts = Parts {
+        let connection = connect(&settings, ConnectMode::Forever, "choria-ccm").await?;
+        let parts = NodeParts {
             environ,
             log,
             metrics,
-            executor: Arc::new(Local),
+            executor: Arc::new(LocalExecutor),
             facts: None,
         };
         let node = build(config, &subjects, &connection, &spool, parts)?;
@@ -162,32 +166,32 @@ impl Agent {
             ("version", VERSION.to_owned()),
             ("events", recovered.to_string()),
         ];
-        node.say(Level::Info, "Agent starting", &fields);
+        node.log(Level::Info, "Agent starting", &fields);
         warn_about_trust(&node);
-        let cache = Cache::open(&config.cache_dir)?;
+        let cache = BundleCache::open(&config.cache_dir)?;
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
-        agent.begin_publishing(spool);
-        agent.begin_telling();
-        let telling = connection_log::tell(
+        agent.start_publisher(spool);
+        agent.start_choria_events();
+        let logging = connection_log::run(
             agent.node.clone(),
             agent.connection.clone(),
             agent.stop.subscribe(),
         );
-        agent.tasks.spawn(telling);
-        agent.begin_registering(config);
-        agent.begin_intake(config)?;
-        agent.begin_patrol();
-        agent.begin_monitor(config).await?;
+        agent.tasks.spawn(logging);
+        agent.start_registration(config);
+        agent.start_handover_import(config)?;
+        agent.start_maintenance();
+        agent.start_monitor(config).await?;
         Ok(agent)
     }
 
-    /// Sets a node's parts in motion, but for those that look after the process.
+    /// Starts the parts that real and simulated nodes have in common.
     async fn assemble(
         config: &Config,
         node: Node,
         connection: Connection,
         subjects: Subjects,
-        cache: Cache,
+        cache: BundleCache,
     ) -> Result<Self, AgentError> {
         let mut agent = Self {
             node: Arc::new(node),
@@ -198,23 +202,24 @@ impl Agent {
             publishing: JoinSet::new(),
         };
         let nudge = Arc::new(Notify::new());
-        agent.listen(&subjects, &nudge).await?;
-        agent.begin_presence(&subjects);
-        agent.begin_schedule(config, subjects, nudge, cache);
+        agent.start_request_server(&subjects, &nudge).await?;
+        agent.start_presence(&subjects);
+        agent.start_schedule(config, subjects, nudge, cache);
         Ok(agent)
     }
 
-    /// Returns what the agent's parts share.
+    /// Returns the state that the parts of the agent share.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
-    /// Returns what the agent counts.
+    /// Returns the metrics of the agent.
     pub fn metrics(&self) -> &Metrics {
         &self.node.services.metrics
     }
 
-    /// Stops: nothing new begins, the current run gets its time, events go out, presence ends.
+    /// Stops the agent: refuses new runs, waits for the current one, publishes remaining events and
+    /// removes the presence record.
     pub async fn stop(self) {
         let Self {
             node,
@@ -224,11 +229,15 @@ impl Agent {
             mut tasks,
             mut publishing,
         } = self;
-        node.say(Level::Info, "Agent stopping", &[]);
+        node.log(Level::Info, "Agent stopping", &[]);
         node.services.run_queue.close();
         stop.send_replace(true);
         if !is_idle(&node, RUN_GRACE).await {
-            node.say(Level::Warn, "Stopping a run that takes too long", &[]);
+            node.log(
+                Level::Warn,
+                "Cancelling a run that did not finish in time",
+                &[],
+            );
             node.services
                 .run_queue
                 .cancel_current("the agent is shutting down");
@@ -241,8 +250,8 @@ impl Agent {
         connection.drain().await;
     }
 
-    fn begin_publishing(&mut self, spool: Arc<Spool>) {
-        let publishing = publish(
+    fn start_publisher(&mut self, spool: Arc<Spool>) {
+        let publishing = publish_spool(
             spool,
             self.connection.clone(),
             self.node.services.metrics.clone(),
@@ -252,76 +261,80 @@ impl Agent {
         self.publishing.spawn(publishing);
     }
 
-    /// Tells Choria's tools what happens, to the very end.
-    fn begin_telling(&mut self) {
+    /// Publishes events for Choria, until all runs are over.
+    fn start_choria_events(&mut self) {
         let stopped = self.stop_publishing.subscribe();
-        let telling = self.node.services.choria_events.clone();
+        let choria_events = self.node.services.choria_events.clone();
         self.publishing
-            .spawn(telling.tell(self.connection.clone(), stopped));
+            .spawn(choria_events.run(self.connection.clone(), stopped));
     }
 
-    /// Publishes the services of this node, if the file says where.
-    fn begin_registering(&mut self, config: &Config) {
+    /// Publishes services of this node, if registration is configured.
+    fn start_registration(&mut self, config: &Config) {
         if let (Some(registration_publisher), Some(destination)) = (
             &self.node.services.registration_publisher,
             config.destination(),
         ) {
-            let registering = registration_publisher.clone().publish(
+            let publishing = registration_publisher.clone().publish(
                 self.connection.clone(),
                 destination,
                 self.stop_publishing.subscribe(),
                 FLUSH_GRACE,
             );
-            self.publishing.spawn(registering);
+            self.publishing.spawn(publishing);
         }
     }
 
-    async fn listen(&mut self, subjects: &Subjects, nudge: &Arc<Notify>) -> Result<(), AgentError> {
+    async fn start_request_server(
+        &mut self,
+        subjects: &Subjects,
+        nudge: &Arc<Notify>,
+    ) -> Result<(), AgentError> {
         let (served, verbs) =
             request_server::listen(&self.node, &self.connection, subjects).await?;
-        let answering = Handlers::new(self.node.clone(), nudge.clone());
+        let handlers = Handlers::new(self.node.clone(), nudge.clone());
         let node = self.node.clone();
-        self.tasks.spawn(request_server::answer(
+        self.tasks.spawn(request_server::serve(
             served,
             verbs,
             node,
-            answering,
+            handlers,
             self.stop.subscribe(),
         ));
         Ok(())
     }
 
-    fn begin_presence(&mut self, subjects: &Subjects) {
+    fn start_presence(&mut self, subjects: &Subjects) {
         let presence = Presence {
             node: self.node.clone(),
             connection: self.connection.clone(),
             subjects: subjects.clone(),
         };
-        self.tasks.spawn(presence.keep(self.stop.subscribe()));
+        self.tasks.spawn(presence.run(self.stop.subscribe()));
     }
 
-    fn begin_schedule(
+    fn start_schedule(
         &mut self,
         config: &Config,
         subjects: Subjects,
         nudge: Arc<Notify>,
-        cache: Cache,
+        cache: BundleCache,
     ) {
-        // One place each: a feed that waits to be heard already says everything.
-        let (fresh, feeds_told) = mpsc::channel(config.manifests.len().max(1));
-        let mut feeds = Vec::new();
-        for (number, source) in config.manifests.iter().enumerate() {
-            let feed = Arc::new(Feed::new(source.clone(), cache.clone()));
-            feeds.push(feed.clone());
-            let news = News {
-                number,
-                fresh: fresh.clone(),
+        // One slot per manifest: a queued update covers all earlier ones.
+        let (updates, updated) = mpsc::channel(config.manifests.len().max(1));
+        let mut manifests = Vec::new();
+        for (index, source) in config.manifests.iter().enumerate() {
+            let manifest = Arc::new(WatchedManifest::new(source.clone(), cache.clone()));
+            manifests.push(manifest.clone());
+            let updates = UpdateSender {
+                index,
+                updates: updates.clone(),
             };
             let (node, connection) = (self.node.clone(), self.connection.clone());
             self.tasks
-                .spawn(feed.follow(node, connection, news, self.stop.subscribe()));
+                .spawn(manifest.follow(node, connection, updates, self.stop.subscribe()));
         }
-        let link = self.connection.state();
+        let connection = self.connection.state();
         let assignments =
             Assignments::new(self.node.clone(), self.connection.clone(), subjects, cache);
         let times = Times {
@@ -329,48 +342,49 @@ impl Agent {
             health_check_interval: config.health_check_interval,
             offset: config.splay_offset(),
         };
-        let schedule = Schedule::new(self.node.clone(), feeds, assignments, times);
-        let (ask, outdated) = mpsc::channel(1);
+        let schedule = Schedule::new(self.node.clone(), manifests, assignments, times);
+        let (outdated_sender, outdated) = mpsc::channel(1);
         if let Some(lookups) = &self.node.services.lookups {
-            let keeper = Keeper::new(
+            let watcher = RegistrationWatcher::new(
                 lookups.clone(),
                 self.connection.clone(),
                 config.registration_stream.clone(),
                 self.node.services.log.clone(),
-                times.floor(),
+                times.min_distance(),
             );
-            self.tasks.spawn(keeper.keep(ask, self.stop.subscribe()));
+            self.tasks
+                .spawn(watcher.run(outdated_sender, self.stop.subscribe()));
         }
         let signals = Signals {
-            fresh: feeds_told,
+            updated,
             outdated,
             nudge,
-            link,
+            connection,
             stop: self.stop.subscribe(),
         };
         self.tasks.spawn(schedule.run(signals));
     }
 
-    /// Takes over the events of runs that other programs make on this node.
-    fn begin_intake(&mut self, config: &Config) -> Result<(), AgentError> {
-        let mut intake = Takeover::new(Intake::open(&config.state_dir)?);
+    /// Imports events of runs that other programs make on this node.
+    fn start_handover_import(&mut self, config: &Config) -> Result<(), AgentError> {
+        let mut handover = HandoverImport::new(HandoverDir::open(&config.state_dir)?);
         let (node, mut stopped) = (self.node.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
-            let mut round = tokio::time::interval(PATROL);
+            let mut interval = tokio::time::interval(MAINTENANCE_INTERVAL);
             loop {
                 let is_last = tokio::select! {
                     _ = stopped.wait_for(|stopped| *stopped) => true,
-                    _ = round.tick() => false,
+                    _ = interval.tick() => false,
                 };
-                if intake.has_any() {
+                if handover.has_any() {
                     let node = node.clone();
-                    let taking = move || {
-                        intake.take(&node);
-                        intake
+                    let work = move || {
+                        handover.import(&node);
+                        handover
                     };
-                    match tokio::task::spawn_blocking(taking).await {
-                        Ok(back) => intake = back,
-                        // The program is ending.
+                    match tokio::task::spawn_blocking(work).await {
+                        Ok(back) => handover = back,
+                        // The runtime is shutting down.
                         Err(_) => return,
                     }
                 }
@@ -382,18 +396,18 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends runs that take too long and keeps the gauges current.
-    fn begin_patrol(&mut self) {
+    /// Cancels runs that exceed their time limit and updates gauges.
+    fn start_maintenance(&mut self) {
         let (node, connection) = (self.node.clone(), self.connection.clone());
         let mut stopped = self.stop.subscribe();
         self.tasks.spawn(async move {
-            let mut patrol = tokio::time::interval(PATROL);
+            let mut interval = tokio::time::interval(MAINTENANCE_INTERVAL);
             loop {
                 tokio::select! {
                     _ = stopped.wait_for(|stopped| *stopped) => return,
-                    _ = patrol.tick() => {}
+                    _ = interval.tick() => {}
                 }
-                node.patrol();
+                node.record_maintenance();
                 node.services.run_queue.enforce_time_limit();
                 let (current, waiting) = node.services.run_queue.status();
                 node.services
@@ -410,8 +424,8 @@ impl Agent {
         });
     }
 
-    /// Serves metrics and health, if the file says where.
-    async fn begin_monitor(&mut self, config: &Config) -> Result<(), AgentError> {
+    /// Serves metrics and health over HTTP, if a port is configured.
+    async fn start_monitor(&mut self, config: &Config) -> Result<(), AgentError> {
         let Some(listen) = config.monitor else {
             return Ok(());
         };
@@ -431,55 +445,55 @@ impl Agent {
                 .await
             {
                 let fields = [("error", err.to_string())];
-                node.say(Level::Error, "No longer serving metrics", &fields);
+                node.log(Level::Error, "Metrics server failed", &fields);
             }
         });
         Ok(())
     }
 }
 
-/// Warns where orders are obeyed that nobody signed, and where none can be obeyed.
+/// Warns if requests are accepted without signatures, or refused because no signers are configured.
 fn warn_about_trust(node: &Node) {
     if node.services.authorizer.requires_signatures() == Some(false) {
-        let text = "Requests and assignments without a signature are obeyed: agent.yaml says \
+        let text = "Requests and assignments are accepted without a signature: agent.yaml has \
                     trust: {required: false}";
-        node.say(Level::Warn, text, &[]);
+        node.log(Level::Warn, text, &[]);
     }
     let loopback = node.services.loopback_only.as_ref();
     if let Some(server) = loopback.and_then(LoopbackOnly::remote) {
-        let fields = [("reason", NoTrust::Remote { server }.to_string())];
-        node.say(Level::Warn, "Requests and assignments are refused", &fields);
+        let fields = [("reason", LoopbackError::Remote { server }.to_string())];
+        node.log(Level::Warn, "Requests and assignments are refused", &fields);
     }
 }
 
-/// Waits for the current run and reports whether it ended in time.
+/// Waits for the current run and reports whether it ended within `limit`.
 async fn is_idle(node: &Node, limit: Duration) -> bool {
     let run_queue = node.services.run_queue.clone();
     let wait = tokio::task::spawn_blocking(move || run_queue.wait_until_idle(limit));
     wait.await.unwrap_or(true)
 }
 
-/// What a node is made of besides its configuration and its connection.
-struct Parts {
-    /// The variables of the process.
+/// Parts of a node besides its configuration and connection.
+struct NodeParts {
+    /// Environment variables of the process.
     environ: BTreeMap<String, String>,
     log: Log,
     metrics: Metrics,
-    /// Carries out what the node is asked.
+    /// Applies manifests and resources.
     executor: Arc<dyn Executor>,
-    /// Facts that hold instead of the machine's.
+    /// Fixed facts instead of those of this machine.
     facts: Option<Value>,
 }
 
-/// Puts together what the parts of an agent share.
+/// Builds the state that the parts of an agent share.
 fn build(
     config: &Config,
     subjects: &Subjects,
     connection: &Connection,
     spool: &Arc<Spool>,
-    parts: Parts,
+    parts: NodeParts,
 ) -> Result<Node, AgentError> {
-    let Parts {
+    let NodeParts {
         environ,
         log,
         metrics,
@@ -495,10 +509,11 @@ fn build(
         config.run_timeout,
         Some(run_lock),
     );
-    let places = Places::from_env(&environ);
-    let (pause, trouble) = PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
+    let fact_paths = FactPaths::from_env(&environ);
+    let (pause, pause_error) =
+        PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
     let trust = config.trust.as_ref();
-    let authorizer = Authorizer::open(trust, &config.state_dir, &this_boot(), clock.clone())?;
+    let authorizer = Authorizer::open(trust, &config.state_dir, &boot_id(), clock.clone())?;
     let event_sink = EventSink::new(
         spool.clone(),
         subjects.clone(),
@@ -515,7 +530,7 @@ fn build(
         None => {
             let interval = config.facts_interval;
             let (metrics, log) = (metrics.clone(), log.clone());
-            FactsCache::new(places, clock.clone(), interval, metrics, log)
+            FactsCache::new(fact_paths, clock.clone(), interval, metrics, log)
         }
     };
     let identity = Identity {
@@ -554,7 +569,7 @@ fn build(
         choria_events,
         registration_publisher,
         lookups: config.registration_watch.then(Lookups::default),
-        bus: Bus::over(connection.clone(), Handle::current()),
+        nats: BlockingClient::over(connection.clone(), Handle::current()),
         executor,
         metrics,
         log,
@@ -564,14 +579,14 @@ fn build(
         services,
         state: RunState::new()?,
     };
-    if let Some(reason) = trouble {
+    if let Some(reason) = pause_error {
         let fields = [("error", reason.to_string())];
-        node.say(Level::Warn, "Could not read the pause", &fields);
+        node.log(Level::Warn, "Could not read the stored pause", &fields);
     }
     Ok(node)
 }
 
-/// Opens a spool and returns how many events wait in it.
+/// Opens a spool and returns it with the number of unpublished events in it.
 fn open_spool(config: &SpoolConfig) -> Result<(Arc<Spool>, u64), AgentError> {
     let limits = Limits {
         max_bytes: config.max_size,
@@ -581,19 +596,19 @@ fn open_spool(config: &SpoolConfig) -> Result<(Arc<Spool>, u64), AgentError> {
     Ok((Arc::new(spool), recovered.records))
 }
 
-/// Publishes what is in a spool until told to stop.
-async fn publish(
+/// Publishes the records of a spool until stopped.
+async fn publish_spool(
     spool: Arc<Spool>,
     connection: Connection,
     metrics: Metrics,
     log: Log,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let say = move |line: &Line| log.line(line);
+    let write = move |line: &Line| log.line(line);
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    Publisher::new(spool, connection, metrics, say)
+    Publisher::new(spool, connection, metrics, write)
         .run(stop, FLUSH_GRACE)
         .await;
 }

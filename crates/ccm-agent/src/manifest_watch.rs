@@ -1,26 +1,29 @@
-//! Feeds: the manifests an agent is configured with, and how news of them arrives.
+//! Manifest watch: fetches the configured manifests and reports updates to the schedule.
 //!
-//! A path is read at each run. Bundles on servers and in object stores are followed by a task of
-//! their own, which keeps a copy on disk and says when it is a new one. A bundle that was taken
-//! away is left alone until it is back. Where the agent's file says so, a bundle counts only with a
-//! signature beside it; one without leaves the last good copy in place.
+//! A path is read at each run. Bundles on HTTP servers are polled and those in object stores
+//! watched by a task each, which keeps the newest in the bundle cache. A bundle that was removed
+//! from its store is not applied until it is back. Where sources must be signed, a bundle without a
+//! valid signature is refused and the last accepted one stays in place.
 
 mod missing;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 
-use super::bundle_cache::{Cache, Copy};
+use super::bundle_cache::{BundleCache, CachedBundle};
 use super::node::Node;
-use super::trust::{Holds, Requester, SIGNATURE_LIMIT, Sources, UnsignedSource, audit, fits};
+use super::trust::{
+    Requester, SIGNATURE_LIMIT, SourceKind, Sources, UnsignedSource, audit, check_digest,
+};
 use ccm_core::engine::Level;
-use ccm_core::model::signature::{BundleSignature, beside};
+use ccm_core::model::signature::{BundleSignature, signature_location};
 use ccm_core::run::ManifestLocation;
 use ccm_core::run::manifest_source::{ManifestSource, SIZE_LIMIT, SourceError, TIME_LIMIT};
 use ccm_core::system::files::{self, Attributes, Durability};
@@ -30,57 +33,58 @@ use ccm_nats::object::Change;
 use ccm_nats::{Connection, NatsError, Verb, backoff};
 use ccm_value::secret::Secret;
 
-/// How often a server is asked for something newer.
+/// Poll interval for HTTP servers.
 const POLL: Duration = Duration::from_secs(30);
 
-/// How often an object that a watch announced is tried for.
-const MOST_TRIES: usize = 10;
+/// Most attempts to fetch an announced object.
+const MAX_ATTEMPTS: usize = 10;
 
-/// How long a bundle or its signature may be on its way when the other is there.
-const OTHER_HALF: Duration = Duration::from_secs(1);
+/// Wait for the other file when a bundle and its signature do not match: they are uploaded one
+/// after the other.
+const PAIR_DELAY: Duration = Duration::from_secs(1);
 
-/// Says that one of several feeds has something new.
-pub struct News {
-    pub number: usize,
-    pub fresh: mpsc::Sender<usize>,
+/// Reports updates of one manifest to the schedule.
+pub(crate) struct UpdateSender {
+    pub(crate) index: usize,
+    pub(crate) updates: mpsc::Sender<usize>,
 }
 
-impl News {
-    async fn tell(&self) {
-        // The schedule is gone only when everything ends.
-        let _ = self.fresh.send(self.number).await;
+impl UpdateSender {
+    async fn send(&self) {
+        // The receiver is gone only at shutdown.
+        let _ = self.updates.send(self.index).await;
     }
 }
 
-/// One configured manifest.
-pub struct Feed {
+/// A configured manifest and its source.
+pub(crate) struct WatchedManifest {
     source: ManifestLocation,
-    cache: Cache,
-    /// Nobody has the bundle any more.
-    is_gone: AtomicBool,
-    /// Why the bundle was last refused, so that the audit hears of it once.
+    cache: BundleCache,
+    /// The bundle was removed from its store.
+    is_removed: AtomicBool,
+    /// Last refusal of the bundle, so that it is audited once.
     refused: Mutex<Option<UnsignedSource>>,
 }
 
-impl fmt::Display for Feed {
+impl fmt::Display for WatchedManifest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(out)
     }
 }
 
-impl Feed {
-    pub fn new(source: ManifestLocation, cache: Cache) -> Self {
+impl WatchedManifest {
+    pub(crate) fn new(source: ManifestLocation, cache: BundleCache) -> Self {
         Self {
             source,
             cache,
-            is_gone: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
             refused: Mutex::default(),
         }
     }
 
-    /// Returns what to apply and who stands for it, once there is something.
-    pub fn what(&self, node: &Node) -> Option<(ManifestSource, Requester)> {
-        if self.is_gone.load(Ordering::Relaxed) {
+    /// Returns the manifest to apply and its requester, if one is available.
+    pub(crate) fn current(&self, node: &Node) -> Option<(ManifestSource, Requester)> {
+        if self.is_removed.load(Ordering::Relaxed) {
             return None;
         }
         match &self.source {
@@ -88,30 +92,30 @@ impl Feed {
                 let path = path.to_string_lossy().into_owned();
                 Some((ManifestSource::Source(path), Requester::default()))
             }
-            ManifestLocation::Http(url) => self.copy(url.reveal(), node),
-            ManifestLocation::Object { .. } => self.copy(&self.to_string(), node),
+            ManifestLocation::Http(url) => self.cached(url.reveal(), node),
+            ManifestLocation::Object { .. } => self.cached(&self.to_string(), node),
         }
     }
 
-    /// Returns the copy of a source, if somebody stands for it where that is asked.
-    fn copy(&self, source: &str, node: &Node) -> Option<(ManifestSource, Requester)> {
-        let copy = self.cache.copy(source)?;
-        let asker = match self.accept(&copy, node) {
-            Ok(asker) => asker,
+    /// Returns the cached bundle, if it is accepted.
+    fn cached(&self, source: &str, node: &Node) -> Option<(ManifestSource, Requester)> {
+        let copy = self.cache.find(source)?;
+        let requester = match self.accept(&copy, node) {
+            Ok(requester) => requester,
             Err(refusal) => {
                 self.refuse(node, refusal);
                 return None;
             }
         };
-        let what = ManifestSource::Copy {
+        let manifest = ManifestSource::Copy {
             manifest: copy.manifest,
-            shown: self.to_string(),
+            display_name: self.to_string(),
         };
-        Some((what, asker))
+        Some((manifest, requester))
     }
 
-    /// Returns who stands for a copy.
-    fn accept(&self, copy: &Copy, node: &Node) -> Result<Requester, UnsignedSource> {
+    /// Returns the signer of a cached bundle as requester, or the reason to refuse it.
+    fn accept(&self, copy: &CachedBundle, node: &Node) -> Result<Requester, UnsignedSource> {
         let Some(sources) = node.services.authorizer.sources() else {
             return Ok(Requester::default());
         };
@@ -119,26 +123,26 @@ impl Feed {
         if signature.is_some_and(|signature| signature.digest != copy.digest) {
             return Err(UnsignedSource::Digest);
         }
-        sources.accept(signature, &self.source.place(), Holds::Bundle)
+        sources.accept(signature, &self.source.normalized(), SourceKind::Bundle)
     }
 
-    /// Follows the source until told to stop, and tells whenever there is a new copy.
-    pub async fn follow(
+    /// Fetches updates until stopped, and reports each.
+    pub(crate) async fn follow(
         self: Arc<Self>,
         node: Arc<Node>,
         connection: Connection,
-        news: News,
+        updates: UpdateSender,
         mut stop: watch::Receiver<bool>,
     ) {
         let follow = async {
             match &self.source {
                 ManifestLocation::Path(_) => std::future::pending().await,
-                ManifestLocation::Http(url) => self.poll(url, &node, &news).await,
+                ManifestLocation::Http(url) => self.poll(url, &node, &updates).await,
                 ManifestLocation::Object { bucket, key } => {
-                    let tell = |err: &NatsError| self.complain(&node, err);
+                    let report = |err: &NatsError| self.log_error(&node, err);
                     tokio::join!(
-                        self.watch(bucket.as_str(), key, &node, &connection, &news),
-                        missing::look_for(&connection, bucket.as_str(), key, tell),
+                        self.watch(bucket.as_str(), key, &node, &connection, &updates),
+                        missing::report_missing(&connection, bucket.as_str(), key, report),
                     );
                 }
             }
@@ -149,31 +153,31 @@ impl Feed {
         }
     }
 
-    async fn poll(self: &Arc<Self>, url: &Secret, node: &Arc<Node>, news: &News) {
+    async fn poll(self: &Arc<Self>, url: &Secret, node: &Arc<Node>, updates: &UpdateSender) {
         let mut failed = 0;
         loop {
-            let (feed, worker, asked) = (self.clone(), node.clone(), url.clone());
-            let fetch = move || feed.fetch_http(asked.reveal(), &worker);
+            let (manifest, owner, address) = (self.clone(), node.clone(), url.clone());
+            let fetch = move || manifest.fetch_http(address.reveal(), &owner);
             match tokio::task::spawn_blocking(fetch).await {
                 Ok(Ok(is_new)) => {
                     failed = 0;
                     self.received(node);
                     if is_new {
-                        news.tell().await;
+                        updates.send().await;
                     }
                     tokio::time::sleep(POLL).await;
                 }
-                Ok(Err(Problem::Refused(refusal))) => {
+                Ok(Err(FetchError::Refused(refusal))) => {
                     self.refuse(node, refusal);
                     tokio::time::sleep(POLL).await;
                 }
                 Ok(Err(problem)) => {
-                    self.complain(node, &problem);
+                    self.log_error(node, &problem);
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
                 Err(err) => {
-                    self.complain(node, &err);
+                    self.log_error(node, &err);
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
@@ -187,76 +191,76 @@ impl Feed {
         key: &str,
         node: &Node,
         connection: &Connection,
-        news: &News,
+        updates: &UpdateSender,
     ) {
         let mut watch = match connection.watch_objects(bucket) {
             Ok(watch) => watch,
-            Err(err) => return self.complain(node, &err),
+            Err(err) => return self.log_error(node, &err),
         };
         let wants_signature = node.services.authorizer.sources().is_some();
-        let signature = beside(key);
+        let signature = signature_location(key);
         let mut was_seen = false;
         while let Some(change) = watch.next().await {
             match change {
                 Change::Restart => was_seen = false,
-                Change::Denied(denial) => self.complain(node, &denial),
+                Change::Denied(denial) => self.log_error(node, &denial),
                 Change::Put(info) if info.name == key => {
                     was_seen = true;
-                    self.is_gone.store(false, Ordering::Relaxed);
-                    self.fetch(bucket, key, node, connection, news).await;
+                    self.is_removed.store(false, Ordering::Relaxed);
+                    self.fetch(bucket, key, node, connection, updates).await;
                 }
-                // Whichever of the two comes last completes the pair.
+                // The later one of bundle and signature completes the pair.
                 Change::Put(info) if wants_signature && was_seen && info.name == signature => {
-                    self.fetch(bucket, key, node, connection, news).await;
+                    self.fetch(bucket, key, node, connection, updates).await;
                 }
-                Change::Removed { name } if name == key => self.lose(node),
-                Change::Current if !was_seen && self.has_copy() => self.lose(node),
+                Change::Removed { name } if name == key => self.mark_removed(node),
+                Change::Current if !was_seen && self.has_copy() => self.mark_removed(node),
                 _ => {}
             }
         }
     }
 
-    /// Fetches the object until it is here; a watch says only once that it is new.
+    /// Fetches an object, with retries: a watch reports each update once.
     async fn fetch(
         &self,
         bucket: &str,
         key: &str,
         node: &Node,
         connection: &Connection,
-        news: &News,
+        updates: &UpdateSender,
     ) {
-        let before = self.cache.copy(&self.to_string());
+        let before = self.cache.find(&self.to_string());
         let mut failed = 0;
         loop {
             match self.fetch_object(bucket, key, node, connection).await {
                 Ok(copy) => {
                     self.received(node);
-                    // One that was here and not believed is news, too.
-                    let is_known = |before: &Copy| {
+                    // A cached bundle that was refused so far is an update, too.
+                    let is_known = |before: &CachedBundle| {
                         before.digest == copy.digest && before.signature == copy.signature
                     };
                     if !before.as_ref().is_some_and(is_known) {
-                        news.tell().await;
+                        updates.send().await;
                     }
                     return;
                 }
-                // Each of the two is put on its own, and neither is a reason to cry wolf.
-                Err(Problem::Refused(UnsignedSource::Digest)) if failed == 0 => {
-                    tokio::time::sleep(OTHER_HALF).await;
+                // Bundle and signature are uploaded separately, so one mismatch is expected.
+                Err(FetchError::Refused(UnsignedSource::Digest)) if failed == 0 => {
+                    tokio::time::sleep(PAIR_DELAY).await;
                     failed += 1;
                 }
-                Err(Problem::Refused(refusal)) if refusal.may_pass() => {
+                Err(FetchError::Refused(refusal)) if refusal.is_temporary() => {
                     self.refuse(node, refusal);
                     tokio::time::sleep(POLL).await;
                 }
-                // Either of the two will be put again, and the watch will tell.
-                Err(Problem::Refused(refusal)) => return self.refuse(node, refusal),
-                // Gone again; the watch will tell.
-                Err(problem) if failed >= MOST_TRIES => {
-                    return self.complain(node, &problem);
+                // The next upload of either is reported by the watch.
+                Err(FetchError::Refused(refusal)) => return self.refuse(node, refusal),
+                // The watch reports its next upload.
+                Err(problem) if failed >= MAX_ATTEMPTS => {
+                    return self.log_error(node, &problem);
                 }
                 Err(problem) => {
-                    self.complain(node, &problem);
+                    self.log_error(node, &problem);
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
@@ -270,35 +274,41 @@ impl Feed {
         key: &str,
         node: &Node,
         connection: &Connection,
-    ) -> Result<Copy, Problem> {
+    ) -> Result<CachedBundle, FetchError> {
         let source = self.to_string();
         let signature = match node.services.authorizer.sources() {
             None => None,
             Some(sources) => {
-                let found = get_object(connection, bucket, &beside(key), SIGNATURE_LIMIT).await;
-                let text = match found {
+                let fetched = get_object(
+                    connection,
+                    bucket,
+                    &signature_location(key),
+                    SIGNATURE_LIMIT,
+                )
+                .await;
+                let text = match fetched {
                     Err(NatsError::NoObject { .. }) => None,
-                    found => Some(found?),
+                    fetched => Some(fetched?),
                 };
-                let before = self.cache.copy(&source);
-                Some(self.believe(&sources, text.as_deref(), before.as_ref())?)
+                let before = self.cache.find(&source);
+                Some(self.verify(&sources, text.as_deref(), before.as_ref())?)
             }
         };
         let content = get_object(connection, bucket, key, SIZE_LIMIT).await?;
-        fits(signature.as_ref(), &Digest::of(&content))?;
-        let copy = keep(&self.cache, source, content, signature).await?;
+        check_digest(signature.as_ref(), &Digest::of(&content))?;
+        let copy = store(&self.cache, source, content, signature).await?;
         self.accept(&copy, node)?;
         Ok(copy)
     }
 
-    /// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
-    fn fetch_http(&self, url: &str, node: &Node) -> Result<bool, Problem> {
-        let before = self.cache.copy(url);
+    /// Fetches a bundle that is newer than the cached one. Returns whether there was one.
+    fn fetch_http(&self, url: &str, node: &Node) -> Result<bool, FetchError> {
+        let before = self.cache.find(url);
         let signature = match node.services.authorizer.sources() {
             None => None,
             Some(sources) => {
                 let text = get_signature(url)?;
-                Some(self.believe(&sources, text.as_deref(), before.as_ref())?)
+                Some(self.verify(&sources, text.as_deref(), before.as_ref())?)
             }
         };
         let download = self.cache.download()?;
@@ -316,14 +326,16 @@ impl Feed {
             Durability::Cached,
             |mut file| {
                 reply = Some(http::get(&request, &SystemClock, &mut file)?);
-                Ok::<_, Problem>(())
+                Ok::<_, FetchError>(())
             },
         )?;
         match reply {
             Some(Reply::Complete(received)) => {
-                fits(signature.as_ref(), &received.digest)?;
+                check_digest(signature.as_ref(), &received.digest)?;
                 let (digest, validators) = (&received.digest, received.validators);
-                let copy = self.cache.keep(url, &file, digest, validators, signature)?;
+                let copy = self
+                    .cache
+                    .store(url, &file, digest, validators, signature)?;
                 self.accept(&copy, node)?;
                 Ok(before.is_none_or(|before| {
                     before.digest != copy.digest || before.signature != copy.signature
@@ -333,38 +345,39 @@ impl Feed {
         }
     }
 
-    /// Returns the signature that a text is, if it stands for this source.
-    fn believe(
+    /// Parses a signature and verifies it for this source.
+    fn verify(
         &self,
         sources: &Sources<'_>,
         text: Option<&[u8]>,
-        before: Option<&Copy>,
+        before: Option<&CachedBundle>,
     ) -> Result<BundleSignature, UnsignedSource> {
         let before = before.and_then(|copy| copy.signature.as_ref());
-        sources.believe(text, &self.source.place(), Holds::Bundle, before)
+        sources.verify(text, &self.source.normalized(), SourceKind::Bundle, before)
     }
 
     fn has_copy(&self) -> bool {
-        !self.is_gone.load(Ordering::Relaxed) && self.cache.copy(&self.source.place()).is_some()
+        !self.is_removed.load(Ordering::Relaxed)
+            && self.cache.find(&self.source.normalized()).is_some()
     }
 
     fn received(&self, node: &Node) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.refused.lock() = None;
         node.services.metrics.manifest_fetched(&self.to_string());
     }
 
-    /// Tells that a bundle is not applied, and why: in the log each time, in the audit once.
+    /// Logs a refused bundle, and audits each new refusal once.
     fn refuse(&self, node: &Node, refusal: UnsignedSource) {
         let (shown, reason) = (self.to_string(), refusal.to_string());
         node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown.clone()), ("error", reason.clone())];
-        node.say(Level::Error, "Not applying a manifest", &fields);
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        node.log(Level::Error, "Refused a manifest", &fields);
+        let mut refused = self.refused.lock();
         if refused.replace(refusal.clone()) != Some(refusal) {
             drop(refused);
-            let request = audit::Request {
+            let request = audit::AuditRequest {
                 about: &shown,
-                ..audit::Request::default()
+                ..audit::AuditRequest::default()
             };
             node.services
                 .audit
@@ -372,25 +385,25 @@ impl Feed {
         }
     }
 
-    fn lose(&self, node: &Node) {
-        if !self.is_gone.swap(true, Ordering::Relaxed) {
+    fn mark_removed(&self, node: &Node) {
+        if !self.is_removed.swap(true, Ordering::Relaxed) {
             let fields = [("manifest", self.to_string())];
-            let text = "Manifest was removed, waiting for it to come back";
-            node.say(Level::Warn, text, &fields);
+            let text = "Manifest was removed from its bucket; it is applied again once it is back";
+            node.log(Level::Warn, text, &fields);
         }
     }
 
-    fn complain(&self, node: &Node, reason: &dyn fmt::Display) {
+    fn log_error(&self, node: &Node, reason: &dyn fmt::Display) {
         let shown = self.to_string();
         node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown), ("error", reason.to_string())];
-        node.say(Level::Error, "Could not fetch a manifest", &fields);
+        node.log(Level::Error, "Could not fetch a manifest", &fields);
     }
 }
 
-/// Why there is no new copy of a bundle.
+/// Why a bundle could not be fetched.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Problem {
+pub(super) enum FetchError {
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
@@ -399,16 +412,16 @@ pub(super) enum Problem {
     File(#[from] files::FileError),
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The agent is ending.
+    /// The agent is shutting down.
     #[error(transparent)]
     Ended(#[from] JoinError),
     #[error(transparent)]
     Refused(#[from] UnsignedSource),
 }
 
-/// Asks a server for the signature of what it has at a URL; nothing if there is none.
+/// Fetches the signature of a URL; `None` if there is none.
 pub(super) fn get_signature(url: &str) -> Result<Option<Vec<u8>>, HttpError> {
-    let url = beside(url);
+    let url = signature_location(url);
     let request = Request::new(&url, TIME_LIMIT, SIGNATURE_LIMIT);
     let mut text = Vec::new();
     match http::get(&request, &SystemClock, &mut text) {
@@ -420,15 +433,15 @@ pub(super) fn get_signature(url: &str) -> Result<Option<Vec<u8>>, HttpError> {
     }
 }
 
-/// Brings an object into the cache and returns its copy.
+/// Fetches an object into the cache.
 pub(super) async fn fetch_object(
-    cache: &Cache,
+    cache: &BundleCache,
     connection: &Connection,
     bucket: &str,
     name: &str,
-) -> Result<Copy, Problem> {
+) -> Result<CachedBundle, FetchError> {
     let content = get_object(connection, bucket, name, SIZE_LIMIT).await?;
-    keep(cache, format!("obj://{bucket}/{name}"), content, None).await
+    store(cache, format!("obj://{bucket}/{name}"), content, None).await
 }
 
 async fn get_object(
@@ -440,19 +453,19 @@ async fn get_object(
     connection.objects(bucket).await?.get(name, limit).await
 }
 
-async fn keep(
-    cache: &Cache,
+async fn store(
+    cache: &BundleCache,
     source: String,
     content: Bytes,
     signature: Option<BundleSignature>,
-) -> Result<Copy, Problem> {
+) -> Result<CachedBundle, FetchError> {
     let cache = cache.clone();
-    let keep = move || -> Result<Copy, SourceError> {
+    let work = move || -> Result<CachedBundle, SourceError> {
         let download = cache.download()?;
         let file = download.path().join("bundle");
         files::write_private(&file, &content, Durability::Cached)?;
         let (digest, validators) = (Digest::of(&content), Validators::default());
-        cache.keep(&source, &file, &digest, validators, signature)
+        cache.store(&source, &file, &digest, validators, signature)
     };
-    Ok(tokio::task::spawn_blocking(keep).await??)
+    Ok(tokio::task::spawn_blocking(work).await??)
 }

@@ -1,11 +1,12 @@
-//! A node: what every part of its agent shares. Who it is, what it knows, what it is doing.
+//! Shared state of the agent: identity of the node, services, and the state of runs.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::choria_events::ChoriaEvents;
@@ -22,7 +23,7 @@ use super::trust::audit::Audit;
 use super::trust::loopback::LoopbackOnly;
 use super::trust::refusals::Refusals;
 use ccm_core::engine::{EventIds, Level, Line};
-use ccm_core::model::governor::Claim;
+use ccm_core::model::governor::GovernorClaim;
 use ccm_core::model::id::EventId;
 use ccm_core::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
 use ccm_core::model::run::RunSummary;
@@ -30,80 +31,80 @@ use ccm_core::run::executor::Executor;
 use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
 use ccm_core::system::{Clock, RandomError};
-use ccm_nats::Bus;
+use ccm_nats::BlockingClient;
 use ccm_value::Value;
 
-/// The version of this program.
+/// Version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How many seconds nobody may look after the node before that is told.
-const MOST_STILL: u64 = 30;
+/// Seconds without maintenance after which the agent counts as stalled.
+const MAX_STALL_SECONDS: u64 = 30;
 
-/// What every part of an agent shares.
+/// State that all parts of an agent share.
 pub struct Node {
     pub(super) identity: Identity,
     pub(super) services: Services,
     pub(super) state: RunState,
 }
 
-/// What a node is called, and how it was configured; none of it changes while it runs.
+/// Name and configuration of the node; constant while the agent runs.
 pub(super) struct Identity {
     pub(super) name: NodeName,
     pub(super) collective: Token,
     pub(super) groups: Vec<Token>,
     pub(super) started: DateTime<Utc>,
     pub(super) beat: Duration,
-    /// Whatever is asked, nothing is changed.
+    /// Forces noop for every run.
     pub(super) noop: bool,
-    /// Which slot a run needs, unless it says so itself.
-    pub(super) governor: Option<Claim>,
-    /// The collective whose governors are asked.
+    /// Governor slot of a run that does not name its own.
+    pub(super) governor: Option<GovernorClaim>,
+    /// Choria collective of the governors.
     pub(super) choria: Token,
-    /// The package module of a plain `provider: cfengine`.
+    /// Package module for `provider: cfengine` without a module name.
     pub(super) cfengine_module: Option<String>,
-    /// The variables of the process, as templates see them.
+    /// Environment variables of the process, for templates.
     pub(super) environ: Value,
     pub(super) state_dir: PathBuf,
-    /// Where templates look services up.
+    /// Stream in which templates look up registered services.
     pub(super) registration_stream: String,
 }
 
-/// What a node works with.
+/// Services of a node.
 pub(super) struct Services {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) facts: FactsCache,
     pub(super) data: DataCache,
     pub(super) pause: PauseStore,
     pub(super) authorizer: Authorizer,
-    /// Decides instead where the agent's file says nothing about trust.
+    /// Replaces the authorizer if the configuration has no `trust` section.
     pub(super) loopback_only: Option<LoopbackOnly>,
     pub(super) refusals: Refusals,
     pub(super) audit: Audit,
     pub(super) run_queue: RunQueue,
     pub(super) event_sink: EventSink,
     pub(super) choria_events: ChoriaEvents,
-    /// Takes the services of this node, if they are registered.
+    /// Publishes registrations of this node, if that is configured.
     pub(super) registration_publisher: Option<RegistrationPublisher>,
-    /// Takes what manifests look up, if that is watched.
+    /// Records service lookups of manifests, if those are watched.
     pub(super) lookups: Option<Lookups>,
-    pub(super) bus: Bus,
+    pub(super) nats: BlockingClient,
     pub(super) metrics: Metrics,
     pub(super) log: Log,
-    /// Carries out what the node is asked.
+    /// Applies manifests and resources.
     pub(super) executor: Arc<dyn Executor>,
 }
 
-/// What a node remembers while it runs.
+/// State that changes while the agent runs.
 pub(super) struct RunState {
     ids: Mutex<EventIds>,
     last_run: Mutex<Option<RunSummary>>,
     generation: AtomicU64,
-    /// Seconds on the monotonic clock when somebody last looked after the node.
-    patrolled: AtomicU64,
-    /// What the node should be was tried once.
+    /// Time of the last maintenance, in seconds on the monotonic clock.
+    last_maintenance: AtomicU64,
+    /// The first run of all manifests is over.
     has_converged: AtomicBool,
-    /// Wakes whoever tells others what the node says about itself.
-    news: Notify,
+    /// Notified when a run begins or ends.
+    status_changed: Notify,
 }
 
 impl RunState {
@@ -112,24 +113,20 @@ impl RunState {
             ids: Mutex::new(EventIds::new()?),
             last_run: Mutex::default(),
             generation: AtomicU64::default(),
-            patrolled: AtomicU64::default(),
+            last_maintenance: AtomicU64::default(),
             has_converged: AtomicBool::default(),
-            news: Notify::default(),
+            status_changed: Notify::default(),
         })
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Node {
-    /// Returns an id that is greater than all before it.
+    /// Returns an event id greater than all before it.
     pub(super) fn next_id(&self) -> EventId {
-        lock(&self.state.ids).next(self.services.clock.now())
+        self.state.ids.lock().next(self.services.clock.now())
     }
 
-    /// Returns what the node says about itself.
+    /// Returns the status document of the node.
     pub fn status(&self) -> NodeStatus {
         let (current_run, queued) = self.services.run_queue.status();
         NodeStatus {
@@ -143,7 +140,7 @@ impl Node {
             beat: self.identity.beat.as_secs(),
             current_run,
             queued,
-            last_run: lock(&self.state.last_run).clone(),
+            last_run: self.state.last_run.lock().clone(),
             pause: self.services.pause.current(),
             trust: self.trust_status(),
             spool: self.services.event_sink.status(),
@@ -152,7 +149,7 @@ impl Node {
         }
     }
 
-    /// Remembers and publishes how a run ended.
+    /// Stores and publishes the summary of a run.
     pub(super) fn finish(&self, run: &RunSummary) {
         self.services.event_sink.run(run);
         self.services.event_sink.sync();
@@ -160,18 +157,18 @@ impl Node {
         self.services
             .metrics
             .run_finished(run, run.summary.total_duration);
-        *lock(&self.state.last_run) = Some(run.clone());
-        self.has_news();
+        *self.state.last_run.lock() = Some(run.clone());
+        self.notify_status_changed();
     }
 
-    /// Notes that a run began or ended, for whoever tells others.
-    pub(super) fn has_news(&self) {
-        self.state.news.notify_one();
+    /// Signals that a run began or ended.
+    pub(super) fn notify_status_changed(&self) {
+        self.state.status_changed.notify_one();
     }
 
-    /// Returns when a run began or ended since this was last asked.
-    pub(super) async fn news(&self) {
-        self.state.news.notified().await;
+    /// Waits until a run begins or ends; returns at once if that happened since the last call.
+    pub(super) async fn status_changed(&self) {
+        self.state.status_changed.notified().await;
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -182,29 +179,29 @@ impl Node {
         self.state.generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Notes that somebody looks after the node.
-    pub(super) fn patrol(&self) {
+    /// Records that maintenance ran.
+    pub(super) fn record_maintenance(&self) {
         let now = self.services.clock.monotonic().as_secs();
-        self.state.patrolled.store(now, Ordering::Relaxed);
+        self.state.last_maintenance.store(now, Ordering::Relaxed);
     }
 
-    /// Notes that what the node should be was tried.
-    pub(super) fn converged(&self) {
+    /// Records that the first run of all manifests is over.
+    pub(super) fn set_converged(&self) {
         self.state.has_converged.store(true, Ordering::Relaxed);
     }
 
-    /// Says that the agent goes round, or for how long it does not.
+    /// Fails if maintenance has stalled.
     pub fn is_alive(&self) -> Result<(), Unhealthy> {
-        let last = self.state.patrolled.load(Ordering::Relaxed);
+        let last = self.state.last_maintenance.load(Ordering::Relaxed);
         let now = self.services.clock.monotonic().as_secs();
         let seconds = now.saturating_sub(last);
-        if seconds > MOST_STILL {
-            return Err(Unhealthy::Still { seconds });
+        if seconds > MAX_STALL_SECONDS {
+            return Err(Unhealthy::Stalled { seconds });
         }
         Ok(())
     }
 
-    /// Says that the agent does its work, or what is in its way.
+    /// Fails until the first run of all manifests is over.
     pub fn is_ready(&self) -> Result<(), Unhealthy> {
         if !self.state.has_converged.load(Ordering::Relaxed) {
             return Err(Unhealthy::FirstRun);
@@ -212,7 +209,7 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn say(&self, level: Level, text: &str, fields: &[(&'static str, String)]) {
+    pub(super) fn log(&self, level: Level, text: &str, fields: &[(&'static str, String)]) {
         let mut line = Line::new(level, text);
         line.fields.extend_from_slice(fields);
         self.services.log.line(&line);

@@ -1,5 +1,5 @@
-//! Presence: a record that says the node is there, renewed with every beat and gone soon after
-//! the last one. A clean shutdown takes it away at once.
+//! Presence: publishes the status of the node to a KV bucket at every heartbeat. The record expires
+//! after missed heartbeats and is deleted at shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,98 +11,101 @@ use super::node::Node;
 use ccm_core::engine::Level;
 use ccm_nats::kv::Bucket;
 use ccm_nats::streams::NODES;
-use ccm_nats::{Connection, Link, NatsError, Subjects};
+use ccm_nats::{Connection, ConnectionState, NatsError, Subjects};
 use ccm_value::json;
 
-/// How often trouble with presence is worth a line.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// Least time between two log lines about failed updates.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long news wait for more: a run that is over soon is told once.
-const GATHER: Duration = Duration::from_secs(1);
+/// Delay after a status change, so that a short run causes one update.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// The shortest time between two beats that are due to refusals: strangers can cause them.
-const REFUSALS_EVERY: Duration = Duration::from_secs(3);
+/// Least time between updates caused by refused requests, which need no authentication.
+const REFUSALS_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Keeps the presence of a node.
-pub struct Presence {
-    pub node: Arc<Node>,
-    pub connection: Connection,
-    pub subjects: Subjects,
+/// Publishes the presence of a node.
+pub(crate) struct Presence {
+    pub(crate) node: Arc<Node>,
+    pub(crate) connection: Connection,
+    pub(crate) subjects: Subjects,
 }
 
-/// Why a node can't tell others that it is there.
+/// Why the status could not be published.
 #[derive(Debug, thiserror::Error)]
 enum PresenceError {
     #[error(transparent)]
     Document(#[from] serde_json::Error),
     #[error(transparent)]
     Nats(#[from] NatsError),
-    /// The agent is ending.
+    /// The agent is shutting down.
     #[error(transparent)]
     Ended(#[from] tokio::task::JoinError),
 }
 
 impl Presence {
-    /// Beats until told to stop, then takes the record away.
-    pub async fn keep(self, mut stop: watch::Receiver<bool>) {
-        let mut link = self.connection.state();
+    /// Publishes until stopped, then deletes the record.
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut state = self.connection.state();
         let mut beat = interval(self.node.identity.beat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut complained: Option<Instant> = None;
-        let mut told = Instant::now();
+        let mut last_logged: Option<Instant> = None;
+        let mut last_update = Instant::now();
         let mut bucket = None;
         loop {
             tokio::select! {
                 _ = stop.wait_for(|stopped| *stopped) => break,
                 _ = beat.tick() => {}
                 () = self.node.services.pause.changed() => {}
-                Ok(()) = link.changed() => {}
-                () = self.news() => {}
-                () = self.refusals(told) => {}
+                Ok(()) = state.changed() => {}
+                () = self.status_changed() => {}
+                () = self.refusals(last_update) => {}
             }
-            if !matches!(*link.borrow_and_update(), Link::Up { .. }) {
+            if !matches!(*state.borrow_and_update(), ConnectionState::Up { .. }) {
                 continue;
             }
-            told = Instant::now();
-            let Err(err) = self.say_so(&mut bucket).await else {
+            last_update = Instant::now();
+            let Err(err) = self.publish(&mut bucket).await else {
                 continue;
             };
-            // It may have been made anew.
+            // The bucket may have been recreated.
             bucket = None;
-            if complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) {
-                complained = Some(Instant::now());
+            if last_logged.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
+                last_logged = Some(Instant::now());
                 let fields = [("error", err.to_string())];
-                self.node
-                    .say(Level::Warn, "Could not tell that we are here", &fields);
+                self.node.log(
+                    Level::Warn,
+                    "Could not publish the presence of this node",
+                    &fields,
+                );
             }
         }
         if self.connection.is_up()
             && let Ok(bucket) = self.connection.bucket(NODES).await
         {
-            // Without this the record expires a little later.
+            // If this fails the record expires.
             let _ = bucket.delete(&self.key()).await;
         }
     }
 
-    /// Waits until a run began or ended, and a little for more.
-    async fn news(&self) {
-        self.node.news().await;
-        sleep(GATHER).await;
+    /// Waits for a status change, then for more to follow.
+    async fn status_changed(&self) {
+        self.node.status_changed().await;
+        sleep(BATCH_DELAY).await;
     }
 
-    /// Waits until something was refused, and until it may be told.
-    async fn refusals(&self, told: Instant) {
-        self.node.services.refusals.news().await;
-        sleep_until(told + REFUSALS_EVERY).await;
+    /// Waits for a refused request and until the next update is allowed.
+    async fn refusals(&self, last_update: Instant) {
+        self.node.services.refusals.changed().await;
+        sleep_until(last_update + REFUSALS_INTERVAL).await;
     }
 
-    async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), PresenceError> {
+    async fn publish(&self, bucket: &mut Option<Bucket>) -> Result<(), PresenceError> {
         let node = self.node.clone();
         if let Some(loopback) = &node.services.loopback_only {
-            // Noted there; the status tells it.
+            // Updates the trust status, which is part of the record.
             let _ = loopback.check().await;
         }
-        // Facts may have to be gathered, and a file system may be slow.
+        // Gathering facts and reading files may block.
         let status = tokio::task::spawn_blocking(move || node.status());
         let text = json::compact(&status.await?)?;
         Ok(self.put(bucket, text).await?)

@@ -1,56 +1,57 @@
-//! The registration_publisher: services of this node on their way to where others find them.
+//! Registration publisher: publishes the services of this node to the registry in NATS.
 //!
-//! A run hands its entries over and never waits. While the bus is away the newest entry of each
-//! service is kept, and published when the bus is back, unless it has outlived itself or its
-//! service failed meanwhile. What can't be published is counted and told, and is nobody's failure:
-//! the next run hands it over again. Which services may be registered is the engine's to say.
+//! Runs hand over entries and never wait. While NATS is unreachable the newest entry of each
+//! service is kept and published later, unless it has expired or its service failed meanwhile.
+//! Failures are counted and logged only: the next run hands the entry over again. The engine
+//! decides which services are registered.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::metrics::Metrics;
-use ccm_core::engine::{Level, Line, Standing};
+use ccm_core::engine::{Availability, Level, Line};
 use ccm_core::model::registration::{Entry, Ttl};
 use ccm_core::run::log::Log;
 use ccm_core::system::Clock;
 use ccm_nats::registration::Destination;
 use ccm_nats::{Connection, NatsError, backoff};
 
-/// How many services may wait.
-const MOST_WAITING: usize = 10_000;
+/// Most waiting services.
+const MAX_WAITING: usize = 10_000;
 
-/// How often the same trouble is told.
-const REMIND: Duration = Duration::from_secs(60);
+/// Least time between two log lines about the same error.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Takes entries and publishes them; clones share them.
+/// Queue of entries and its publisher. Clones share the queue.
 #[derive(Clone)]
-pub struct RegistrationPublisher(Arc<Inner>);
+pub(crate) struct RegistrationPublisher(Arc<Inner>);
 
 struct Inner {
     waiting: Mutex<BTreeMap<Key, Waiting>>,
-    grown: Notify,
+    queued: Notify,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     log: Log,
 }
 
-/// What tells services apart: cluster, service, protocol, address and port.
+/// Key of a service: cluster, service, protocol, address and port.
 type Key = (String, String, String, String, Option<i64>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct Waiting {
     entry: Entry,
-    /// When it was handed over, on the monotonic clock.
+    /// Time of the handover, on the monotonic clock.
     since: Duration,
 }
 
 impl Waiting {
-    /// Whether nobody would find the entry any more, had it been published when it was new.
-    fn is_stale(&self, now: Duration) -> bool {
+    /// Reports whether the entry would have expired if it had been published at once.
+    fn is_expired(&self, now: Duration) -> bool {
         match self.entry.ttl {
             Some(Ttl::After(life)) => now.saturating_sub(self.since) >= life,
             Some(Ttl::Never) | None => false,
@@ -59,27 +60,27 @@ impl Waiting {
 }
 
 impl RegistrationPublisher {
-    pub fn new(clock: Arc<dyn Clock>, metrics: Metrics, log: Log) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, metrics: Metrics, log: Log) -> Self {
         Self(Arc::new(Inner {
             waiting: Mutex::default(),
-            grown: Notify::new(),
+            queued: Notify::new(),
             clock,
             metrics,
             log,
         }))
     }
 
-    /// Takes how services stand: those that are up are to be published, those that are down not.
-    pub fn take(&self, entries: &[Entry], standing: Standing) {
+    /// Queues the entries of services that are up, and removes those of services that are down.
+    pub(crate) fn update(&self, entries: &[Entry], availability: Availability) {
         let since = self.0.clock.monotonic();
         let mut waiting = self.waiting();
         for entry in entries {
             let key = key(entry);
-            if standing == Standing::Down {
+            if availability == Availability::Down {
                 waiting.remove(&key);
                 continue;
             }
-            if waiting.len() >= MOST_WAITING && !waiting.contains_key(&key) {
+            if waiting.len() >= MAX_WAITING && !waiting.contains_key(&key) {
                 self.0.metrics.registration_failed();
                 continue;
             }
@@ -87,11 +88,11 @@ impl RegistrationPublisher {
             waiting.insert(key, Waiting { entry, since });
         }
         drop(waiting);
-        self.0.grown.notify_one();
+        self.0.queued.notify_one();
     }
 
-    /// Publishes until told to stop; then what it can within `grace`.
-    pub async fn publish(
+    /// Publishes until stopped, then the rest within `grace`.
+    pub(crate) async fn publish(
         self,
         connection: Connection,
         destination: Destination,
@@ -100,25 +101,25 @@ impl RegistrationPublisher {
     ) {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => {}
-            () = self.publish_for_ever(&connection, &destination) => {}
+            () = self.publish_continuously(&connection, &destination) => {}
         }
         if connection.is_up()
             && let Ok(Err(err)) = timeout(grace, self.publish_all(&connection, &destination)).await
         {
-            self.complain(&err);
+            self.log_error(&err);
         }
     }
 
-    /// Returns only when the connection has ended for good.
-    async fn publish_for_ever(&self, connection: &Connection, destination: &Destination) {
-        let mut link = connection.state();
+    /// Returns only when the connection is closed.
+    async fn publish_continuously(&self, connection: &Connection, destination: &Destination) {
+        let mut state = connection.state();
         let mut failures = 0;
-        let mut told: Option<(String, Instant)> = None;
+        let mut last_logged: Option<(String, Instant)> = None;
         loop {
             if self.waiting().is_empty() {
-                self.0.grown.notified().await;
+                self.0.queued.notified().await;
             }
-            if link.wait_for(|link| link.is_up()).await.is_err() {
+            if state.wait_for(|state| state.is_up()).await.is_err() {
                 return;
             }
             let Err(err) = self.publish_all(connection, destination).await else {
@@ -127,17 +128,17 @@ impl RegistrationPublisher {
             };
             let text = err.to_string();
             let is_known =
-                |(before, at): &(String, Instant)| *before == text && at.elapsed() < REMIND;
-            if !told.as_ref().is_some_and(is_known) {
-                self.complain(&err);
-                told = Some((text, Instant::now()));
+                |(before, at): &(String, Instant)| *before == text && at.elapsed() < LOG_INTERVAL;
+            if !last_logged.as_ref().is_some_and(is_known) {
+                self.log_error(&err);
+                last_logged = Some((text, Instant::now()));
             }
             sleep(backoff::delay(failures)).await;
             failures = failures.saturating_add(1);
         }
     }
 
-    /// Publishes all that waits, up to the first trouble that may pass.
+    /// Publishes all waiting entries, up to the first temporary error.
     async fn publish_all(
         &self,
         connection: &Connection,
@@ -148,35 +149,35 @@ impl RegistrationPublisher {
                 Ok(()) => self.0.metrics.registered(),
                 Err(err) => {
                     self.0.metrics.registration_failed();
-                    if may_pass(&err) {
+                    if is_temporary(&err) {
                         return Err(err);
                     }
-                    self.complain(&err);
+                    self.log_error(&err);
                 }
             }
-            self.settle(&key, &next);
+            self.remove_published(&key, &next);
         }
         Ok(())
     }
 
-    /// Returns an entry that is worth publishing, and lets go of those that are not. It waits on
-    /// until it is settled: meanwhile its service may fail.
+    /// Removes expired entries and returns the next one. It stays in the queue until it is removed:
+    /// its service may fail meanwhile.
     fn next(&self) -> Option<(Key, Waiting)> {
         let now = self.0.clock.monotonic();
         let mut waiting = self.waiting();
         waiting.retain(|_, one| {
-            let is_stale = one.is_stale(now);
-            if is_stale {
+            let is_expired = one.is_expired(now);
+            if is_expired {
                 self.0.metrics.registration_failed();
             }
-            !is_stale
+            !is_expired
         });
         let (key, first) = waiting.first_key_value()?;
         Some((key.clone(), first.clone()))
     }
 
-    /// Lets go of an entry, unless it was handed over anew.
-    fn settle(&self, key: &Key, done: &Waiting) {
+    /// Removes a published entry, unless a newer one replaced it.
+    fn remove_published(&self, key: &Key, done: &Waiting) {
         let mut waiting = self.waiting();
         if waiting.get(key) == Some(done) {
             waiting.remove(key);
@@ -184,11 +185,10 @@ impl RegistrationPublisher {
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
-        let waiting = &self.0.waiting;
-        waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.waiting.lock()
     }
 
-    fn complain(&self, err: &NatsError) {
+    fn log_error(&self, err: &NatsError) {
         let line = Line::new(Level::Warn, "Could not register a service");
         self.0.log.line(&line.with("error", err));
     }
@@ -204,12 +204,12 @@ fn key(entry: &Entry) -> Key {
     )
 }
 
-/// Whether the same entry may be taken later. A stream may still be made.
-fn may_pass(err: &NatsError) -> bool {
+/// Reports whether an error may be temporary; a missing stream may still be created.
+fn is_temporary(err: &NatsError) -> bool {
     matches!(
         err,
         NatsError::Closed
-            | NatsError::NoAnswer { .. }
+            | NatsError::NoReply { .. }
             | NatsError::NoResponders(_)
             | NatsError::NotStored(_)
     )
@@ -252,33 +252,33 @@ mod tests {
     #[test]
     fn the_newest_entry_of_a_service_waits() {
         let (registration_publisher, clock) = registration_publisher();
-        registration_publisher.take(&[entry(80, None)], Standing::Up);
+        registration_publisher.update(&[entry(80, None)], Availability::Up);
         clock.advance(Duration::from_secs(1));
         let newer = Entry {
             priority: 7,
             ..entry(80, None)
         };
-        registration_publisher.take(&[newer.clone(), entry(81, None)], Standing::Up);
+        registration_publisher.update(&[newer.clone(), entry(81, None)], Availability::Up);
         let (key, first) = registration_publisher.next().unwrap();
         assert_eq!(first.entry, newer);
         assert_eq!(registration_publisher.waiting().len(), 2);
-        registration_publisher.settle(&key, &first);
+        registration_publisher.remove_published(&key, &first);
         assert_eq!(registration_publisher.waiting().len(), 1);
     }
 
     #[test]
-    fn an_entry_that_outlived_itself_is_not_published() {
+    fn an_expired_entry_is_not_published() {
         let (registration_publisher, clock) = registration_publisher();
-        registration_publisher.take(
+        registration_publisher.update(
             &[entry(80, seconds(30)), entry(81, seconds(90))],
-            Standing::Up,
+            Availability::Up,
         );
-        registration_publisher.take(&[entry(82, Some(Ttl::Never))], Standing::Up);
+        registration_publisher.update(&[entry(82, Some(Ttl::Never))], Availability::Up);
         clock.advance(Duration::from_secs(30));
         let mut ports = Vec::new();
         while let Some((key, next)) = registration_publisher.next() {
             ports.extend(next.entry.port());
-            registration_publisher.settle(&key, &next);
+            registration_publisher.remove_published(&key, &next);
         }
         assert_eq!(ports, [81, 82]);
         let printed = registration_publisher.0.metrics.print();
@@ -288,8 +288,8 @@ mod tests {
     #[test]
     fn a_service_that_failed_meanwhile_is_not_published() {
         let (registration_publisher, _) = registration_publisher();
-        registration_publisher.take(&[entry(80, None), entry(81, None)], Standing::Up);
-        registration_publisher.take(&[entry(80, None)], Standing::Down);
+        registration_publisher.update(&[entry(80, None), entry(81, None)], Availability::Up);
+        registration_publisher.update(&[entry(80, None)], Availability::Down);
         assert_eq!(
             registration_publisher.next().unwrap().1.entry,
             entry(81, None)
@@ -297,18 +297,18 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_comes_again_while_one_is_on_its_way_is_kept() {
+    fn an_entry_that_is_updated_while_being_published_is_kept() {
         let (registration_publisher, clock) = registration_publisher();
-        registration_publisher.take(&[entry(80, None)], Standing::Up);
+        registration_publisher.update(&[entry(80, None)], Availability::Up);
         let (key, first) = registration_publisher.next().unwrap();
         clock.advance(Duration::from_secs(1));
-        registration_publisher.take(&[entry(80, None)], Standing::Up);
-        registration_publisher.settle(&key, &first);
+        registration_publisher.update(&[entry(80, None)], Availability::Up);
+        registration_publisher.remove_published(&key, &first);
         assert!(registration_publisher.next().is_some());
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn the_queue_is_bounded() {
         let (registration_publisher, _) = registration_publisher();
         let many = |from: u8| -> Vec<Entry> {
             let entries = (0..6000).map(|port| Entry {
@@ -317,10 +317,10 @@ mod tests {
             });
             entries.collect()
         };
-        registration_publisher.take(&many(1), Standing::Up);
-        registration_publisher.take(&many(2), Standing::Up);
-        assert_eq!(registration_publisher.waiting().len(), MOST_WAITING);
-        registration_publisher.take(&many(1), Standing::Up);
+        registration_publisher.update(&many(1), Availability::Up);
+        registration_publisher.update(&many(2), Availability::Up);
+        assert_eq!(registration_publisher.waiting().len(), MAX_WAITING);
+        registration_publisher.update(&many(1), Availability::Up);
         let printed = registration_publisher.0.metrics.print();
         assert!(printed.contains("agent_registration_error_count 2000\n"));
     }

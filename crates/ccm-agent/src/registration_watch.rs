@@ -1,27 +1,27 @@
-//! Lookups: a manifest that looked services up is applied again when those come, change or go.
+//! Registration watch: applies a manifest again when the services it looked up change.
 //!
-//! A run notes what it asked the registry and what it found. Every question is watched, and when
-//! what stands in the registry is no longer what the run found, another run is asked for. That
-//! compares states and follows no single message, so nothing is missed between a run and its watch,
-//! and a service that is only registered anew, as it was, changes nothing.
+//! A run records its registry queries and a digest of each result. Every query is watched; when its
+//! current result differs from the recorded one, another run is requested. Comparing results
+//! instead of following messages means that no change between a run and its watch is missed, and
+//! that renewing an unchanged entry causes no run.
 //!
-//! A registry in turmoil must not keep a node busy: changes are gathered for a moment, a manifest is
-//! asked for no more often than the schedule's floor allows, and every state asks for one run, not
-//! for another should that run have failed. How a run is made is the schedule's.
+//! Changes are collected for a moment, a manifest is requested no more often than the schedule
+//! allows, and each state is requested once, also if its run fails. The schedule makes the runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::registration::Entry;
-use ccm_core::run::bus::Bus;
-use ccm_core::run::environment::registered;
+use ccm_core::run::environment::registered_services;
 use ccm_core::run::log::Log;
+use ccm_core::run::nats_client::NatsClient;
 use ccm_core::system::Digest;
 use ccm_nats::registration::{Change, Watch};
 use ccm_nats::{Connection, NatsError, backoff};
@@ -29,233 +29,246 @@ use ccm_template::CallError;
 use ccm_template::env::Registrations;
 use ccm_value::{Value, json};
 
-/// How many different questions are watched.
-const MOST_WATCHED: usize = 32;
+/// Most queries that are watched.
+const MAX_WATCHED: usize = 32;
 
-/// How many a run may note. One that asks more is not watched in all of them.
-const MOST_NOTED: usize = 64;
+/// Most queries recorded per run; more are not watched.
+const MAX_RECORDED: usize = 64;
 
-/// How long changes are gathered before anyone hears of them.
-const GATHER: Duration = Duration::from_secs(2);
+/// Delay that collects changes.
+const COLLECT_DELAY: Duration = Duration::from_secs(2);
 
-/// How often the same trouble is told.
-const REMIND: Duration = Duration::from_secs(60);
+/// Least time between two log lines about the same error.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A question: cluster, protocol, service and address.
-type Words = [String; 4];
+/// A query: cluster, protocol, service and address.
+type Query = [String; 4];
 
-/// What was found, as far as somebody could be asked.
-type Found = BTreeMap<Words, Option<Digest>>;
+/// Digest of the result of each query; `None` if it failed.
+type Results = BTreeMap<Query, Option<Digest>>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What one run looked up; clones share it.
+/// Queries of one run and their results. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Notes(Arc<Mutex<Found>>);
+pub(crate) struct LookupRecorder(Arc<Mutex<Results>>);
 
-impl Notes {
-    /// Returns a function for templates that notes what it is asked.
-    pub fn taking(&self, bus: Arc<dyn Bus>, stream: String) -> Registrations {
-        let notes = self.clone();
-        Arc::new(move |words| {
-            let found = registered(&*bus, &stream, words);
+impl LookupRecorder {
+    /// Returns a lookup function for templates that records its queries.
+    pub(crate) fn recording(&self, nats: Arc<dyn NatsClient>, stream: String) -> Registrations {
+        let recorder = self.clone();
+        Arc::new(move |query| {
+            let found = registered_services(&*nats, &stream, query);
             let digest = found.as_deref().ok().and_then(digest_of);
-            notes.note(words.map(str::to_owned), digest);
+            recorder.record(query.map(str::to_owned), digest);
             let found = found.map_err(CallError::new)?;
             Ok(found.iter().map(Entry::to_value).collect::<Value>())
         })
     }
 
-    /// Notes what was found first: should the same question get another answer later in the run,
-    /// the run as a whole is out of date.
-    fn note(&self, words: Words, found: Option<Digest>) {
-        let any = |word: String| if word.is_empty() { "*".into() } else { word };
-        let words = words.map(any);
-        let mut noted = lock(&self.0);
-        if noted.len() < MOST_NOTED || noted.contains_key(&words) {
-            noted.entry(words).or_insert(found);
+    /// Records the first result of a query: if it changes later in the run, the run is out of date.
+    fn record(&self, query: Query, found: Option<Digest>) {
+        let wildcard = |token: String| if token.is_empty() { "*".into() } else { token };
+        let query = query.map(wildcard);
+        let mut recorded = self.0.lock();
+        if recorded.len() < MAX_RECORDED || recorded.contains_key(&query) {
+            recorded.entry(query).or_insert(found);
         }
     }
 }
 
-/// Returns what tells two states of the registry apart, whatever the order.
+/// Returns a digest of entries, independent of their order.
 fn digest_of<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Option<Digest> {
     let lines: Result<BTreeSet<String>, _> = entries.into_iter().map(json::compact).collect();
     let lines: Vec<String> = lines.ok()?.into_iter().collect();
     Some(Digest::of(lines.join("\n").as_bytes()))
 }
 
-/// What the manifests of a node looked up; clones share it.
+/// Queries of all manifests of a node. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Lookups(Arc<Inner>);
+pub(crate) struct Lookups(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By manifest.
-    manifests: Mutex<BTreeMap<String, Looked>>,
+    /// By manifest name.
+    manifests: Mutex<BTreeMap<String, ManifestLookups>>,
     changed: Notify,
 }
 
 #[derive(Clone, Debug)]
-struct Looked {
-    /// The generation of the assignment that the manifest belongs to.
+struct ManifestLookups {
+    /// Generation of the assignment that the manifest belongs to.
     generation: Option<u64>,
-    found: Found,
+    found: Results,
 }
 
 impl Lookups {
-    /// Takes what a run of a manifest looked up. One that ended early may have had more to ask.
-    pub fn settle(&self, manifest: &str, generation: Option<u64>, notes: &Notes, is_whole: bool) {
-        let noted = lock(&notes.0).clone();
-        let mut manifests = lock(&self.0.manifests);
+    /// Stores the queries of a run. An incomplete run may have had more, so its earlier ones are
+    /// kept.
+    pub(crate) fn record_run(
+        &self,
+        manifest: &str,
+        generation: Option<u64>,
+        recorder: &LookupRecorder,
+        is_complete: bool,
+    ) {
+        let recorded = recorder.0.lock().clone();
+        let mut manifests = self.0.manifests.lock();
         if generation.is_some() {
-            // What belongs to an older assignment is not applied any more.
+            // Bundles of older assignments are not applied any more.
             manifests.retain(|_, it| it.generation.is_none() || it.generation == generation);
         }
         let mut found = match manifests.remove(manifest) {
-            Some(before) if !is_whole => before.found,
-            _ => Found::new(),
+            Some(before) if !is_complete => before.found,
+            _ => Results::new(),
         };
-        found.extend(noted);
+        found.extend(recorded);
         if !found.is_empty() {
-            let looked = Looked { generation, found };
-            manifests.insert(manifest.into(), looked);
+            let manifest_lookups = ManifestLookups { generation, found };
+            manifests.insert(manifest.into(), manifest_lookups);
         }
         drop(manifests);
         self.0.changed.notify_one();
     }
 
-    fn all(&self) -> BTreeMap<String, Looked> {
-        lock(&self.0.manifests).clone()
+    fn all(&self) -> BTreeMap<String, ManifestLookups> {
+        self.0.manifests.lock().clone()
     }
 }
 
-/// Decides which manifests are to be applied again. Knows neither the bus nor a clock.
+/// Decides which manifests to apply again. Uses neither NATS nor a clock.
 #[derive(Debug)]
-struct Judge {
-    /// The least time between two requests for one manifest.
-    floor: Duration,
-    /// What stands, for each question that is watched.
-    standing: BTreeMap<Words, Digest>,
-    /// For which state each manifest was last asked for, and when.
-    asked: BTreeMap<String, (Found, Instant)>,
+struct ReapplyPlanner {
+    /// Least time between two requests for a manifest.
+    min_distance: Duration,
+    /// Current result of each watched query.
+    current: BTreeMap<Query, Digest>,
+    /// Results for which each manifest was last requested, and when.
+    requested: BTreeMap<String, (Results, Instant)>,
 }
 
-impl Judge {
-    fn new(floor: Duration) -> Self {
+impl ReapplyPlanner {
+    fn new(min_distance: Duration) -> Self {
         Self {
-            floor,
-            standing: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            min_distance,
+            current: BTreeMap::new(),
+            requested: BTreeMap::new(),
         }
     }
 
-    /// Forgets what nobody looks up any more.
-    fn retain(&mut self, manifests: &BTreeMap<String, Looked>, watched: &BTreeSet<Words>) {
-        self.standing.retain(|words, _| watched.contains(words));
-        self.asked
+    /// Removes queries and manifests that are no longer used.
+    fn retain(&mut self, manifests: &BTreeMap<String, ManifestLookups>, watched: &BTreeSet<Query>) {
+        self.current.retain(|query, _| watched.contains(query));
+        self.requested
             .retain(|manifest, _| manifests.contains_key(manifest));
     }
 
-    /// Returns the manifests that found what no longer stands, and when each may be asked for.
-    fn outdated(&self, manifests: &BTreeMap<String, Looked>) -> BTreeMap<String, Option<Instant>> {
-        let is_outdated = |manifest: &str, looked: &Looked| {
-            let asked = self.asked.get(manifest).map(|(state, _)| state);
-            looked.found.iter().any(|(words, found)| {
-                let standing = self.standing.get(words);
-                let was_asked = asked.and_then(|state| state.get(words)?.as_ref());
-                standing.is_some() && standing != found.as_ref() && standing != was_asked
+    /// Returns the manifests with outdated results, and when each may be requested.
+    fn outdated(
+        &self,
+        manifests: &BTreeMap<String, ManifestLookups>,
+    ) -> BTreeMap<String, Option<Instant>> {
+        let is_outdated = |manifest: &str, manifest_lookups: &ManifestLookups| {
+            let requested = self.requested.get(manifest).map(|(state, _)| state);
+            manifest_lookups.found.iter().any(|(query, found)| {
+                let current = self.current.get(query);
+                let was_requested = requested.and_then(|state| state.get(query)?.as_ref());
+                current.is_some() && current != found.as_ref() && current != was_requested
             })
         };
         manifests
             .iter()
-            .filter(|(manifest, looked)| is_outdated(manifest, looked))
+            .filter(|(manifest, manifest_lookups)| is_outdated(manifest, manifest_lookups))
             .map(|(manifest, _)| {
-                let asked = self.asked.get(manifest);
-                (manifest.clone(), asked.map(|(_, at)| *at + self.floor))
+                let requested = self.requested.get(manifest);
+                (
+                    manifest.clone(),
+                    requested.map(|(_, at)| *at + self.min_distance),
+                )
             })
             .collect()
     }
 
-    /// Takes that a manifest is asked for now, because of what stands.
-    fn ask(&mut self, manifest: &str, looked: &Looked, now: Instant) {
-        let state = looked.found.keys().map(|words| {
-            let standing = self.standing.get(words).cloned();
-            (words.clone(), standing)
+    /// Records that a manifest is requested now, for the current results.
+    fn mark_requested(&mut self, manifest: &str, manifest_lookups: &ManifestLookups, now: Instant) {
+        let state = manifest_lookups.found.keys().map(|query| {
+            let current = self.current.get(query).cloned();
+            (query.clone(), current)
         });
-        self.asked.insert(manifest.into(), (state.collect(), now));
+        self.requested
+            .insert(manifest.into(), (state.collect(), now));
     }
 }
 
-/// Watches what the manifests of a node looked up.
-pub struct Keeper {
+/// Watches the queries of all manifests of a node.
+pub(crate) struct RegistrationWatcher {
     lookups: Lookups,
     connection: Connection,
     stream: String,
     log: Log,
-    judge: Judge,
-    watches: BTreeMap<Words, AbortHandle>,
+    planner: ReapplyPlanner,
+    watches: BTreeMap<Query, AbortHandle>,
     tasks: JoinSet<()>,
-    /// More was looked up than is watched, and that was told.
-    is_over: bool,
+    /// The warning about too many queries was logged.
+    is_over_limit: bool,
 }
 
-impl Keeper {
-    /// Returns a keeper that asks for a manifest no more often than `floor`.
-    pub fn new(
+impl RegistrationWatcher {
+    /// Returns a watcher that requests a manifest no more often than `min_distance`.
+    pub(crate) fn new(
         lookups: Lookups,
         connection: Connection,
         stream: String,
         log: Log,
-        floor: Duration,
+        min_distance: Duration,
     ) -> Self {
         Self {
             lookups,
             connection,
             stream,
             log,
-            judge: Judge::new(floor),
+            planner: ReapplyPlanner::new(min_distance),
             watches: BTreeMap::new(),
             tasks: JoinSet::new(),
-            is_over: false,
+            is_over_limit: false,
         }
     }
 
-    /// Asks for manifests by their names until told to stop.
-    pub async fn keep(mut self, ask: mpsc::Sender<String>, mut stopped: watch::Receiver<bool>) {
+    /// Sends the names of outdated manifests until stopped.
+    pub(crate) async fn run(
+        mut self,
+        outdated: mpsc::Sender<String>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => {}
-            () = self.follow(ask) => {}
+            () = self.follow(outdated) => {}
         }
     }
 
-    /// Returns only when nobody listens any more.
-    async fn follow(&mut self, ask: mpsc::Sender<String>) {
-        let (tell, mut told) = mpsc::channel(MOST_WATCHED);
+    /// Returns only when the receiver is gone.
+    async fn follow(&mut self, sender: mpsc::Sender<String>) {
+        let (results, mut received) = mpsc::channel(MAX_WATCHED);
         let lookups = self.lookups.clone();
         loop {
             let manifests = lookups.all();
             let now = Instant::now();
-            let outdated = self.judge.outdated(&manifests);
+            let outdated = self.planner.outdated(&manifests);
             let is_due = |due: &Option<Instant>| due.is_none_or(|due| due <= now);
             if let Some((manifest, _)) = outdated.iter().find(|(_, due)| is_due(due)) {
-                if let Some(looked) = manifests.get(manifest) {
-                    self.judge.ask(manifest, looked, now);
+                if let Some(manifest_lookups) = manifests.get(manifest) {
+                    self.planner.mark_requested(manifest, manifest_lookups, now);
                 }
-                if ask.send(manifest.clone()).await.is_err() {
+                if sender.send(manifest.clone()).await.is_err() {
                     return;
                 }
                 continue;
             }
             let next = outdated.values().flatten().min().copied();
             tokio::select! {
-                () = lookups.0.changed.notified() => self.reconcile(&tell),
-                Some((words, digest)) = told.recv() => {
-                    // A watch that was ended meanwhile may still be heard.
-                    if self.watches.contains_key(&words) {
-                        self.judge.standing.insert(words, digest);
+                () = lookups.0.changed.notified() => self.reconcile(&results),
+                Some((query, digest)) = received.recv() => {
+                    // An ended watch may still have sent a result.
+                    if self.watches.contains_key(&query) {
+                        self.planner.current.insert(query, digest);
                     }
                 }
                 () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
@@ -263,80 +276,80 @@ impl Keeper {
         }
     }
 
-    /// Watches what is looked up, and nothing else.
-    fn reconcile(&mut self, tell: &mpsc::Sender<(Words, Digest)>) {
+    /// Starts and ends watches so that they match the recorded queries.
+    fn reconcile(&mut self, results: &mpsc::Sender<(Query, Digest)>) {
         let manifests = self.lookups.all();
-        let wanted: BTreeSet<Words> = manifests
+        let wanted: BTreeSet<Query> = manifests
             .values()
-            .flat_map(|looked| looked.found.keys().cloned())
+            .flat_map(|manifest_lookups| manifest_lookups.found.keys().cloned())
             .collect();
-        let is_over = wanted.len() > MOST_WATCHED;
-        if is_over && !self.is_over {
+        let is_over_limit = wanted.len() > MAX_WATCHED;
+        if is_over_limit && !self.is_over_limit {
             let text = "Not all lookups of services are watched, there are too many";
             let line = Line::new(Level::Warn, text);
             self.log.line(
                 &line
                     .with("lookups", wanted.len())
-                    .with("watched", MOST_WATCHED),
+                    .with("watched", MAX_WATCHED),
             );
         }
-        self.is_over = is_over;
-        let wanted: BTreeSet<Words> = wanted.into_iter().take(MOST_WATCHED).collect();
-        self.watches.retain(|words, task| {
-            let is_wanted = wanted.contains(words);
+        self.is_over_limit = is_over_limit;
+        let wanted: BTreeSet<Query> = wanted.into_iter().take(MAX_WATCHED).collect();
+        self.watches.retain(|query, task| {
+            let is_wanted = wanted.contains(query);
             if !is_wanted {
                 task.abort();
             }
             is_wanted
         });
-        // Those that were ended are of no more interest.
+        // Reap ended tasks.
         while self.tasks.try_join_next().is_some() {}
-        for words in &wanted {
-            if !self.watches.contains_key(words) {
-                let watching = Watching {
+        for query in &wanted {
+            if !self.watches.contains_key(query) {
+                let watch = QueryWatch {
                     connection: self.connection.clone(),
                     stream: self.stream.clone(),
-                    words: words.clone(),
+                    query: query.clone(),
                     log: self.log.clone(),
                 };
-                let task = self.tasks.spawn(watching.run(tell.clone()));
-                self.watches.insert(words.clone(), task);
+                let task = self.tasks.spawn(watch.run(results.clone()));
+                self.watches.insert(query.clone(), task);
             }
         }
-        self.judge.retain(&manifests, &wanted);
+        self.planner.retain(&manifests, &wanted);
     }
 }
 
-/// One question that is watched.
-struct Watching {
+/// Watch of one query.
+struct QueryWatch {
     connection: Connection,
     stream: String,
-    words: Words,
+    query: Query,
     log: Log,
 }
 
-impl Watching {
-    /// Tells what stands, whenever that may have changed, until nobody listens.
-    async fn run(self, tell: mpsc::Sender<(Words, Digest)>) {
-        let mut link = self.connection.state();
+impl QueryWatch {
+    /// Sends the digest of the result whenever it may have changed, until the receiver is gone.
+    async fn run(self, results: mpsc::Sender<(Query, Digest)>) {
+        let mut state = self.connection.state();
         let mut failures = 0;
-        let mut told: Option<Instant> = None;
+        let mut last_logged: Option<Instant> = None;
         loop {
-            if link.wait_for(|link| link.is_up()).await.is_err() {
+            if state.wait_for(|state| state.is_up()).await.is_err() {
                 return;
             }
-            let words = self.words.each_ref().map(String::as_str);
-            let watching = self.connection.watch_registrations(&self.stream, words);
-            match watching.await {
-                // It outlives servers; its end is that of the connection.
-                Ok(watch) => return self.listen(watch, &tell).await,
+            let query = self.query.each_ref().map(String::as_str);
+            let watch = self.connection.watch_registrations(&self.stream, query);
+            match watch.await {
+                // A watch survives reconnects; it ends with the connection.
+                Ok(watch) => return self.listen(watch, &results).await,
                 Err(error) => {
-                    // Outages are told by the connection itself.
-                    let is_news = told.is_none_or(|at| at.elapsed() >= REMIND);
-                    if is_news && !matches!(error, NatsError::Closed) {
+                    // Outages are in the connection log.
+                    let is_due = last_logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
+                    if is_due && !matches!(error, NatsError::Closed) {
                         let line = Line::new(Level::Warn, "Could not watch services");
                         self.log.line(&line.with("error", &error));
-                        told = Some(Instant::now());
+                        last_logged = Some(Instant::now());
                     }
                 }
             }
@@ -345,9 +358,9 @@ impl Watching {
         }
     }
 
-    async fn listen(&self, mut watch: Watch, tell: &mpsc::Sender<(Words, Digest)>) {
-        // What stands now is told in any case: it may have changed since somebody looked it up.
-        let mut due = Some(Instant::now() + GATHER);
+    async fn listen(&self, mut watch: Watch, results: &mpsc::Sender<(Query, Digest)>) {
+        // The current result is always sent: it may have changed since the lookup.
+        let mut due = Some(Instant::now() + COLLECT_DELAY);
         loop {
             tokio::select! {
                 change = watch.next() => {
@@ -360,15 +373,15 @@ impl Watching {
                         }
                         Some(_) => {}
                     }
-                    due.get_or_insert_with(|| Instant::now() + GATHER);
+                    due.get_or_insert_with(|| Instant::now() + COLLECT_DELAY);
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     due = None;
                     if !watch.is_current() {
-                        // In the middle of reading; half a state is none.
-                        due = Some(Instant::now() + GATHER);
+                        // The watch has not read all entries yet.
+                        due = Some(Instant::now() + COLLECT_DELAY);
                     } else if let Some(digest) = digest_of(watch.entries())
-                        && tell.send((self.words.clone(), digest)).await.is_err()
+                        && results.send((self.query.clone(), digest)).await.is_err()
                     {
                         return;
                     }
@@ -383,7 +396,7 @@ mod tests {
     use super::*;
     use ccm_core::model::registration::Port;
 
-    fn words(service: &str) -> Words {
+    fn query(service: &str) -> Query {
         ["prod", "http", service, "*"].map(str::to_owned)
     }
 
@@ -399,111 +412,111 @@ mod tests {
         digest_of(&entries).unwrap()
     }
 
-    /// Returns the lookups after a run of a manifest that found this.
+    /// Records the result of one run.
     fn found(lookups: &Lookups, manifest: &str, service: &str, found: Option<Digest>) {
-        let notes = Notes::default();
-        notes.note(words(service), found);
-        lookups.settle(manifest, None, &notes, true);
+        let recorder = LookupRecorder::default();
+        recorder.record(query(service), found);
+        lookups.record_run(manifest, None, &recorder, true);
     }
 
-    fn names(judge: &Judge, lookups: &Lookups) -> Vec<String> {
-        judge.outdated(&lookups.all()).into_keys().collect()
+    fn names(planner: &ReapplyPlanner, lookups: &Lookups) -> Vec<String> {
+        planner.outdated(&lookups.all()).into_keys().collect()
     }
 
     #[test]
-    fn a_state_is_the_same_in_whatever_order() {
+    fn a_digest_does_not_depend_on_the_order() {
         assert_eq!(state(&[80, 81]), state(&[81, 80]));
         assert_ne!(state(&[80]), state(&[80, 81]));
         assert_ne!(state(&[]), state(&[80]));
     }
 
     #[tokio::test]
-    async fn a_manifest_that_found_something_else_is_asked_for_once() {
-        let (lookups, mut judge) = (Lookups::default(), Judge::new(GATHER));
+    async fn an_outdated_manifest_is_requested_once() {
+        let (lookups, mut planner) = (Lookups::default(), ReapplyPlanner::new(COLLECT_DELAY));
         found(&lookups, "lb", "web", Some(state(&[80])));
         found(&lookups, "other", "mail", Some(state(&[25])));
-        judge.standing.insert(words("web"), state(&[80]));
-        assert_eq!(names(&judge, &lookups), [""; 0]);
-        judge.standing.insert(words("web"), state(&[80, 81]));
-        assert_eq!(names(&judge, &lookups), ["lb"]);
+        planner.current.insert(query("web"), state(&[80]));
+        assert_eq!(names(&planner, &lookups), [""; 0]);
+        planner.current.insert(query("web"), state(&[80, 81]));
+        assert_eq!(names(&planner, &lookups), ["lb"]);
         let all = lookups.all();
-        judge.ask("lb", all.get("lb").unwrap(), Instant::now());
-        assert_eq!(names(&judge, &lookups), [""; 0], "it was asked for");
+        planner.mark_requested("lb", all.get("lb").unwrap(), Instant::now());
+        assert_eq!(names(&planner, &lookups), [""; 0], "it was requested");
         found(&lookups, "lb", "web", Some(state(&[80, 81])));
-        assert_eq!(names(&judge, &lookups), [""; 0]);
-        judge.standing.insert(words("web"), state(&[80]));
-        assert_eq!(names(&judge, &lookups), ["lb"], "it went back");
+        assert_eq!(names(&planner, &lookups), [""; 0]);
+        planner.current.insert(query("web"), state(&[80]));
+        assert_eq!(names(&planner, &lookups), ["lb"], "it went back");
     }
 
     #[tokio::test]
-    async fn a_run_that_can_never_agree_is_not_repeated() {
-        let (lookups, mut judge) = (Lookups::default(), Judge::new(GATHER));
+    async fn a_run_whose_results_never_match_is_not_repeated() {
+        let (lookups, mut planner) = (Lookups::default(), ReapplyPlanner::new(COLLECT_DELAY));
         for result in [None, Some(state(&[7]))] {
             found(&lookups, "lb", "web", result);
-            judge.standing.insert(words("web"), state(&[80]));
+            planner.current.insert(query("web"), state(&[80]));
             let all = lookups.all();
-            judge.ask("lb", all.get("lb").unwrap(), Instant::now());
-            assert_eq!(names(&judge, &lookups), [""; 0]);
+            planner.mark_requested("lb", all.get("lb").unwrap(), Instant::now());
+            assert_eq!(names(&planner, &lookups), [""; 0]);
         }
     }
 
     #[tokio::test]
-    async fn between_two_requests_for_a_manifest_lies_the_floor() {
-        let floor = Duration::from_secs(30);
-        let (lookups, mut judge) = (Lookups::default(), Judge::new(floor));
+    async fn two_requests_for_a_manifest_are_min_distance_apart() {
+        let min_distance = Duration::from_secs(30);
+        let (lookups, mut planner) = (Lookups::default(), ReapplyPlanner::new(min_distance));
         found(&lookups, "lb", "web", Some(state(&[80])));
-        judge.standing.insert(words("web"), state(&[]));
-        let due = judge.outdated(&lookups.all());
+        planner.current.insert(query("web"), state(&[]));
+        let due = planner.outdated(&lookups.all());
         assert_eq!(due.get("lb"), Some(&None), "the first waits for nothing");
         let now = Instant::now();
         let all = lookups.all();
-        judge.ask("lb", all.get("lb").unwrap(), now);
-        judge.standing.insert(words("web"), state(&[81]));
-        let due = judge.outdated(&lookups.all());
-        assert_eq!(due.get("lb"), Some(&Some(now + floor)));
+        planner.mark_requested("lb", all.get("lb").unwrap(), now);
+        planner.current.insert(query("web"), state(&[81]));
+        let due = planner.outdated(&lookups.all());
+        assert_eq!(due.get("lb"), Some(&Some(now + min_distance)));
     }
 
     #[test]
-    fn a_run_that_ended_early_keeps_what_was_watched() {
+    fn an_incomplete_run_keeps_earlier_queries() {
         let lookups = Lookups::default();
         found(&lookups, "lb", "web", Some(state(&[80])));
-        let questions = || lookups.all().get("lb").map(|it| it.found.len());
-        lookups.settle("lb", None, &Notes::default(), false);
-        assert_eq!(questions(), Some(1));
-        lookups.settle("lb", None, &Notes::default(), true);
-        assert_eq!(questions(), None);
+        let queries = || lookups.all().get("lb").map(|it| it.found.len());
+        lookups.record_run("lb", None, &LookupRecorder::default(), false);
+        assert_eq!(queries(), Some(1));
+        lookups.record_run("lb", None, &LookupRecorder::default(), true);
+        assert_eq!(queries(), None);
     }
 
     #[test]
-    fn the_bundles_of_an_older_assignment_are_forgotten() {
+    fn the_bundles_of_an_older_assignment_are_removed() {
         let lookups = Lookups::default();
-        let notes = Notes::default();
-        notes.note(words("web"), None);
+        let recorder = LookupRecorder::default();
+        recorder.record(query("web"), None);
         found(&lookups, "file", "web", None);
-        lookups.settle("bundle/1", Some(1), &notes, true);
-        lookups.settle("bundle/2", Some(2), &notes, true);
+        lookups.record_run("bundle/1", Some(1), &recorder, true);
+        lookups.record_run("bundle/2", Some(2), &recorder, true);
         let known: Vec<String> = lookups.all().into_keys().collect();
         assert_eq!(known, ["bundle/2", "file"]);
     }
 
     #[test]
-    fn a_question_that_was_asked_twice_keeps_its_first_answer() {
-        let notes = Notes::default();
-        notes.note(words("web"), Some(state(&[80])));
-        notes.note(words("web"), Some(state(&[])));
-        let [cluster, protocol, service, _] = words("web");
-        notes.note([cluster, protocol, service, String::new()], None);
-        let noted = lock(&notes.0).clone();
-        let expected = (words("web"), Some(state(&[80])));
-        assert_eq!(noted, Found::from([expected]));
+    fn a_repeated_query_keeps_its_first_result() {
+        let recorder = LookupRecorder::default();
+        recorder.record(query("web"), Some(state(&[80])));
+        recorder.record(query("web"), Some(state(&[])));
+        let [cluster, protocol, service, _] = query("web");
+        recorder.record([cluster, protocol, service, String::new()], None);
+        let recorded = recorder.0.lock().clone();
+        let expected = (query("web"), Some(state(&[80])));
+        assert_eq!(recorded, Results::from([expected]));
     }
 
     #[test]
-    fn what_one_run_may_note_is_bounded() {
-        let notes = Notes::default();
-        for number in 0..MOST_NOTED + 9 {
-            notes.note(words(&format!("s{number}")), None);
+    fn the_queries_of_one_run_are_bounded() {
+        let recorder = LookupRecorder::default();
+        for number in 0..MAX_RECORDED + 9 {
+            recorder.record(query(&format!("s{number}")), None);
         }
-        assert_eq!(lock(&notes.0).len(), MOST_NOTED);
+        assert_eq!(recorder.0.lock().len(), MAX_RECORDED);
     }
 }

@@ -1,24 +1,24 @@
-//! Passes on what happens in a run of this node: to the log, the spool, the counters, Choria's tools
-//! and the registrations.
+//! Reporter: distributes the events of a run to the log, the spool, the metrics, Choria and the
+//! registrations.
 
 use super::node::Node;
-use ccm_core::engine::{Checked, Level, Line, Sink, Standing, status_line};
+use ccm_core::engine::{Availability, CompletedCheck, Level, Line, Sink, status_line};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::governor::{GovernorName, SlotProgress};
 use ccm_core::model::registration::Entry;
 use ccm_core::model::run::{RunOutcome, RunSummary};
 
-/// How much of a diff an answer holds; servers take messages of a megabyte unless told otherwise.
+/// Longest diff in a reply; NATS servers accept messages of 1 MiB by default.
 const MAX_DIFF: usize = 256 * 1024;
 
-/// Stands where a diff was too long.
-const CUT: &str = "(more than fits into an answer)\n";
+/// Replaces the rest of a diff that is too long.
+const TRUNCATED: &str = "(diff truncated: too long for a reply)\n";
 
-/// Takes what happens in one run.
+/// Receives the events of one run.
 pub(super) struct Reporter<'a> {
     node: &'a Node,
-    /// What changed in files, or would; empty unless the run was asked for it.
+    /// Diff of changed files; empty unless requested.
     pub(super) diff: String,
 }
 
@@ -46,7 +46,7 @@ impl Sink for Reporter<'_> {
         self.node.services.log.line(line);
     }
 
-    fn checked(&mut self, checked: &Checked<'_>) {
+    fn checked(&mut self, checked: &CompletedCheck<'_>) {
         let type_name = checked.type_name.as_str();
         self.node.services.metrics.health_checked(
             type_name,
@@ -57,9 +57,9 @@ impl Sink for Reporter<'_> {
         self.node.services.choria_events.checked(checked);
     }
 
-    fn services(&mut self, entries: &[Entry], standing: Standing) {
+    fn services(&mut self, entries: &[Entry], availability: Availability) {
         if let Some(registration_publisher) = &self.node.services.registration_publisher {
-            registration_publisher.take(entries, standing);
+            registration_publisher.update(entries, availability);
         }
     }
 
@@ -69,15 +69,15 @@ impl Sink for Reporter<'_> {
             SlotProgress::Waiting => node
                 .services
                 .run_queue
-                .wait_for(Some(format!("governor {governor}"))),
+                .set_waiting_for(Some(format!("governor {governor}"))),
             SlotProgress::Entered(sequence) => {
-                node.services.run_queue.wait_for(None);
+                node.services.run_queue.set_waiting_for(None);
                 node.services
                     .choria_events
                     .slot(governor, sequence, SlotEvent::Enter);
             }
             SlotProgress::NotEntered { given_up } => {
-                node.services.run_queue.wait_for(None);
+                node.services.run_queue.set_waiting_for(None);
                 if !given_up {
                     node.services
                         .choria_events
@@ -94,22 +94,21 @@ impl Sink for Reporter<'_> {
 
     fn finished(&mut self, run: &RunSummary) {
         self.node.finish(run);
-        self.node.services.log.line(&closing(run));
+        self.node.services.log.line(&summary_line(run));
     }
 
-    /// Keeps a diff for the answer. Nobody watches one in a log, and it may show more than an
-    /// event does.
+    /// Keeps a diff for the reply. It is not logged, because it may show more than an event does.
     fn diff(&mut self, text: &str) {
         let left = MAX_DIFF.saturating_sub(self.diff.len());
         if text.len() <= left {
             self.diff.push_str(text);
-        } else if !self.diff.ends_with(CUT) {
-            self.diff.push_str(CUT);
+        } else if !self.diff.ends_with(TRUNCATED) {
+            self.diff.push_str(TRUNCATED);
         }
     }
 }
 
-fn closing(run: &RunSummary) -> Line {
+fn summary_line(run: &RunSummary) -> Line {
     let level = match run.outcome {
         RunOutcome::Failed => Level::Error,
         RunOutcome::Changed | RunOutcome::Noop => Level::Warn,

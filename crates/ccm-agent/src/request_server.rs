@@ -1,35 +1,36 @@
-//! Serving: questions from the bus to the run_queue, answers back, each counted.
+//! Request server: receives requests from NATS, authenticates them, calls the handlers and sends
+//! replies.
 
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
 
-use super::handlers::{Handlers, IncomingRequest, MALFORMED, Reply, code, refuse};
+use super::handlers::{Handlers, IncomingRequest, MALFORMED, Reply, code, error_reply};
 use super::node::{Node, VERSION};
-use super::trust::audit::Request;
-use super::trust::loopback::is_order;
-use super::trust::{Denied, Refused};
+use super::trust::audit::AuditRequest;
+use super::trust::loopback::requires_trust;
+use super::trust::{Denied, RefusedRequest};
 use ccm_core::model::envelope::{CALLER, Envelope, IDENTITY, REQUEST_ID};
 use ccm_core::model::node::Refusal;
-use ccm_nats::micro::{self, Endpoint, Incoming, Served, Service};
+use ccm_nats::micro::{self, Endpoint, RunningService, Service, ServiceRequest};
 use ccm_nats::{Connection, Headers, NatsError, Subjects, Verb};
 
-/// The largest request that is looked at.
+/// Longest accepted request body.
 const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
 
-/// Why a message without a reply subject is dropped.
+/// Audit reason for a message without a reply subject.
 const NO_REPLY: &str = "request has no reply subject";
 
-/// How many requests are worked on at once, those that wait at the run_queue included. More wait in the
-/// service's own queue, and when that is full they are told that the node is busy.
-const MOST_AT_ONCE: usize = 1024;
+/// Most requests handled at once, including those in the run queue. More wait in the queue of the
+/// service; when that is full they are refused as busy.
+const MAX_CONCURRENT: usize = 1024;
 
-/// Begins to listen: for this node, for its groups and for everyone.
-pub async fn listen(
+/// Subscribes to the subjects of this node, its groups and all nodes.
+pub(crate) async fn listen(
     node: &Node,
     connection: &Connection,
     subjects: &Subjects,
-) -> Result<(Served, Vec<Verb>), NatsError> {
+) -> Result<(RunningService, Vec<Verb>), NatsError> {
     let mut endpoints = Vec::new();
     let mut verbs = Vec::new();
     let token = node.identity.name.token();
@@ -66,15 +67,15 @@ pub async fn listen(
     Ok((micro::serve(connection, service, endpoints).await?, verbs))
 }
 
-/// Answers what comes in until told to stop.
-pub async fn answer(
-    mut served: Served,
+/// Handles requests until stopped.
+pub(crate) async fn serve(
+    mut served: RunningService,
     verbs: Vec<Verb>,
     node: Arc<Node>,
-    answering: Handlers,
+    handlers: Handlers,
     mut stop: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(MOST_AT_ONCE));
+    let slots = Arc::new(Semaphore::new(MAX_CONCURRENT));
     loop {
         let incoming = tokio::select! {
             _ = stop.wait_for(|stopped| *stopped) => break,
@@ -88,61 +89,62 @@ pub async fn answer(
             continue;
         };
         if !incoming.wants_reply() && verb != Verb::Nudge {
-            // A server sends answers to whatever subject a client names, so this may be one of
-            // those. A client that asks for something waits for the answer.
-            let request = Request {
+            // A server delivers replies to any subject that a client names, so this may be one.
+            // Real requests have a reply subject.
+            let request = AuditRequest {
                 subject: &incoming.subject,
                 caller: incoming.header(CALLER).unwrap_or_default(),
                 request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
-                ..Request::default()
+                ..AuditRequest::default()
             };
             node.services.audit.denied(&node, verb, &request, NO_REPLY);
             node.services.metrics.requested(verb.as_str(), "denied");
             incoming.ignore();
             continue;
         }
-        let Ok(turn) = room.clone().acquire_owned().await else {
+        let Ok(slot) = slots.clone().acquire_owned().await else {
             return;
         };
-        let (node, answering) = (node.clone(), answering.clone());
+        let (node, handlers) = (node.clone(), handlers.clone());
         tokio::spawn(async move {
-            let answer = open(&incoming, verb, &node, answering).await;
-            send(incoming, verb, answer, &node).await;
-            drop(turn);
+            let reply = handle(&incoming, verb, &node, handlers).await;
+            send(incoming, verb, reply, &node).await;
+            drop(slot);
         });
     }
-    // Nobody waits for an answer in vain.
+    // Refuse what is still queued, so that no client waits for a timeout.
     while let Ok(incoming) = served.requests.try_recv() {
         if let Some(verb) = verbs.get(incoming.endpoint).copied() {
-            let answer = refuse(verb, code::CLOSING, "the agent is shutting down".into());
-            send(incoming, verb, answer, &node).await;
+            let reply = error_reply(verb, code::CLOSING, "the agent is shutting down".into());
+            send(incoming, verb, reply, &node).await;
         }
     }
 }
 
-/// Nothing of a request is looked at before it is known who asks.
-async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Handlers) -> Reply {
-    let turn_down_of = |signer: &str, code, reason: &str, text: String| {
-        let request = Request {
+/// Authenticates a request before anything else of it is read, then handles it.
+async fn handle(incoming: &ServiceRequest, verb: Verb, node: &Node, handlers: Handlers) -> Reply {
+    let refuse_signed = |signer: &str, code, reason: &str, text: String| {
+        let request = AuditRequest {
             signer,
             subject: &incoming.subject,
             caller: incoming.header(CALLER).unwrap_or_default(),
             request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
-            ..Request::default()
+            ..AuditRequest::default()
         };
         node.services.audit.denied(node, verb, &request, reason);
-        refuse(verb, code, text)
+        error_reply(verb, code, text)
     };
-    let turn_down = |code, reason: &str, text: String| turn_down_of("", code, reason, text);
+    let refuse = |code, reason: &str, text: String| refuse_signed("", code, reason, text);
     if incoming.body.len() > MAX_REQUEST_BYTES {
         let text = format!("request is larger than {MAX_REQUEST_BYTES} bytes");
-        return turn_down(code::TOO_LARGE, &text.clone(), text);
+        return refuse(code::TOO_LARGE, &text.clone(), text);
     }
     if verb == Verb::Nudge {
-        // Whoever sends it: the node only reads its own assignment, which is checked for itself.
-        answering.look_at_assignment();
+        // Needs no authentication: the node only reads its own assignment, which is verified by
+        // itself.
+        handlers.check_assignment();
     }
-    let remember = |who: &str, reason: &str| {
+    let record_refusal = |who: &str, reason: &str| {
         node.services.refusals.add(Refusal {
             time: node.services.clock.now(),
             what: verb.as_str().into(),
@@ -152,9 +154,9 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Handlers)
         });
     };
     let caller = incoming.header(CALLER).unwrap_or_default();
-    let deny = |refused: &Refused| {
+    let deny = |refused: &RefusedRequest| {
         let reason = refused.to_string();
-        remember(
+        record_refusal(
             match &*refused.signer {
                 "" => caller,
                 signer => signer,
@@ -167,52 +169,52 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Handlers)
             (_, Some(remedy)) => format!("denied: {reason}\n{remedy}"),
             (_, None) => format!("denied: {reason}"),
         };
-        turn_down_of(&refused.signer, code::DENIED, &reason, text)
+        refuse_signed(&refused.signer, code::DENIED, &reason, text)
     };
     if let Some(loopback) = node
         .services
         .loopback_only
         .as_ref()
-        .filter(|_| is_order(verb))
+        .filter(|_| requires_trust(verb))
         && let Err(err) = loopback.check().await
     {
         let reason = err.to_string();
-        remember(caller, &reason);
-        return turn_down(code::DENIED, &reason, format!("denied: {reason}"));
+        record_refusal(caller, &reason);
+        return refuse(code::DENIED, &reason, format!("denied: {reason}"));
     }
-    let keeper = &node.services.authorizer;
-    let admitted = keeper.admit(verb, &incoming.subject, &incoming.headers, &incoming.body);
-    let asker = match admitted {
-        Ok(asker) => asker,
-        Err(_) if verb == Verb::Nudge => return Reply::Silence,
+    let authorizer = &node.services.authorizer;
+    let admitted = authorizer.admit(verb, &incoming.subject, &incoming.headers, &incoming.body);
+    let requester = match admitted {
+        Ok(requester) => requester,
+        Err(_) if verb == Verb::Nudge => return Reply::Ignored,
         Err(refused) => return deny(&refused),
     };
-    let envelope = match Envelope::open(|name| incoming.header(name)) {
+    let envelope = match Envelope::from_headers(|name| incoming.header(name)) {
         Ok(envelope) => envelope,
-        Err(err) => return turn_down(code::BAD_REQUEST, MALFORMED, err.to_string()),
+        Err(err) => return refuse(code::BAD_REQUEST, MALFORMED, err.to_string()),
     };
-    let question = IncomingRequest {
+    let request = IncomingRequest {
         verb,
         subject: incoming.subject.clone(),
-        asker,
+        requester,
         envelope,
         body: incoming.body.to_vec(),
     };
-    answering.answer(question).await
+    handlers.handle(request).await
 }
 
-async fn send(incoming: Incoming, verb: Verb, answer: Reply, node: &Node) {
-    // A node's name is always a valid header.
+async fn send(incoming: ServiceRequest, verb: Verb, reply: Reply, node: &Node) {
+    // A node name is always a valid header value.
     let headers = Headers::new()
         .with(IDENTITY, node.identity.name.as_str())
         .unwrap_or_default();
-    let (outcome, sent) = match answer {
-        Reply::Silence => {
+    let (outcome, sent) = match reply {
+        Reply::Ignored => {
             incoming.ignore();
             return;
         }
         Reply::Body(body) => ("ok", incoming.reply(headers, body.into()).await),
-        Reply::Refuse { code, text, body } => {
+        Reply::Error { code, text, body } => {
             let outcome = match code {
                 code::DENIED => "denied",
                 _ => "refused",
@@ -227,6 +229,10 @@ async fn send(incoming: Incoming, verb: Verb, answer: Reply, node: &Node) {
             ("verb", verb.as_str().to_owned()),
             ("error", err.to_string()),
         ];
-        node.say(ccm_core::engine::Level::Warn, "Could not answer", &fields);
+        node.log(
+            ccm_core::engine::Level::Warn,
+            "Could not send a reply",
+            &fields,
+        );
     }
 }

@@ -1,60 +1,67 @@
-//! The daemon's way into a run: what it gives the pipeline to work with, and on whose behalf.
+//! Runs of the agent: passes the services of the node, the policy of the requester and the
+//! cancellation to the pipeline of `ccm_core::run`.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::data_cache::{DataCache, DataProblem, Resolved};
-use super::handlers::looking_at;
+use super::data_cache::{DataCache, DataCacheError, Resolved};
+use super::handlers::status_policy_request;
 use super::node::Node;
-use super::registration_watch::{Lookups, Notes};
+use super::registration_watch::{LookupRecorder, Lookups};
 use super::reporter::Reporter;
 use super::run_queue::Permit;
 use super::trust::{Authorizer, Requester, audit};
-use ccm_core::engine::{Level, Line, LookError, Mode, Session};
+use ccm_core::engine::{Level, Line, Mode, Session, StatusError};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::{Outcome, TransactionEvent};
 use ccm_core::model::governor::GovernorName;
-use ccm_core::model::policy::{Asked, Lookup};
+use ccm_core::model::policy::{Lookup, PolicyRequest};
 use ccm_core::model::resource::Resource;
 use ccm_core::model::run::{CurrentRun, RunSummary, Trigger};
 use ccm_core::model::state::State;
-use ccm_core::run::bus::StopReason;
-use ccm_core::run::environment::Surroundings;
+use ccm_core::run::environment::TemplateContext;
+use ccm_core::run::nats_client::StopCheck;
 use ccm_core::run::{
-    self, Completed, DataError, Evicted, Governors, Host, OutsideData, Place, RunError,
+    self, CompletedRun, DataError, EvictionCallback, ExternalData, Governors, ManifestDir,
+    RunContext, RunError,
 };
 use ccm_core::system::Clock;
-use ccm_nats::{Bus, Verb};
+use ccm_nats::{BlockingClient, Verb};
 use ccm_template::Env;
 use ccm_template::env::Facts;
 
-/// A manifest to apply, and who it is done for.
+/// A run request and its requester.
 #[derive(Clone, Debug)]
-pub struct Order {
-    pub request: run::Request,
-    /// Decides what may be done.
-    pub asker: Requester,
+pub(crate) struct RunTask {
+    pub(crate) request: run::Request,
+    /// Limits the run by its policy.
+    pub(crate) requester: Requester,
 }
 
-/// How fresh external data has to be.
-type Resolve =
-    fn(&DataCache, &Facts, &Bus, &dyn Clock, &Authorizer) -> Result<Resolved, DataProblem>;
+/// Function that resolves external data: always fresh, or recent.
+type Resolve = fn(
+    &DataCache,
+    &Facts,
+    &BlockingClient,
+    &dyn Clock,
+    &Authorizer,
+) -> Result<Resolved, DataCacheError>;
 
-/// What came of an order.
+/// Result of a run.
 #[derive(Clone, Debug)]
-pub struct Done {
-    pub run: RunSummary,
-    pub events: Vec<TransactionEvent>,
-    /// What changed in files, or would; empty unless the order asks for it.
-    pub diff: String,
+pub(crate) struct RunResult {
+    pub(crate) run: RunSummary,
+    pub(crate) events: Vec<TransactionEvent>,
+    /// Diff of changed files; empty unless requested.
+    pub(crate) diff: String,
 }
 
-impl Order {
-    /// Returns the order as what is going on.
-    pub fn as_current(&self, node: &Node) -> CurrentRun {
+impl RunTask {
+    /// Returns the description of the run for the queue and the status of the node.
+    pub(crate) fn current_run(&self, node: &Node) -> CurrentRun {
         CurrentRun {
             run_id: self.request.run_id.clone(),
-            source: self.request.manifest.shown(),
+            source: self.request.manifest.display_name(),
             trigger: self.request.trigger,
             since: node.services.clock.now(),
             noop: self.request.mode.noop,
@@ -62,34 +69,35 @@ impl Order {
         }
     }
 
-    /// Applies the manifest; the summary is published when this returns.
-    pub fn carry_out(&self, node: &Node, permit: &Permit) -> Done {
-        node.has_news();
+    /// Applies the manifest. The summary is published when this returns.
+    pub(crate) fn execute(&self, node: &Node, permit: &Permit) -> RunResult {
+        node.notify_status_changed();
         let mut request = self.request.clone();
         request.mode.noop |= node.identity.noop && !request.mode.health_check_only;
-        let asked = Asked {
+        let policy_request = PolicyRequest {
             verb: Verb::Apply.as_str(),
             noop: request.mode.noop,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
-        // A diff shows what a file holds.
-        request.mode.diff &= self.asker.may_look_up(&asked, Lookup::Files);
-        let notes = Notes::default();
+        // A diff shows file content.
+        request.mode.diff &= self.requester.may_look_up(&policy_request, Lookup::Files);
+        let recorder = LookupRecorder::default();
         let lookups = lookups(&request, node);
-        let behalf = Behalf {
-            asker: &self.asker,
-            asked: &asked,
+        let scope = RunScope {
+            requester: &self.requester,
+            policy_request: &policy_request,
             permit,
             resolve: DataCache::resolve,
-            notes: lookups.is_some().then_some(&notes),
+            recorder: lookups.is_some().then_some(&recorder),
         };
         let mut reporter = Reporter::new(node);
-        let Completed { run, session, .. } =
-            node.with_host(&behalf, |host| run::apply(&request, host, &mut reporter));
+        let CompletedRun { run, session, .. } = node.with_context(&scope, |context| {
+            run::apply(&request, context, &mut reporter)
+        });
         if let Some(lookups) = lookups {
-            lookups.settle(&run.source, run.generation, &notes, run.error.is_empty());
+            lookups.record_run(&run.source, run.generation, &recorder, run.error.is_empty());
         }
-        Done {
+        RunResult {
             run,
             events: session.events().to_vec(),
             diff: reporter.diff,
@@ -97,47 +105,48 @@ impl Order {
     }
 }
 
-/// Returns who wants to know what is looked up: nobody for a run that is not repeated, or that
-/// looks at half of the manifest.
+/// Returns the record of lookups for repeated runs of a whole manifest; none for requested runs and
+/// health checks.
 fn lookups<'n>(request: &run::Request, node: &'n Node) -> Option<&'n Lookups> {
     let is_repeated = request.trigger != Trigger::Request && !request.mode.health_check_only;
     node.services.lookups.as_ref().filter(|_| is_repeated)
 }
 
-/// On whose behalf a run is made, and how.
-struct Behalf<'a> {
-    asker: &'a Requester,
-    /// What its policy is asked about the request as a whole.
-    asked: &'a Asked<'a>,
+/// Requester, permit and data source of a run.
+struct RunScope<'a> {
+    requester: &'a Requester,
+    /// The request as the policy sees it, as a whole.
+    policy_request: &'a PolicyRequest<'a>,
     permit: &'a Permit,
     resolve: Resolve,
-    /// Takes what templates look up.
-    notes: Option<&'a Notes>,
+    /// Records service lookups of templates.
+    recorder: Option<&'a LookupRecorder>,
 }
 
 impl Node {
-    /// Gives a run what it works with.
-    fn with_host<T>(&self, behalf: &Behalf<'_>, run: impl FnOnce(&Host<'_>) -> T) -> T {
-        let env = |place: Place<'_>| {
-            let mut env = self.env(place.directory);
-            if let Some(notes) = behalf.notes {
+    /// Calls `run` with the context of this node.
+    fn with_context<T>(&self, scope: &RunScope<'_>, run: impl FnOnce(&RunContext<'_>) -> T) -> T {
+        let env = |manifest_dir: ManifestDir<'_>| {
+            let mut env = self.env(manifest_dir.directory);
+            if let Some(recorder) = scope.recorder {
                 let stream = self.identity.registration_stream.clone();
-                env.registrations = Some(notes.taking(Arc::new(self.services.bus.clone()), stream));
+                env.registrations =
+                    Some(recorder.recording(Arc::new(self.services.nats.clone()), stream));
             }
-            let bundle = place.is_bundle.then_some(place.directory);
-            Ok(behalf.asker.limit(env, behalf.asked, bundle))
+            let bundle = manifest_dir.is_bundle.then_some(manifest_dir.directory);
+            Ok(scope.requester.limit(env, scope.policy_request, bundle))
         };
-        let data = |facts: &Facts| self.outside_data(facts, behalf.resolve);
+        let data = |facts: &Facts| self.external_data(facts, scope.resolve);
         let gate = |resource: &Resource, provider: &str, mode: Mode| {
-            let (asker, verb) = (behalf.asker, behalf.asked.verb);
-            asker.may_apply(verb, resource, provider, mode.noop)
+            let (requester, verb) = (scope.requester, scope.policy_request.verb);
+            requester.may_apply(verb, resource, provider, mode.noop)
         };
         let next_id = || self.next_id();
-        run(&Host {
+        run(&RunContext {
             identity: &self.identity.name,
             collective: &self.identity.collective,
             clock: &*self.services.clock,
-            bus: &self.services.bus,
+            nats: &self.services.nats,
             executor: &*self.services.executor,
             base: Path::new("/"),
             state_dir: Some(&self.identity.state_dir),
@@ -146,25 +155,25 @@ impl Node {
                 collective: self.identity.choria.clone(),
                 default: self.identity.governor.clone(),
                 ignored: false,
-                give_up: self.give_up(behalf.permit),
+                give_up: self.give_up(scope.permit),
                 evicted: self.evicted(),
             },
             env: &env,
             data: &data,
             gate: &gate,
-            stop: self.stop(behalf.permit),
-            cancel: Some(behalf.permit.cancel.clone()),
+            stop: self.stop(scope.permit),
+            cancel: Some(scope.permit.cancel.clone()),
             next_id: &next_id,
         })
     }
 
-    fn stop(&self, permit: &Permit) -> StopReason {
+    fn stop(&self, permit: &Permit) -> StopCheck {
         let (permit, clock) = (permit.clone(), self.services.clock.clone());
         Arc::new(move || permit.stop_reason(clock.now()))
     }
 
-    /// Returns why a run must not wait for its slot any longer, once that is so.
-    fn give_up(&self, permit: &Permit) -> StopReason {
+    /// Returns a check for reasons to stop waiting for a governor slot.
+    fn give_up(&self, permit: &Permit) -> StopCheck {
         let (stop, run_queue) = (self.stop(permit), self.services.run_queue.clone());
         Arc::new(move || {
             let closing = || {
@@ -175,39 +184,39 @@ impl Node {
         })
     }
 
-    /// Returns what is to be done when a slot is taken away.
-    fn evicted(&self) -> Evicted {
+    /// Returns a callback that logs and publishes the loss of a governor slot.
+    fn evicted(&self) -> EvictionCallback {
         let (choria_events, log) = (
             self.services.choria_events.clone(),
             self.services.log.clone(),
         );
         Arc::new(move |governor: &GovernorName, sequence| {
             choria_events.slot(governor, sequence, SlotEvent::Eviction);
-            let text = "Lost the slot before the run was over; the run goes on";
+            let text = "Lost the governor slot before the end of the run; the run continues";
             let line = Line::new(Level::Warn, text).with("governor", governor);
             log.line(&line.with("slot", sequence));
         })
     }
 
-    /// Returns what templates see in a run whose relative paths start at `directory`.
-    pub fn env(&self, directory: &Path) -> Env {
-        let surroundings = Surroundings {
+    /// Returns the template environment of a run whose relative paths start at `directory`.
+    pub(crate) fn env(&self, directory: &Path) -> Env {
+        let context = TemplateContext {
             facts: self.services.facts.current(),
             environ: self.identity.environ.clone(),
-            bus: Arc::new(self.services.bus.clone()),
+            nats: Arc::new(self.services.nats.clone()),
             registration_stream: self.identity.registration_stream.clone(),
         };
-        surroundings.env(directory)
+        context.env(directory)
     }
 
     /// Returns the external data of a run or of one resource, or why there is none.
-    fn outside_data(&self, facts: &Facts, resolve: Resolve) -> Result<OutsideData, DataError> {
+    fn external_data(&self, facts: &Facts, resolve: Resolve) -> Result<ExternalData, DataError> {
         let began = self.services.clock.monotonic();
         let clock = &*self.services.clock;
         let resolved = resolve(
             &self.services.data,
             facts,
-            &self.services.bus,
+            &self.services.nats,
             clock,
             &self.services.authorizer,
         );
@@ -222,9 +231,9 @@ impl Node {
                 self.services.metrics.data_failed(&source.to_string());
             }
             if let Some(refusal) = self.services.data.new_refusal(problem) {
-                let request = audit::Request {
-                    about: &source.place(),
-                    ..audit::Request::default()
+                let request = audit::AuditRequest {
+                    about: &source.location(),
+                    ..audit::AuditRequest::default()
                 };
                 let reason = refusal.to_string();
                 self.services
@@ -236,60 +245,66 @@ impl Node {
         let stale = resolved.stale.map(|problem| {
             Line::new(Level::Warn, "Using the last good external data").with("error", problem)
         });
-        Ok(OutsideData {
+        Ok(ExternalData {
             external: resolved.data,
             warnings: stale.into_iter().collect(),
-            ..OutsideData::default()
+            ..ExternalData::default()
         })
     }
 
-    /// Brings one resource to its state and returns its event, which is published, and what
-    /// changed in files.
-    pub fn ensure(
+    /// Applies one resource. Returns its event, which is published, and the diff of changed files.
+    pub(crate) fn ensure(
         &self,
         resource: Resource,
         mode: Mode,
-        asker: &Requester,
+        requester: &Requester,
         permit: &Permit,
     ) -> Result<(TransactionEvent, String), RunError> {
         let (type_name, name) = (resource.type_name(), resource.common.name.clone());
-        let asked = Asked {
+        let policy_request = PolicyRequest {
             verb: Verb::Ensure.as_str(),
             noop: mode.noop || self.identity.noop,
             type_name: Some(type_name),
             name: Some(&name),
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         let mode = Mode {
-            noop: asked.noop,
-            // A diff shows what a file holds.
-            diff: mode.diff && asker.may_look_up(&asked, Lookup::Files),
+            noop: policy_request.noop,
+            // A diff shows file content.
+            diff: mode.diff && requester.may_look_up(&policy_request, Lookup::Files),
             ..mode
         };
-        let behalf = Behalf {
-            asker,
-            asked: &asked,
+        let scope = RunScope {
+            requester,
+            policy_request: &policy_request,
             permit,
             resolve: DataCache::recent,
-            notes: None,
+            recorder: None,
         };
         let mut reporter = Reporter::new(self);
         let session = Session::memory(self.services.clock.now());
-        let (_, result) = self.with_host(&behalf, |host| {
-            run::ensure(resource, mode, session, host, &mut reporter)
+        let (_, result) = self.with_context(&scope, |context| {
+            run::ensure(resource, mode, session, context, &mut reporter)
         });
         let event = result?;
-        // A power cut may take the news that nothing had to be done; nobody waits for a disk for
-        // that.
+        // A stable event may be lost in a power cut, so it is not worth a disk sync.
         if event.outcome() != Outcome::Stable {
             self.services.event_sink.sync();
         }
         Ok((event, reporter.diff))
     }
 
-    /// Returns the state of a resource, changing nothing.
-    pub fn state_of(&self, resource: &Resource, asker: &Requester) -> Result<State, LookError> {
-        let env = asker.limit(self.env(Path::new("/")), &looking_at(resource), None);
+    /// Returns the state of a resource without changing it.
+    pub(crate) fn state_of(
+        &self,
+        resource: &Resource,
+        requester: &Requester,
+    ) -> Result<State, StatusError> {
+        let env = requester.limit(
+            self.env(Path::new("/")),
+            &status_policy_request(resource),
+            None,
+        );
         let module = self.identity.cfengine_module.as_deref();
         run::inspect(resource, env, module, &*self.services.clock)
     }

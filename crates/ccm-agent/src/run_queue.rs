@@ -1,34 +1,34 @@
-//! The run_queue: one run at a time on a thread of its own, the rest in a short queue. The thread comes
-//! with the first job and goes after a while without one.
+//! Run queue: runs one job at a time on a worker thread; the others wait in a short queue. The
+//! thread starts with the first job and ends after a while without one.
 //!
-//! Before a job begins the node must be free of runs by other programs, see `run::RunLock`.
-//!
-//! Knows nothing of manifests or of the bus. A job is told either that it may begin or why it may
-//! not, exactly once, so that nobody waits for an answer that never comes.
+//! A job also waits for runs of other programs on this node, see `run::RunLock`. The callback of a
+//! job is called exactly once, with a permit or with the reason of the refusal. Knows nothing of
+//! manifests or NATS.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use parking_lot::{Condvar, Mutex};
 
 use ccm_core::model::run::{CurrentRun, RunId};
 use ccm_core::run::RunLock;
 use ccm_core::system::{Cancel, Clock, FileLock, LockError, RunError};
 use ccm_value::text::go_duration;
 
-/// How long the thread waits for another job before it goes.
-const LINGER: Duration = Duration::from_secs(10);
+/// Idle time after which the worker thread ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait for the run of another program before looking whether that is still wanted.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Longest wait for the run lock before cancellation and deadline are checked again.
+const LOCK_POLL: Duration = Duration::from_millis(250);
 
-/// Why a job did not begin.
+/// Why a job was not started.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     #[error("busy: {0} runs are waiting already")]
     Busy(usize),
-    /// Another program did not end its run in time.
+    /// Another program held the run lock for too long.
     #[error("busy: another run is going on: {0}")]
     Held(String),
     #[error("deadline passed before the run could begin")]
@@ -43,56 +43,56 @@ pub enum Refusal {
     Lock(#[from] LockError),
 }
 
-/// Leave to run, and how to know that it was taken back.
+/// Permission to run, with its cancellation and deadline.
 #[derive(Clone, Debug)]
-pub struct Permit {
-    pub cancel: Cancel,
+pub(crate) struct Permit {
+    pub(crate) cancel: Cancel,
     reason: Arc<Mutex<Option<String>>>,
     deadline: Option<DateTime<Utc>>,
 }
 
 impl Permit {
-    /// Returns why no further resource may begin, once that is so.
-    pub fn stop_reason(&self, now: DateTime<Utc>) -> Option<String> {
+    /// Returns the reason to start no further resource, if there is one.
+    pub(crate) fn stop_reason(&self, now: DateTime<Utc>) -> Option<String> {
         if self.deadline.is_some_and(|deadline| now > deadline) {
             return Some("deadline passed".into());
         }
-        lock(&self.reason).clone()
+        self.reason.lock().clone()
     }
 
-    /// Returns why a run that has not begun must not begin any more, once that is so.
+    /// Returns the reason not to start a waiting run, if there is one.
     fn refusal(&self, now: DateTime<Utc>) -> Option<Refusal> {
         if self.deadline.is_some_and(|deadline| now > deadline) {
             return Some(Refusal::Deadline);
         }
-        lock(&self.reason).is_some().then_some(Refusal::Cancelled)
+        self.reason.lock().is_some().then_some(Refusal::Cancelled)
     }
 
-    fn take_back(&self, reason: &str) {
-        lock(&self.reason).get_or_insert_with(|| reason.into());
+    fn revoke(&self, reason: &str) {
+        self.reason.lock().get_or_insert_with(|| reason.into());
         self.cancel.cancel();
     }
 }
 
-type Work = Box<dyn FnOnce(Result<Permit, Refusal>) + Send>;
+type Callback = Box<dyn FnOnce(Result<Permit, Refusal>) + Send>;
 
-/// One thing to do.
-pub struct Job {
-    pub run: CurrentRun,
-    /// After this the job must not begin.
-    pub deadline: Option<DateTime<Utc>>,
-    pub work: Work,
+/// A run with its deadline and callback.
+pub(crate) struct Job {
+    pub(crate) run: CurrentRun,
+    /// The job is not started later than this.
+    pub(crate) deadline: Option<DateTime<Utc>>,
+    pub(crate) callback: Callback,
 }
 
-/// Takes jobs and does them one after another.
+/// Queue of jobs and their worker. Clones share it.
 #[derive(Clone)]
-pub struct RunQueue(Arc<Inner>);
+pub(crate) struct RunQueue(Arc<Inner>);
 
 struct Inner {
     clock: Arc<dyn Clock>,
-    most_waiting: usize,
+    max_waiting: usize,
     time_limit: Duration,
-    /// What is shared with other programs, if anything is.
+    /// Lock shared with other programs that make runs, if any.
     run_lock: Option<RunLock>,
     state: Mutex<State>,
     changed: Condvar,
@@ -103,25 +103,21 @@ struct State {
     waiting: VecDeque<Job>,
     current: Option<(CurrentRun, Permit)>,
     is_closed: bool,
-    /// There is a thread that will look at what waits.
+    /// A worker thread is running.
     has_worker: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl RunQueue {
-    /// Opens a run_queue. Its jobs take turns with the runs of other programs, if there may be any.
-    pub fn open(
+    /// Returns an empty queue. With a run lock its jobs exclude the runs of other programs.
+    pub(crate) fn open(
         clock: Arc<dyn Clock>,
-        most_waiting: usize,
+        max_waiting: usize,
         time_limit: Duration,
         run_lock: Option<RunLock>,
     ) -> Self {
         Self(Arc::new(Inner {
             clock,
-            most_waiting,
+            max_waiting,
             time_limit,
             run_lock,
             state: Mutex::default(),
@@ -129,51 +125,45 @@ impl RunQueue {
         }))
     }
 
-    /// Queues a job, or hands its work the reason why not.
-    pub fn submit(&self, job: Job) {
+    /// Queues a job, or calls its callback with a refusal.
+    pub(crate) fn submit(&self, job: Job) {
         let refused = {
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.state.lock();
             if state.is_closed {
                 Some((job, Refusal::Closing))
-            } else if state.waiting.len() >= self.0.most_waiting {
+            } else if state.waiting.len() >= self.0.max_waiting {
                 Some((job, Refusal::Busy(state.waiting.len())))
             } else {
                 state.waiting.push_back(job);
                 if !state.has_worker {
                     state.has_worker = true;
                     let worker = self.clone();
-                    std::thread::spawn(move || worker.work());
+                    std::thread::spawn(move || worker.run_jobs());
                 }
                 self.0.changed.notify_all();
                 None
             }
         };
         if let Some((job, refusal)) = refused {
-            (job.work)(Err(refusal));
+            (job.callback)(Err(refusal));
         }
     }
 
-    /// Returns the current run and how many wait.
-    pub fn status(&self) -> (Option<CurrentRun>, usize) {
-        let state = lock(&self.0.state);
+    /// Returns the current run and the number of waiting ones.
+    pub(crate) fn status(&self) -> (Option<CurrentRun>, usize) {
+        let state = self.0.state.lock();
         let current = state.current.as_ref().map(|(run, _)| run.clone());
         (current, state.waiting.len())
     }
 
-    /// Reports whether a run of this source waits for its turn.
-    pub fn is_waiting(&self, source: &str) -> bool {
-        let state = lock(&self.0.state);
-        state.waiting.iter().any(|job| job.run.source == source)
-    }
-
-    /// Cancels a run, whether it waits or is going on. Returns whether there was one.
-    pub fn cancel(&self, id: &RunId, reason: &str) -> bool {
+    /// Cancels a waiting or current run. Returns whether there was one.
+    pub(crate) fn cancel(&self, id: &RunId, reason: &str) -> bool {
         let waiting = {
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.state.lock();
             if let Some((run, permit)) = &state.current
                 && run.run_id == *id
             {
-                permit.take_back(reason);
+                permit.revoke(reason);
                 return true;
             }
             let at = state.waiting.iter().position(|job| job.run.run_id == *id);
@@ -181,32 +171,32 @@ impl RunQueue {
         };
         match waiting {
             Some(job) => {
-                (job.work)(Err(Refusal::Cancelled));
+                (job.callback)(Err(Refusal::Cancelled));
                 true
             }
             None => false,
         }
     }
 
-    /// Notes what the current run waits for before it begins, or that it begins now: only from
-    /// then on its time counts.
-    pub fn wait_for(&self, what: Option<String>) {
+    /// Sets what the current run is waiting for, or `None` when it starts; its time limit counts
+    /// from then on.
+    pub(crate) fn set_waiting_for(&self, what: Option<String>) {
         let now = self.0.clock.now();
-        if let Some((run, _)) = &mut lock(&self.0.state).current {
+        if let Some((run, _)) = &mut self.0.state.lock().current {
             run.waiting_for = what;
             run.since = now;
         }
     }
 
-    /// Reports whether no more jobs are taken.
-    pub fn is_closed(&self) -> bool {
-        lock(&self.0.state).is_closed
+    /// Reports whether the queue is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.state.lock().is_closed
     }
 
-    /// Cancels a run that takes too long; to be called now and then. What it waits for has a limit
-    /// of its own.
-    pub fn enforce_time_limit(&self) {
-        let state = lock(&self.0.state);
+    /// Cancels the current run if it exceeds the time limit; called periodically. Waiting times
+    /// have limits of their own.
+    pub(crate) fn enforce_time_limit(&self) {
+        let state = self.0.state.lock();
         if let Some((run, permit)) = &state.current
             && run.waiting_for.is_none()
         {
@@ -215,47 +205,47 @@ impl RunQueue {
                 .unwrap_or_default();
             if taken > self.0.time_limit {
                 let limit = go_duration(self.0.time_limit);
-                permit.take_back(&format!("run took longer than {limit}"));
+                permit.revoke(&format!("run took longer than {limit}"));
             }
         }
     }
 
-    /// Takes no more jobs, and refuses those that wait. The current run goes on.
-    pub fn close(&self) {
+    /// Closes the queue and refuses waiting jobs. The current run continues.
+    pub(crate) fn close(&self) {
         let waiting = {
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.state.lock();
             state.is_closed = true;
             self.0.changed.notify_all();
             std::mem::take(&mut state.waiting)
         };
         for job in waiting {
-            (job.work)(Err(Refusal::Closing));
+            (job.callback)(Err(Refusal::Closing));
         }
     }
 
-    /// Takes the current run's permit back.
-    pub fn cancel_current(&self, reason: &str) {
-        if let Some((_, permit)) = &lock(&self.0.state).current {
-            permit.take_back(reason);
+    /// Cancels the current run.
+    pub(crate) fn cancel_current(&self, reason: &str) {
+        if let Some((_, permit)) = &self.0.state.lock().current {
+            permit.revoke(reason);
         }
     }
 
-    fn work(&self) {
+    fn run_jobs(&self) {
         while let Some(job) = self.next() {
             let Job {
                 mut run,
                 deadline,
-                work,
+                callback,
             } = job;
             let now = self.0.clock.now();
             if deadline.is_some_and(|deadline| now > deadline) {
-                work(Err(Refusal::Deadline));
+                callback(Err(Refusal::Deadline));
                 continue;
             }
             let cancel = match Cancel::new() {
                 Ok(cancel) => cancel,
                 Err(err) => {
-                    work(Err(err.into()));
+                    callback(Err(err.into()));
                     continue;
                 }
             };
@@ -266,17 +256,17 @@ impl RunQueue {
             };
             run.since = now;
             let id = run.run_id.clone();
-            lock(&self.0.state).current = Some((run, permit.clone()));
-            match self.take_turn(&id, &permit) {
-                Ok(_turn) => work(Ok(permit)),
-                Err(refusal) => work(Err(refusal)),
+            self.0.state.lock().current = Some((run, permit.clone()));
+            match self.acquire_run_lock(&id, &permit) {
+                Ok(_lock) => callback(Ok(permit)),
+                Err(refusal) => callback(Err(refusal)),
             }
-            lock(&self.0.state).current = None;
+            self.0.state.lock().current = None;
         }
     }
 
-    /// Waits until no other program has a run going on, for as long as a run may take.
-    fn take_turn(&self, id: &RunId, permit: &Permit) -> Result<Option<FileLock>, Refusal> {
+    /// Waits for the run lock, at most for the time limit of a run.
+    fn acquire_run_lock(&self, id: &RunId, permit: &Permit) -> Result<Option<FileLock>, Refusal> {
         let Some(run_lock) = &self.0.run_lock else {
             return Ok(None);
         };
@@ -284,12 +274,12 @@ impl RunQueue {
         let began = clock.monotonic();
         let mut has_waited = false;
         loop {
-            let holder = match run_lock.take(id, LOOK_AGAIN, clock) {
-                Ok(turn) => {
+            let holder = match run_lock.take(id, LOCK_POLL, clock) {
+                Ok(lock) => {
                     if has_waited {
-                        self.wait_for(None);
+                        self.set_waiting_for(None);
                     }
-                    return Ok(Some(turn));
+                    return Ok(Some(lock));
                 }
                 Err(LockError::Held { holder, .. }) => holder,
                 Err(error) => return Err(error.into()),
@@ -304,38 +294,36 @@ impl RunQueue {
                 return Err(Refusal::Held(holder.to_string()));
             }
             has_waited = true;
-            self.wait_for(Some(format!("another run: {holder}")));
+            self.set_waiting_for(Some(format!("another run: {holder}")));
         }
     }
 
-    /// Waits for the next job; without one the thread says goodbye.
+    /// Waits for the next job; returns `None` when the worker should end.
     fn next(&self) -> Option<Job> {
-        let mut state = lock(&self.0.state);
-        let mut is_over = false;
+        let mut state = self.0.state.lock();
+        let mut is_idle_too_long = false;
         loop {
             if let Some(job) = state.waiting.pop_front() {
                 return Some(job);
             }
-            if is_over || state.is_closed {
+            if is_idle_too_long || state.is_closed {
                 state.has_worker = false;
                 self.0.changed.notify_all();
                 return None;
             }
-            let waited = self.0.changed.wait_timeout(state, LINGER);
-            let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            is_over = timeout.timed_out();
+            is_idle_too_long = self
+                .0
+                .changed
+                .wait_for(&mut state, IDLE_TIMEOUT)
+                .timed_out();
         }
     }
 
-    /// Waits until nothing runs any more, but no longer than this. Returns whether that is so.
-    pub fn wait_until_idle(&self, limit: Duration) -> bool {
-        let state = lock(&self.0.state);
-        let waited = self
-            .0
-            .changed
-            .wait_timeout_while(state, limit, |state| state.has_worker);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    /// Waits until the worker has ended, at most for `limit`. Returns whether it has.
+    pub(crate) fn wait_until_idle(&self, limit: Duration) -> bool {
+        let mut state = self.0.state.lock();
+        let has_worker = |state: &mut State| state.has_worker;
+        self.0.changed.wait_while_for(&mut state, has_worker, limit);
         !state.has_worker
     }
 }
@@ -357,7 +345,7 @@ mod tests {
         EventId::new(start(), number)
     }
 
-    fn job(number: u128, work: Work) -> Job {
+    fn job(number: u128, callback: Callback) -> Job {
         Job {
             run: CurrentRun {
                 run_id: id(number),
@@ -368,18 +356,18 @@ mod tests {
                 waiting_for: None,
             },
             deadline: None,
-            work,
+            callback,
         }
     }
 
-    fn told() -> (Work, Receiver<Result<(), Refusal>>) {
-        let (tell, told) = channel();
-        let work: Work = Box::new(move |leave| tell.send(leave.map(|_| ())).unwrap());
-        (work, told)
+    fn outcome_channel() -> (Callback, Receiver<Result<(), Refusal>>) {
+        let (sender, receiver) = channel();
+        let callback: Callback = Box::new(move |permit| sender.send(permit.map(|_| ())).unwrap());
+        (callback, receiver)
     }
 
-    /// Opens a run_queue whose one run goes on until the sender is dropped.
-    fn busy_desk(
+    /// Returns a queue whose one run continues until the sender is dropped.
+    fn busy_queue(
         clock: &Arc<FixedClock>,
     ) -> (
         RunQueue,
@@ -393,8 +381,8 @@ mod tests {
         let now = clock.clone();
         run_queue.submit(job(
             1,
-            Box::new(move |leave| {
-                let permit = leave.unwrap();
+            Box::new(move |permit| {
+                let permit = permit.unwrap();
                 begun.send(()).unwrap();
                 let _ = held.recv();
                 end.send(permit.stop_reason(now.now())).unwrap();
@@ -405,16 +393,16 @@ mod tests {
     }
 
     #[test]
-    fn jobs_run_one_after_another_and_a_full_queue_says_busy() {
+    fn jobs_run_one_after_another_and_a_full_queue_refuses() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, _ended) = busy_desk(&clock);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
-        let (work, third) = told();
-        run_queue.submit(job(3, work));
+        let (run_queue, hold, _ended) = busy_queue(&clock);
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
+        let (callback, third) = outcome_channel();
+        run_queue.submit(job(3, callback));
         assert!(matches!(third.recv().unwrap(), Err(Refusal::Busy(1))));
         assert_eq!(run_queue.status().0.unwrap().run_id, id(1));
-        assert!(run_queue.is_waiting("s2"));
+        assert_eq!(run_queue.status().1, 1);
         drop(hold);
         second.recv().unwrap().unwrap();
     }
@@ -422,9 +410,9 @@ mod tests {
     #[test]
     fn a_job_whose_deadline_passed_in_the_queue_does_not_begin() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, _ended) = busy_desk(&clock);
-        let (work, late) = told();
-        let mut late_job = job(2, work);
+        let (run_queue, hold, _ended) = busy_queue(&clock);
+        let (callback, late) = outcome_channel();
+        let mut late_job = job(2, callback);
         late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
         run_queue.submit(late_job);
         clock.advance(Duration::from_secs(6));
@@ -435,9 +423,9 @@ mod tests {
     #[test]
     fn a_waiting_run_and_the_current_one_can_be_cancelled() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
         assert!(run_queue.cancel(&id(2), "by ann"));
         assert!(matches!(second.recv().unwrap(), Err(Refusal::Cancelled)));
         assert!(run_queue.cancel(&id(1), "by ann"));
@@ -447,9 +435,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_takes_too_long_is_told_to_stop() {
+    fn a_run_that_takes_too_long_is_cancelled() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
+        let (run_queue, hold, ended) = busy_queue(&clock);
         run_queue.enforce_time_limit();
         clock.advance(Duration::from_secs(61));
         run_queue.enforce_time_limit();
@@ -461,22 +449,22 @@ mod tests {
     #[test]
     fn the_time_of_a_run_counts_from_when_it_need_not_wait_any_more() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
-        run_queue.wait_for(Some("governor deploys".into()));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        run_queue.set_waiting_for(Some("governor deploys".into()));
         clock.advance(Duration::from_secs(61));
         run_queue.enforce_time_limit();
         let (current, _) = run_queue.status();
         let waiting_for = current.unwrap().waiting_for;
         assert_eq!(waiting_for.as_deref(), Some("governor deploys"));
-        run_queue.wait_for(None);
+        run_queue.set_waiting_for(None);
         clock.advance(Duration::from_secs(59));
         run_queue.enforce_time_limit();
         drop(hold);
         assert_eq!(ended.recv().unwrap(), None);
     }
 
-    /// Opens a run_queue beside another program that has a run going on until the lock is dropped.
-    fn shared_desk(clock: &Arc<FixedClock>) -> (tempfile::TempDir, RunQueue, FileLock) {
+    /// Returns a queue whose run lock is held by another program until the lock is dropped.
+    fn shared_queue(clock: &Arc<FixedClock>) -> (tempfile::TempDir, RunQueue, FileLock) {
         let directory = tempfile::tempdir().unwrap();
         let run_lock = RunLock::of(directory.path());
         let other = run_lock.take(&id(9), Duration::ZERO, &**clock).unwrap();
@@ -488,41 +476,41 @@ mod tests {
     #[test]
     fn a_run_of_another_program_is_waited_for_but_not_for_ever() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (_directory, run_queue, other) = shared_desk(&clock);
-        // Time passes only by waiting here.
-        let (work, first) = told();
-        run_queue.submit(job(1, work));
+        let (_directory, run_queue, other) = shared_queue(&clock);
+        // The test clock advances only by waiting.
+        let (callback, first) = outcome_channel();
+        run_queue.submit(job(1, callback));
         let Err(Refusal::Held(holder)) = first.recv().unwrap() else {
             panic!("it is not busy");
         };
         assert!(holder.ends_with(&format!("(run {})", id(9))), "{holder}");
         drop(other);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
         second.recv().unwrap().unwrap();
     }
 
     #[test]
-    fn who_waits_for_another_program_still_has_a_deadline() {
+    fn a_run_that_waits_for_another_program_still_has_a_deadline() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (_directory, run_queue, _other) = shared_desk(&clock);
-        let (work, late) = told();
-        let mut late_job = job(1, work);
+        let (_directory, run_queue, _other) = shared_queue(&clock);
+        let (callback, late) = outcome_channel();
+        let mut late_job = job(1, callback);
         late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
         run_queue.submit(late_job);
         assert!(matches!(late.recv().unwrap(), Err(Refusal::Deadline)));
     }
 
     #[test]
-    fn a_closed_desk_refuses_what_waits_and_what_comes() {
+    fn a_closed_queue_refuses_waiting_and_new_jobs() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
         run_queue.close();
         assert!(matches!(second.recv().unwrap(), Err(Refusal::Closing)));
-        let (work, third) = told();
-        run_queue.submit(job(3, work));
+        let (callback, third) = outcome_channel();
+        run_queue.submit(job(3, callback));
         assert!(matches!(third.recv().unwrap(), Err(Refusal::Closing)));
         drop(hold);
         assert_eq!(ended.recv().unwrap(), None, "the current run goes on");

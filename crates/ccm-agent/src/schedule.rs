@@ -1,7 +1,8 @@
-//! The schedule: when what is applied. All runs go to the run_queue, one after another.
+//! Schedule: applies manifests and assignments periodically and when they change. All runs go
+//! through the run queue.
 //!
-//! Ticks are spread over a fleet by each node's name and stay where they are: the next one is a
-//! point on the clock, not a time after the last.
+//! Start times are spread over the fleet by the name of each node and are fixed points on the
+//! clock, not delays after the last run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,92 +11,92 @@ use chrono::DateTime;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::assignment::{Assignments, Check};
-use super::manifest_watch::Feed;
+use super::assignment::{Assignments, Follow};
+use super::manifest_watch::WatchedManifest;
 use super::node::Node;
-use super::run::{Done, Order};
+use super::run::{RunResult, RunTask};
 use super::run_queue::{Job, Refusal};
 use super::trust::Requester;
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::run::Trigger;
 use ccm_core::run::Request;
 use ccm_core::run::manifest_source::ManifestSource;
-use ccm_nats::Link;
+use ccm_nats::ConnectionState;
 
-/// A manifest that was applied a moment ago is not applied again by the clock. What the clock
-/// itself did last is older than this: turns begin late by a moment, never by half an interval.
-const FLOOR: Duration = Duration::from_secs(30);
+/// Least time between the last run of a manifest and its next scheduled one. Scheduled runs start
+/// late by less than half an interval, so they never skip each other.
+const MIN_DISTANCE: Duration = Duration::from_secs(30);
 
-/// When things happen.
+/// Intervals of the schedule.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
-    pub interval: Duration,
-    pub health_check_interval: Option<Duration>,
-    /// Where in each interval this node's turn is.
-    pub offset: Duration,
+pub(crate) struct Times {
+    pub(crate) interval: Duration,
+    pub(crate) health_check_interval: Option<Duration>,
+    /// Start of the runs of this node within each interval.
+    pub(crate) offset: Duration,
 }
 
 impl Times {
-    /// Returns the least time between two runs of a manifest that nobody asked for.
-    pub(super) fn floor(&self) -> Duration {
-        FLOOR.min(self.interval / 2)
+    /// Returns the least time between two unrequested runs of a manifest.
+    pub(super) fn min_distance(&self) -> Duration {
+        MIN_DISTANCE.min(self.interval / 2)
     }
 
-    /// Returns how long it is from `now`, counted from a fixed point, to the next turn.
+    /// Returns the time from `now`, counted from a fixed point, to the next run.
     fn until_next(&self, now: Duration) -> Duration {
         let interval = self.interval.as_nanos().max(1);
-        let since_turn = (now.as_nanos() + interval - self.offset.as_nanos() % interval) % interval;
-        let left = interval - since_turn;
+        let since_last = (now.as_nanos() + interval - self.offset.as_nanos() % interval) % interval;
+        let left = interval - since_last;
         Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))
     }
 }
 
-/// What the schedule works with.
-pub struct Schedule {
+/// Schedule of one node.
+pub(crate) struct Schedule {
     node: Arc<Node>,
-    feeds: Vec<Turn>,
+    manifests: Vec<ScheduledManifest>,
     assignments: Assignments,
     times: Times,
 }
 
-/// A feed, and when it was last applied on the monotonic clock.
-struct Turn {
-    feed: Arc<Feed>,
+/// A manifest and when it was last applied, on the monotonic clock.
+struct ScheduledManifest {
+    manifest: Arc<WatchedManifest>,
     applied: Option<Duration>,
 }
 
-/// What wakes the schedule, beside its clock.
-pub struct Signals {
-    /// The number of a feed that has something new.
-    pub fresh: mpsc::Receiver<usize>,
-    /// The name of a manifest that looked up what has changed since.
-    pub outdated: mpsc::Receiver<String>,
-    pub nudge: Arc<Notify>,
-    pub link: watch::Receiver<Link>,
-    pub stop: watch::Receiver<bool>,
+/// Events that start a run, besides the intervals.
+pub(crate) struct Signals {
+    /// Index of a manifest that has changed.
+    pub(crate) updated: mpsc::Receiver<usize>,
+    /// Name of a manifest whose looked-up services have changed.
+    pub(crate) outdated: mpsc::Receiver<String>,
+    pub(crate) nudge: Arc<Notify>,
+    pub(crate) connection: watch::Receiver<ConnectionState>,
+    pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl Schedule {
-    pub fn new(
+    pub(crate) fn new(
         node: Arc<Node>,
-        feeds: Vec<Arc<Feed>>,
+        manifests: Vec<Arc<WatchedManifest>>,
         assignments: Assignments,
         times: Times,
     ) -> Self {
-        let turn = |feed| Turn {
-            feed,
+        let scheduled = |manifest| ScheduledManifest {
+            manifest,
             applied: None,
         };
         Self {
             node,
-            feeds: feeds.into_iter().map(turn).collect(),
+            manifests: manifests.into_iter().map(scheduled).collect(),
             assignments,
             times,
         }
     }
 
-    /// Runs until told to stop.
-    pub async fn run(mut self, mut signals: Signals) {
+    /// Runs the schedule until stopped.
+    pub(crate) async fn run(mut self, mut signals: Signals) {
         let mut stop = signals.stop.clone();
         tokio::select! {
             () = self.follow(&mut signals) => {}
@@ -105,7 +106,7 @@ impl Schedule {
 
     async fn follow(&mut self, signals: &mut Signals) {
         self.converge(Trigger::Start).await;
-        self.node.converged();
+        self.node.set_converged();
         let mut tick = self.next_tick();
         let mut checks = self.next_checks();
         loop {
@@ -119,12 +120,12 @@ impl Schedule {
                     self.assignments.check_health().await;
                     checks = self.next_checks();
                 }
-                Some(number) = signals.fresh.recv() => self.apply(number, Trigger::Source).await,
-                Some(manifest) = signals.outdated.recv() => self.look_again(&manifest).await,
-                () = signals.nudge.notified() => self.assignments.follow(Check::IfNew).await,
-                Ok(()) = signals.link.changed() => {
-                    if matches!(*signals.link.borrow_and_update(), Link::Up { .. }) {
-                        self.assignments.follow(Check::IfNew).await;
+                Some(index) = signals.updated.recv() => self.apply(index, Trigger::Source).await,
+                Some(manifest) = signals.outdated.recv() => self.reapply(&manifest).await,
+                () = signals.nudge.notified() => self.assignments.follow(Follow::IfNew).await,
+                Ok(()) = signals.connection.changed() => {
+                    if matches!(*signals.connection.borrow_and_update(), ConnectionState::Up { .. }) {
+                        self.assignments.follow(Follow::IfNew).await;
                     }
                 }
             }
@@ -145,81 +146,84 @@ impl Schedule {
         Some(Instant::now() + self.times.health_check_interval?)
     }
 
-    /// Brings everything to where it should be.
+    /// Applies all manifests and the assignment.
     async fn converge(&mut self, trigger: Trigger) {
-        for number in 0..self.feeds.len() {
-            self.apply(number, trigger).await;
+        for index in 0..self.manifests.len() {
+            self.apply(index, trigger).await;
         }
-        self.assignments.follow(Check::Always).await;
+        self.assignments.follow(Follow::Always).await;
     }
 
-    /// Applies a manifest again, because what it looked up has changed.
-    async fn look_again(&mut self, manifest: &str) {
+    /// Applies a manifest again after its looked-up services changed.
+    async fn reapply(&mut self, manifest: &str) {
         let node = &self.node;
-        let is_meant = |turn: &Turn| {
-            let what = turn.feed.what(node);
-            what.is_some_and(|(what, _)| what.shown() == manifest)
+        let is_named = |scheduled: &ScheduledManifest| {
+            let source = scheduled.manifest.current(node);
+            source.is_some_and(|(source, _)| source.display_name() == manifest)
         };
-        match self.feeds.iter().position(is_meant) {
-            Some(number) => self.apply(number, Trigger::Registration).await,
-            None => self.assignments.look_again(manifest).await,
+        match self.manifests.iter().position(is_named) {
+            Some(index) => self.apply(index, Trigger::Registration).await,
+            None => self.assignments.reapply(manifest).await,
         }
     }
 
-    /// Applies one feed, unless the node is paused, nothing was fetched yet, or the clock asks
-    /// for what was just done.
-    async fn apply(&mut self, number: usize, trigger: Trigger) {
+    /// Applies one manifest, unless the node is paused, nothing was fetched yet, or a scheduled run
+    /// follows another run too closely.
+    async fn apply(&mut self, index: usize, trigger: Trigger) {
         let now = self.node.services.clock.monotonic();
-        let Some(turn) = self.feeds.get_mut(number) else {
+        let Some(scheduled) = self.manifests.get_mut(index) else {
             return;
         };
-        let is_recent = turn
+        let is_recent = scheduled
             .applied
-            .is_some_and(|at| now.saturating_sub(at) < self.times.floor());
+            .is_some_and(|at| now.saturating_sub(at) < self.times.min_distance());
         if trigger == Trigger::Interval && is_recent {
-            let fields = [("manifest", turn.feed.to_string())];
-            self.node.say(
+            let fields = [("manifest", scheduled.manifest.to_string())];
+            self.node.log(
                 Level::Warn,
-                "Skipping a manifest that was just applied",
+                "Skipping a manifest that was applied a moment ago",
                 &fields,
             );
             return;
         }
-        let Some(what) = turn.feed.what(&self.node) else {
+        let Some(source) = scheduled.manifest.current(&self.node) else {
             return;
         };
-        turn.applied = Some(now);
+        scheduled.applied = Some(now);
         if !self.is_paused() {
-            self.perform(order(&self.node, what, trigger, Mode::default()))
+            self.execute(run_task(&self.node, source, trigger, Mode::default()))
                 .await;
         }
     }
 
-    /// Runs health checks only, and applies what they find critical.
+    /// Runs health checks, and applies manifests with critical ones.
     async fn check_health(&self) {
         let mut critical = Vec::new();
-        for turn in &self.feeds {
-            let Some(what) = turn.feed.what(&self.node) else {
+        for scheduled in &self.manifests {
+            let Some(source) = scheduled.manifest.current(&self.node) else {
                 continue;
             };
             let mode = Mode {
                 health_check_only: true,
                 ..Mode::default()
             };
-            let order = order(&self.node, what.clone(), Trigger::HealthCheck, mode);
-            if let Some(done) = self.perform(order).await
+            let task = run_task(&self.node, source.clone(), Trigger::HealthCheck, mode);
+            if let Some(done) = self.execute(task).await
                 && done.run.summary.health_check_critical_count > 0
             {
-                critical.push(what);
+                critical.push(source);
             }
         }
-        for what in critical {
+        for source in critical {
             if self.is_paused() {
                 return;
             }
-            self.node.services.metrics.remediated(&what.0.shown());
+            self.node
+                .services
+                .metrics
+                .remediated(&source.0.display_name());
             let trigger = Trigger::Remediation;
-            self.perform(order(&self.node, what, trigger, Mode::default()))
+            self.execute(run_task(&self.node, source, trigger, Mode::default()))
                 .await;
         }
     }
@@ -229,52 +233,52 @@ impl Schedule {
             None => false,
             Some(pause) => {
                 let fields = [("reason", pause.reason)];
-                self.node.say(Level::Info, "Paused: not applying", &fields);
+                self.node.log(Level::Info, "Paused: not applying", &fields);
                 true
             }
         }
     }
 
-    async fn perform(&self, order: Order) -> Option<Done> {
-        let shown = order.request.manifest.shown();
-        match perform(&self.node, order).await {
+    async fn execute(&self, task: RunTask) -> Option<RunResult> {
+        let shown = task.request.manifest.display_name();
+        match execute_queued(&self.node, task).await {
             Ok(done) => Some(done),
             Err(refusal) => {
                 let fields = [("manifest", shown), ("reason", refusal.to_string())];
-                self.node.say(Level::Warn, "Could not run", &fields);
+                self.node.log(Level::Warn, "Could not start a run", &fields);
                 None
             }
         }
     }
 }
 
-fn order(
+fn run_task(
     node: &Node,
-    (manifest, asker): (ManifestSource, Requester),
+    (manifest, requester): (ManifestSource, Requester),
     trigger: Trigger,
     mode: Mode,
-) -> Order {
+) -> RunTask {
     let request = Request {
         trigger,
         ..Request::new(node.next_id(), manifest, mode)
     };
-    Order { request, asker }
+    RunTask { request, requester }
 }
 
-/// Queues an order at the run_queue and returns what came of it.
-pub(super) async fn perform(node: &Arc<Node>, order: Order) -> Result<Done, Refusal> {
-    let (tell, told) = oneshot::channel();
+/// Runs a task in the run queue and returns its result.
+pub(super) async fn execute_queued(node: &Arc<Node>, task: RunTask) -> Result<RunResult, Refusal> {
+    let (sender, receiver) = oneshot::channel();
     let worker = node.clone();
     node.services.run_queue.submit(Job {
-        run: order.as_current(node),
+        run: task.current_run(node),
         deadline: None,
-        work: Box::new(move |leave| {
-            let done = leave.map(|permit| order.carry_out(&worker, &permit));
-            // Nobody may be waiting any more; the work is done all the same.
-            drop(tell.send(done));
+        callback: Box::new(move |permit| {
+            let done = permit.map(|permit| task.execute(&worker, &permit));
+            // The receiver may be gone; the run is made anyway.
+            drop(sender.send(done));
         }),
     });
-    told.await.unwrap_or(Err(Refusal::Closing))
+    receiver.await.unwrap_or(Err(Refusal::Closing))
 }
 
 #[cfg(test)]
@@ -282,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_turn_is_a_point_on_the_clock() {
+    fn the_next_run_is_a_point_on_the_clock() {
         let times = Times {
             interval: Duration::from_secs(300),
             health_check_interval: None,
@@ -302,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_interval_skips_no_turn_of_its_own() {
+    fn the_shortest_interval_skips_no_scheduled_run() {
         let every = |seconds| Times {
             interval: Duration::from_secs(seconds),
             health_check_interval: None,
             offset: Duration::ZERO,
         };
-        assert_eq!(every(30).floor(), Duration::from_secs(15));
-        assert_eq!(every(300).floor(), FLOOR);
+        assert_eq!(every(30).min_distance(), Duration::from_secs(15));
+        assert_eq!(every(300).min_distance(), MIN_DISTANCE);
     }
 }

@@ -1,8 +1,9 @@
-//! What the service manager wants to hear: that we are ready, what we do, that we still live.
+//! Service manager notifications: readiness, status, watchdog pings and reloads, by the `sd_notify`
+//! protocol.
 //!
-//! The protocol of `sd_notify`: one datagram of `NAME=value` lines to the socket that
-//! `NOTIFY_SOCKET` names. Without that variable nobody listens and everything here is silent.
-//! When to say what is decided elsewhere.
+//! Sends one datagram of `NAME=value` lines to the socket in `NOTIFY_SOCKET`; does nothing without
+//! that variable. Implemented here because the sd-notify crate (0.5) has no send timeout and does
+//! not support abstract socket names.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,22 +14,22 @@ use std::time::Duration;
 use ccm_core::system::{Cause, Clock};
 use ccm_value::text::quote;
 
-/// How long a manager that does not read may hold us up.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time to wait for a service manager that does not read its socket.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much of a status is sent; the manager shows one line.
+/// Longest status in bytes; the service manager shows one line.
 const MAX_STATUS: usize = 512;
 
-/// Why the service manager can't be told.
+/// Why a notification could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum NotifyError {
     #[error("NOTIFY_SOCKET {} is not supported: expected a path or @name", quote(.0))]
     Address(String),
-    #[error("tell the service manager through {}: {cause}", quote(.address))]
+    #[error("notify the service manager through {}: {cause}", quote(.address))]
     Socket { address: String, cause: Cause },
 }
 
-/// A way to the service manager, if there is one.
+/// Connection to the service manager, if there is one.
 #[derive(Debug, Default)]
 pub struct Notifier {
     manager: Option<(UnixDatagram, String)>,
@@ -36,11 +37,11 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Returns the way that the environment names, or a silent one. `process` is our own id: a
-    /// watchdog for another process is not ours to feed.
+    /// Connects to the socket that the environment names; without one, notifications do nothing.
+    /// `process` is the id of this process: a watchdog for another process is ignored.
     pub fn from_env(environ: &BTreeMap<String, String>, process: u32) -> Result<Self, NotifyError> {
-        let given = |name: &str| environ.get(name).filter(|value| !value.is_empty());
-        let Some(text) = given("NOTIFY_SOCKET") else {
+        let variable = |name: &str| environ.get(name).filter(|value| !value.is_empty());
+        let Some(text) = variable("NOTIFY_SOCKET") else {
             return Ok(Self::default());
         };
         let failed = |err: io::Error| NotifyError::Socket {
@@ -55,9 +56,11 @@ impl Notifier {
         let address = address.map_err(failed)?;
         let socket = UnixDatagram::unbound().map_err(failed)?;
         socket.connect_addr(&address).map_err(failed)?;
-        socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-        let is_ours = given("WATCHDOG_PID").is_none_or(|pid| *pid == process.to_string());
-        let watchdog = given("WATCHDOG_USEC")
+        socket
+            .set_write_timeout(Some(SEND_TIMEOUT))
+            .map_err(failed)?;
+        let is_ours = variable("WATCHDOG_PID").is_none_or(|pid| *pid == process.to_string());
+        let watchdog = variable("WATCHDOG_USEC")
             .and_then(|text| text.parse().ok())
             .filter(|usec| is_ours && *usec > 0)
             .map(Duration::from_micros);
@@ -67,34 +70,34 @@ impl Notifier {
         })
     }
 
-    /// Returns how often [`alive`](Self::alive) should be said, if anyone wants to hear it: twice
-    /// in the time after which we would be killed.
-    pub fn watchdog(&self) -> Option<Duration> {
+    /// Returns the interval for [`keep_alive`](Self::keep_alive), if the watchdog is enabled: half
+    /// of its timeout.
+    pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|limit| limit / 2)
     }
 
-    /// Says that we started, or finished reloading.
+    /// Reports that start-up or reloading has finished.
     pub fn ready(&self, status: &str) -> Result<(), NotifyError> {
         self.send(&format!("READY=1\n{}", status_field(status)))
     }
 
-    /// Says what we do, for a person.
+    /// Reports a status text for people.
     pub fn status(&self, status: &str) -> Result<(), NotifyError> {
         self.send(&status_field(status))
     }
 
-    /// Says that we are not stuck.
-    pub fn alive(&self) -> Result<(), NotifyError> {
+    /// Pings the watchdog.
+    pub fn keep_alive(&self) -> Result<(), NotifyError> {
         self.send("WATCHDOG=1\n")
     }
 
-    /// Says that we read our file again; [`ready`](Self::ready) ends it.
+    /// Reports that the configuration is being reloaded; [`ready`](Self::ready) ends it.
     pub fn reloading(&self, clock: &dyn Clock) -> Result<(), NotifyError> {
         let now = clock.monotonic().as_micros();
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now}\n"))
     }
 
-    /// Says that we are about to end.
+    /// Reports that the agent is stopping.
     pub fn stopping(&self) -> Result<(), NotifyError> {
         self.send("STOPPING=1\n")
     }
@@ -113,7 +116,7 @@ impl Notifier {
     }
 }
 
-/// Returns the field of a status, on the one line it may have.
+/// Returns the `STATUS` field, as a single line of limited length.
 fn status_field(status: &str) -> String {
     let end = status.floor_char_boundary(MAX_STATUS);
     let status = status.get(..end).unwrap_or_default();
@@ -132,16 +135,16 @@ mod tests {
             .collect()
     }
 
-    fn heard(manager: &UnixDatagram) -> String {
+    fn received(manager: &UnixDatagram) -> String {
         let mut buffer = [0; 4096];
         let length = manager.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     }
 
     #[test]
-    fn a_manager_with_a_path_hears_every_word() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("notify");
+    fn all_notifications_reach_a_socket_with_a_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
         let environ = environ(&[("NOTIFY_SOCKET", path.to_str().unwrap())]);
         let notifier = Notifier::from_env(&environ, 1).unwrap();
@@ -149,7 +152,7 @@ mod tests {
         clock.advance(Duration::from_millis(5));
         notifier.ready("2 manifests").unwrap();
         notifier.status("applying\n/srv/site").unwrap();
-        notifier.alive().unwrap();
+        notifier.keep_alive().unwrap();
         notifier.reloading(&clock).unwrap();
         notifier.stopping().unwrap();
         for expected in [
@@ -159,32 +162,32 @@ mod tests {
             "RELOADING=1\nMONOTONIC_USEC=5000\n",
             "STOPPING=1\n",
         ] {
-            assert_eq!(heard(&manager), expected);
+            assert_eq!(received(&manager), expected);
         }
     }
 
     #[test]
-    fn a_manager_with_an_abstract_name_hears_us_too() {
+    fn notifications_reach_an_abstract_socket() {
         let name = format!("ccm-notify-{:032x}", ccm_core::system::random().unwrap());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
         let environ = environ(&[("NOTIFY_SOCKET", &format!("@{name}"))]);
         let notifier = Notifier::from_env(&environ, 1).unwrap();
         notifier.ready("up").unwrap();
-        assert_eq!(heard(&manager), "READY=1\nSTATUS=up\n");
+        assert_eq!(received(&manager), "READY=1\nSTATUS=up\n");
     }
 
     #[test]
-    fn without_a_manager_everything_is_silent() {
+    fn nothing_is_sent_without_a_service_manager() {
         for environ in [environ(&[]), environ(&[("NOTIFY_SOCKET", "")])] {
             let notifier = Notifier::from_env(&environ, 1).unwrap();
             notifier.ready("up").unwrap();
-            assert_eq!(notifier.watchdog(), None);
+            assert_eq!(notifier.watchdog_interval(), None);
         }
     }
 
     #[test]
-    fn an_address_that_is_no_socket_of_ours_is_refused() {
+    fn an_unsupported_or_missing_socket_is_an_error() {
         let error = |text| {
             let environ = environ(&[("NOTIFY_SOCKET", text)]);
             Notifier::from_env(&environ, 1).unwrap_err().to_string()
@@ -198,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn a_watchdog_is_fed_twice_in_its_time_if_it_is_ours() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("notify");
+    fn the_watchdog_interval_is_half_the_timeout_of_our_own_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
         let _manager = UnixDatagram::bind(&path).unwrap();
         let watchdog = |pid| {
             let environ = environ(&[
@@ -208,7 +211,7 @@ mod tests {
                 ("WATCHDOG_USEC", "30000000"),
                 ("WATCHDOG_PID", pid),
             ]);
-            Notifier::from_env(&environ, 7).unwrap().watchdog()
+            Notifier::from_env(&environ, 7).unwrap().watchdog_interval()
         };
         assert_eq!(watchdog("7"), Some(Duration::from_secs(15)));
         assert_eq!(watchdog("8"), None);

@@ -1,86 +1,86 @@
-//! Simulated nodes: the real protocol, schedule and assignments, over an executor that changes
-//! nothing. For trying a fleet on one machine.
+//! Simulated nodes: real protocol, schedule and assignments with an executor that changes nothing,
+//! to try a fleet on one machine.
 //!
-//! Every node has a connection of its own. What a node would keep on disk for itself is shared:
-//! one spool, one publisher, one cache of bundles. Events that no work stands behind are made up by
-//! `synthetic_events`.
+//! Every node has its own connection. Spool, publisher and bundle cache are shared by all nodes.
+//! `synthetic_events` generates events without runs.
 
 mod synthetic_events;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::synthetic_events::SyntheticEvents;
-use super::bundle_cache::Cache;
+use super::bundle_cache::BundleCache;
 use super::config::{Config, SpoolConfig};
 use super::metrics::Metrics;
-use super::{Agent, AgentError, Parts, build, open_spool, publish};
+use super::{Agent, AgentError, NodeParts, build, open_spool, publish_spool};
 use ccm_core::engine::apply_manifest::RunError;
 use ccm_core::engine::{EventIds, Session, Sink};
 use ccm_core::manifest::Manifest;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::resource::Resource;
-use ccm_core::run::executor::{EnsureError, Executor, Work};
+use ccm_core::run::executor::{EngineSetup, EnsureError, Executor};
 use ccm_core::run::log::Log;
 use ccm_core::system::{Clock, Digest, RandomError};
-use ccm_nats::{Patience, Settings, Subjects, connect};
+use ccm_nats::{ConnectMode, Settings, Subjects, connect};
 use ccm_value::{Value, json};
 
-/// How many nodes are started at the same time.
-const AT_ONCE: usize = 64;
+/// Most nodes started at the same time.
+const MAX_CONCURRENT: usize = 64;
 
-/// What a simulated fleet is like.
+/// Options of a simulated fleet.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub nodes: usize,
-    /// How much of the work fails, from 0 to 1; always the same part.
+    /// Share of resources that fail, from 0 to 1; always the same ones.
     pub failure_rate: f64,
-    /// How long a resource takes, on average.
+    /// Average duration of a resource.
     pub latency: Duration,
-    /// What every node's name ends with.
+    /// Domain of all node names.
     pub domain: String,
     pub groups: Vec<Token>,
     pub collective: Token,
     pub subject_prefix: String,
     pub beat: Duration,
-    /// How many events all nodes together make up in a second, besides those of their work.
+    /// Synthetic events per second of all nodes together.
     pub events: u32,
 }
 
-/// Changes nothing and reports events as if it had.
-pub(super) struct Simulated {
+/// Executor that reports events without changing anything.
+pub(super) struct SimulatedExecutor {
     node: NodeName,
     failure_rate: f64,
     latency: Duration,
     ids: Mutex<EventIds>,
-    /// What was last asked of each resource: the same again is stable.
-    asked: Mutex<HashMap<String, Digest>>,
+    /// Last applied state of each resource: the same again is stable.
+    applied: Mutex<HashMap<String, Digest>>,
 }
 
-impl Executor for Simulated {
+impl Executor for SimulatedExecutor {
     fn apply(
         &self,
-        work: Work<'_>,
+        setup: EngineSetup<'_>,
         manifest: &Manifest,
         sink: &mut dyn Sink,
     ) -> (Session, Result<(), RunError>) {
-        let noop = work.scope.mode.noop;
-        let mut session = work.session;
+        let noop = setup.scope.mode.noop;
+        let mut session = setup.session;
         for resource in &manifest.resources {
-            if let Some(reason) = (work.stop)() {
+            if let Some(reason) = (setup.stop)() {
                 let label = resource.label();
                 return (session, Err(RunError::Stopped { label, reason }));
             }
-            let event = self.event(work.clock, resource, noop);
+            let event = self.event(setup.clock, resource, noop);
             sink.event(&event, None);
-            // A session in memory takes every event.
+            // A session in memory accepts every event.
             let _ = session.record(event);
         }
         (session, Ok(()))
@@ -88,42 +88,47 @@ impl Executor for Simulated {
 
     fn ensure(
         &self,
-        work: Work<'_>,
+        setup: EngineSetup<'_>,
         resource: &Arc<Resource>,
         sink: &mut dyn Sink,
     ) -> (Session, Result<TransactionEvent, EnsureError>) {
-        let event = self.event(work.clock, resource, work.scope.mode.noop);
+        let event = self.event(setup.clock, resource, setup.scope.mode.noop);
         sink.event(&event, None);
-        (work.session, Ok(event))
+        (setup.session, Ok(event))
     }
 }
 
-impl Simulated {
+impl SimulatedExecutor {
     fn new(node: &NodeName, failure_rate: f64, latency: Duration) -> Result<Self, RandomError> {
         Ok(Self {
             node: node.clone(),
             failure_rate,
             latency,
             ids: Mutex::new(EventIds::new()?),
-            asked: Mutex::default(),
+            applied: Mutex::default(),
         })
     }
 
-    /// Returns the event of a resource as if it had been applied, after the time that takes.
+    /// Returns the event of a resource after its simulated duration.
     fn event(&self, clock: &dyn Clock, resource: &Arc<Resource>, noop: bool) -> TransactionEvent {
         let began = clock.monotonic();
-        let mut event = self.verdict(clock, resource, noop);
-        // Half to one and a half of the average; no two events have the same id.
-        let chance = part_of(event.event_id.as_str());
-        clock.sleep(self.latency.mul_f64(0.5 + chance));
+        let mut event = self.outcome_event(clock, resource, noop);
+        // Half to one and a half of the average, derived from the unique id.
+        let fraction = hash_fraction(event.event_id.as_str());
+        clock.sleep(self.latency.mul_f64(0.5 + fraction));
         event.duration = clock.monotonic().saturating_sub(began);
         event
     }
 
     /// Returns the event of a resource at once.
-    fn verdict(&self, clock: &dyn Clock, resource: &Arc<Resource>, noop: bool) -> TransactionEvent {
+    fn outcome_event(
+        &self,
+        clock: &dyn Clock,
+        resource: &Arc<Resource>,
+        noop: bool,
+    ) -> TransactionEvent {
         let now = clock.now();
-        let id = lock(&self.ids).next(now);
+        let id = self.ids.lock().next(now);
         let mut event = TransactionEvent::begin(id, now, "simulated", resource);
         let label = resource.label();
         event.noop = noop;
@@ -135,10 +140,10 @@ impl Simulated {
         event.final_ensure.clone_from(&resource.common.ensure);
         let wanted = json::compact(&**resource).unwrap_or_default();
         let wanted = Digest::of(wanted.as_bytes());
-        let mut asked = lock(&self.asked);
-        event.changed = asked.get(&label) != Some(&wanted);
+        let mut applied = self.applied.lock();
+        event.changed = applied.get(&label) != Some(&wanted);
         if !noop {
-            asked.insert(label, wanted);
+            applied.insert(label, wanted);
         } else if event.changed {
             event.noop_message = "Would have changed the resource".into();
         }
@@ -146,16 +151,12 @@ impl Simulated {
     }
 
     fn fails(&self, label: &str) -> bool {
-        part_of(&format!("{}/{label}", self.node)) < self.failure_rate
+        hash_fraction(&format!("{}/{label}", self.node)) < self.failure_rate
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns a number from 0 to 1 that a text decides.
-fn part_of(text: &str) -> f64 {
+/// Returns a number from 0 to 1 derived from a text.
+fn hash_fraction(text: &str) -> f64 {
     let digest = Digest::of(text.as_bytes());
     let (first, _) = digest
         .as_bytes()
@@ -164,7 +165,7 @@ fn part_of(text: &str) -> f64 {
     f64::from(u32::from_be_bytes(*first)) / f64::from(u32::MAX)
 }
 
-/// A fleet that is simulated.
+/// A running simulation.
 pub struct Simulation {
     agents: Vec<Agent>,
     synthetic_events: Option<SyntheticEvents>,
@@ -173,7 +174,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Starts the nodes; what they keep is below `directory`.
+    /// Starts the nodes, with their files below `directory`.
     pub async fn start(
         options: &Options,
         settings: &Settings,
@@ -187,12 +188,12 @@ impl Simulation {
             directory: directory.join("spool"),
         };
         let (spool, _) = open_spool(&spool_config)?;
-        let cache = Cache::open(&directory.join("cache"))?;
-        let connection = connect(settings, Patience::ForEver, "choria-ccm-simulation").await?;
+        let cache = BundleCache::open(&directory.join("cache"))?;
+        let connection = connect(settings, ConnectMode::Forever, "choria-ccm-simulation").await?;
         let (stop_publishing, stopped) = watch::channel(false);
         let mut publishing = JoinSet::new();
         let shared = (metrics.clone(), log.clone());
-        publishing.spawn(publish(
+        publishing.spawn(publish_spool(
             spool.clone(),
             connection,
             shared.0,
@@ -207,11 +208,12 @@ impl Simulation {
             let (spool, cache, subjects) = (spool.clone(), cache.clone(), subjects.clone());
             let (log, metrics) = (log.clone(), metrics.clone());
             async move {
-                let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
+                let connection = connect(settings, ConnectMode::Forever, "choria-ccm").await?;
                 let identity = &config.identity;
-                let executor = Simulated::new(identity, options.failure_rate, options.latency)?;
+                let executor =
+                    SimulatedExecutor::new(identity, options.failure_rate, options.latency)?;
                 let executor = Arc::new(executor);
-                let parts = Parts {
+                let parts = NodeParts {
                     environ: BTreeMap::new(),
                     log,
                     metrics,
@@ -219,13 +221,13 @@ impl Simulation {
                     facts: Some(facts(number, options.nodes)),
                 };
                 let mut node = build(config, &subjects, &connection, &spool, parts)?;
-                // What changes nothing may be asked by anyone.
+                // Simulated nodes change nothing, so they accept all requests.
                 node.services.loopback_only = None;
                 let agent = Agent::assemble(config, node, connection, subjects, cache).await?;
                 Ok::<_, AgentError>((agent, executor))
             }
         });
-        let mut starting = starting.buffer_unordered(AT_ONCE);
+        let mut starting = starting.buffer_unordered(MAX_CONCURRENT);
         let mut agents = Vec::with_capacity(options.nodes);
         let mut nodes = Vec::with_capacity(options.nodes);
         while let Some(started) = starting.next().await {
@@ -242,7 +244,7 @@ impl Simulation {
         })
     }
 
-    /// Stops the nodes, as many as go at the same time, and then what they share.
+    /// Stops the nodes, several at a time, and then the shared parts.
     pub async fn stop(self) {
         let Self {
             agents,
@@ -253,7 +255,7 @@ impl Simulation {
         drop(synthetic_events);
         let stopping = stream::iter(agents).map(Agent::stop);
         stopping
-            .for_each_concurrent(AT_ONCE, |stopped| stopped)
+            .for_each_concurrent(MAX_CONCURRENT, |stopped| stopped)
             .await;
         stop_publishing.send_replace(true);
         while publishing.join_next().await.is_some() {}
@@ -281,7 +283,7 @@ fn config(
     })
 }
 
-/// Returns facts that make one node differ from the next: a few sites, racks and systems.
+/// Returns facts that differ between nodes: a few sites, racks and platforms.
 fn facts(number: usize, nodes: usize) -> Value {
     let pick = |from: &[&str]| Value::from(*from.get(number % from.len()).unwrap_or(&""));
     let map = |entries: Vec<(&str, Value)>| entries.into_iter().collect::<Value>();

@@ -1,15 +1,15 @@
-//! Whether a filter means a node, decided from what is known of that node.
+//! Filter matching: whether a node matches the filter of a request or selection.
 //!
-//! The form and the meaning are Choria's: kinds of conditions must all hold; of names any one
-//! will do, of groups, facts and expressions all must hold. Where Choria is wrong or vague this is
-//! not: `>` on fractions excludes equality, `!=` on a false fact is the opposite of `==`, groups
-//! compare without case on both sides, and several expressions must all be true (Choria lets the
-//! majority win). What can't be decided is an error, and a node that can't decide does not match.
+//! Format and meaning are Choria's: all kinds of conditions must match; any of the names, and all of
+//! the groups, facts and expressions. Differences from Choria: `>` on fractions excludes equality,
+//! `!=` on a false fact is the opposite of `==`, groups compare case-insensitively on both sides, and
+//! all expressions must be true (Choria uses the majority). A condition that can't be evaluated is an
+//! error, and the node does not match.
 //!
-//! Expressions come from outside, so they reach nothing: no files, no stores, only facts, labels,
-//! groups and the name. Facts are gathered by section and only when a condition names them.
+//! Expressions are untrusted input: they have access to facts, labels, groups and the node's name, but
+//! not to files or stores. Facts are gathered by section, only if a condition names them.
 //!
-//! Read next: [`crate::model::envelope`] for the form on the wire.
+//! Wire format: [`crate::model::envelope`].
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -30,31 +30,31 @@ use ccm_template::functions::find_fact;
 use ccm_template::go::version::{Version, satisfies};
 use ccm_template::pattern::{self, PatternError};
 
-/// The agent that Choria's filters know us by.
+/// Name of this agent in Choria's filters.
 const AGENT: &str = "ccm";
 
-/// How many regular expressions a filter may hold: compiling them is the dear part.
+/// Maximum number of regular expressions in a filter: compiling them is expensive.
 const MAX_PATTERNS: usize = 100;
 
-/// How many functions of ours one expression may call.
+/// Maximum number of calls of filter functions in one expression.
 const MAX_CALLS: usize = 1_000;
 
-/// Why a filter can't be read or decided.
+/// Invalid filter, or a condition that can't be evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     #[error("invalid fact filter {}: expected NAME=VALUE, or != =~ < > <= >= instead of =", quote(.0))]
     Fact(String),
     #[error("invalid pattern in filter: {0}")]
     Pattern(#[from] PatternError),
-    #[error("the filter holds more than {MAX_PATTERNS} patterns")]
+    #[error("the filter has more than {MAX_PATTERNS} patterns")]
     Patterns,
-    #[error("the filter holds an empty list of expressions")]
+    #[error("the filter has an empty list of expressions")]
     NoExpression,
     #[error("invalid filter expression: {0}")]
     Expression(#[from] ExprError),
     #[error("fact {fact} is a {kind}, which has no order")]
     NoOrder { fact: String, kind: &'static str },
-    #[error("fact {fact} is a number, but {} is none", quote(.value))]
+    #[error("fact {fact} is a number, but {} is not", quote(.value))]
     NoNumber { fact: String, value: String },
 }
 
@@ -64,20 +64,19 @@ impl From<FilterError> for CallError {
     }
 }
 
-/// What is known of a node.
+/// Attributes of a node that filters match against.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct NodeAttributes<'a> {
     pub identity: &'a NodeName,
     pub groups: &'a [Token],
     pub facts: &'a Facts,
-    /// What the controller pinned; a node itself knows none.
+    /// Labels assigned by the controller; empty when evaluated on the node.
     pub labels: &'a Labels,
 }
 
-impl About<'_> {
-    /// Returns what a path leads to. `label.NAME` is what the controller pinned, and nothing the
-    /// node says; any other path leads into the facts, in which labels override what the node
-    /// says.
+impl NodeAttributes<'_> {
+    /// Returns the value at a path. `label.NAME` is a label of the controller, never a fact of the
+    /// node; any other path is a fact, which labels override.
     pub fn fact(&self, path: &str) -> Option<Value> {
         fact(&self.trusted_facts(), self.labels, path)
     }
@@ -101,15 +100,15 @@ fn fact(facts: &Facts, labels: &Labels, path: &str) -> Option<Value> {
     }
 }
 
-/// Returns whether a filter means a node. An error means that it does not, and says why.
-pub fn matches(filter: &Filter, about: &About<'_>) -> Result<bool, FilterError> {
-    Matcher::new(filter)?.matches(about)
+/// Reports whether a node matches a filter. On an error the node does not match.
+pub fn matches(filter: &Filter, node: &NodeAttributes<'_>) -> Result<bool, FilterError> {
+    Matcher::new(filter)?.matches(node)
 }
 
-/// A filter, ready to be asked about many nodes.
+/// Compiled filter, to match many nodes.
 #[derive(Clone, Debug)]
 pub struct Matcher {
-    is_for_us: bool,
+    is_for_agent: bool,
     identity: Identities,
     groups: Vec<Name>,
     facts: Vec<Condition>,
@@ -121,52 +120,56 @@ impl Matcher {
     pub fn new(filter: &Filter) -> Result<Self, FilterError> {
         let names = [&filter.identity, &filter.groups, &filter.agent];
         let patterns = names.into_iter().flatten().filter(|name| is_pattern(name));
-        let matching = |fact: &&FactFilter| fact.operator == Operator::Matches;
-        if patterns.count() + filter.facts.iter().filter(matching).count() > MAX_PATTERNS {
+        let is_pattern_filter = |fact: &&FactFilter| fact.operator == Operator::Matches;
+        if patterns.count() + filter.facts.iter().filter(is_pattern_filter).count() > MAX_PATTERNS {
             return Err(FilterError::Patterns);
         }
-        let mut is_for_us = true;
+        let mut is_for_agent = true;
         for agent in &filter.agent {
-            is_for_us &= Name::new(agent, Case::Counts)?.is(AGENT);
+            is_for_agent &= Name::new(agent, Case::Sensitive)?.is(AGENT);
         }
         if filter.compound.iter().any(Vec::is_empty) {
             return Err(FilterError::NoExpression);
         }
         let expressions = filter.compound.iter().flatten();
         Ok(Self {
-            is_for_us,
+            is_for_agent,
             identity: Identities::new(&filter.identity)?,
-            groups: each(&filter.groups, |name| Name::new(name, Case::IsIgnored))?,
-            facts: each(&filter.facts, Condition::new)?,
-            expressions: each(expressions, |compound| Expression::new(&compound.expr))?,
+            groups: collect(&filter.groups, |name| Name::new(name, Case::Insensitive))?,
+            facts: collect(&filter.facts, Condition::new)?,
+            expressions: collect(expressions, |compound| Expression::new(&compound.expr))?,
         })
     }
 
-    /// Returns whether the filter means a node. An error means that it does not, and says why.
-    pub fn matches(&self, about: &About<'_>) -> Result<bool, FilterError> {
-        let has_group = |name: &Name| about.groups.iter().any(|group| name.is(group.as_str()));
-        let is_named = self.identity.hold(about.identity.as_str());
-        if !self.is_for_us || !is_named || !self.groups.iter().all(has_group) {
+    /// Reports whether a node matches. On an error the node does not match.
+    pub fn matches(&self, node: &NodeAttributes<'_>) -> Result<bool, FilterError> {
+        let has_group = |name: &Name| node.groups.iter().any(|group| name.is(group.as_str()));
+        let is_named = self.identity.matches(node.identity.as_str());
+        if !self.is_for_agent || !is_named || !self.groups.iter().all(has_group) {
             return Ok(false);
         }
         if self.facts.is_empty() && self.expressions.is_empty() {
             return Ok(true);
         }
-        let facts = about.trusted_facts();
+        let facts = node.trusted_facts();
         for condition in &self.facts {
-            if !condition.holds(&facts, about.labels)? {
+            if !condition.holds(&facts, node.labels)? {
                 return Ok(false);
             }
         }
         if self.expressions.is_empty() {
             return Ok(true);
         }
-        self.all_true(about, facts)
+        self.all_expressions_true(node, facts)
     }
 
-    fn all_true(&self, about: &About<'_>, facts: Facts) -> Result<bool, FilterError> {
+    fn all_expressions_true(
+        &self,
+        node: &NodeAttributes<'_>,
+        facts: Facts,
+    ) -> Result<bool, FilterError> {
         let names_facts = self.expressions.iter().any(|it| it.names_facts);
-        let extras = extras(about, &facts, names_facts);
+        let extras = extras(node, &facts, names_facts);
         let env = Env {
             facts,
             restricted: true,
@@ -184,14 +187,14 @@ impl Matcher {
     }
 }
 
-fn each<T, U>(
+fn collect<T, U>(
     items: impl IntoIterator<Item = T>,
     make: impl FnMut(T) -> Result<U, FilterError>,
 ) -> Result<Vec<U>, FilterError> {
     items.into_iter().map(make).collect()
 }
 
-/// The names of which one is enough. A controller asks for thousands by name.
+/// Node names of a filter, of which any must match. A controller may list thousands.
 #[derive(Clone, Debug)]
 struct Identities {
     exact: HashSet<String>,
@@ -203,11 +206,11 @@ impl Identities {
         let (patterns, exact): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_pattern(name));
         Ok(Self {
             exact: exact.into_iter().cloned().collect(),
-            patterns: each(patterns, |pattern| compile(bare(pattern)))?,
+            patterns: collect(patterns, |pattern| compile(strip_slashes(pattern)))?,
         })
     }
 
-    fn hold(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         (self.exact.is_empty() && self.patterns.is_empty())
             || self.exact.contains(name)
             || self.patterns.iter().any(|pattern| pattern.is_match(name))
@@ -216,32 +219,34 @@ impl Identities {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
-    Counts,
-    IsIgnored,
+    Sensitive,
+    Insensitive,
 }
 
-/// A name, or a `/regular expression/` of names.
+/// Name, or `/regular expression/` of names.
 #[derive(Clone, Debug)]
 enum Name {
     Exact(String),
-    AnyCase(String),
+    CaseInsensitive(String),
     Pattern(Regex),
 }
 
 impl Name {
     fn new(text: &str, case: Case) -> Result<Self, FilterError> {
         match (is_pattern(text), case) {
-            (true, Case::Counts) => compile(bare(text)).map(Self::Pattern),
-            (true, Case::IsIgnored) => compile(&format!("(?i){}", bare(text))).map(Self::Pattern),
-            (false, Case::Counts) => Ok(Self::Exact(text.into())),
-            (false, Case::IsIgnored) => Ok(Self::AnyCase(text.into())),
+            (true, Case::Sensitive) => compile(strip_slashes(text)).map(Self::Pattern),
+            (true, Case::Insensitive) => {
+                compile(&format!("(?i){}", strip_slashes(text))).map(Self::Pattern)
+            }
+            (false, Case::Sensitive) => Ok(Self::Exact(text.into())),
+            (false, Case::Insensitive) => Ok(Self::CaseInsensitive(text.into())),
         }
     }
 
     fn is(&self, name: &str) -> bool {
         match self {
             Self::Exact(text) => text == name,
-            Self::AnyCase(text) => text.eq_ignore_ascii_case(name),
+            Self::CaseInsensitive(text) => text.eq_ignore_ascii_case(name),
             Self::Pattern(pattern) => pattern.is_match(name),
         }
     }
@@ -252,7 +257,7 @@ fn is_pattern(text: &str) -> bool {
 }
 
 /// Returns a pattern without the slashes around it.
-fn bare(text: &str) -> &str {
+fn strip_slashes(text: &str) -> &str {
     let inner = text.strip_prefix('/').and_then(|it| it.strip_suffix('/'));
     inner.unwrap_or(text)
 }
@@ -261,7 +266,7 @@ fn compile(text: &str) -> Result<Regex, FilterError> {
     pattern::compile(text).map_err(FilterError::Pattern)
 }
 
-/// A comparison of one fact.
+/// Compiled comparison of one fact.
 #[derive(Clone, Debug)]
 struct Condition {
     filter: FactFilter,
@@ -271,7 +276,7 @@ struct Condition {
 impl Condition {
     fn new(filter: &FactFilter) -> Result<Self, FilterError> {
         let pattern = match filter.operator {
-            Operator::Matches => Some(compile(bare(&filter.value))?),
+            Operator::Matches => Some(compile(strip_slashes(&filter.value))?),
             _ => None,
         };
         Ok(Self {
@@ -280,7 +285,7 @@ impl Condition {
         })
     }
 
-    /// Returns whether it holds; for a fact that is not there nothing does.
+    /// Evaluates the comparison; false if the fact is missing.
     fn holds(&self, facts: &Facts, labels: &Labels) -> Result<bool, FilterError> {
         let FactFilter {
             fact: path,
@@ -307,11 +312,11 @@ impl Condition {
     }
 }
 
-/// Tells whether a fact is what a text says: truth in any of Go's words, numbers by their value,
-/// text without case.
+/// Reports whether a fact equals a text: booleans in any of Go's spellings, numbers by value, text
+/// case-insensitively.
 fn is_equal(fact: &Value, text: &str) -> bool {
     match fact {
-        Value::Bool(fact) => truth(text) == Some(*fact),
+        Value::Bool(fact) => parse_bool(text) == Some(*fact),
         Value::Str(fact) => fact.to_lowercase() == text.to_lowercase(),
         number => Number::of(number)
             .zip(Number::parse(text))
@@ -319,7 +324,7 @@ fn is_equal(fact: &Value, text: &str) -> bool {
     }
 }
 
-/// Returns the order of a fact and a text: by value for numbers, also those in text.
+/// Returns the order of a fact and a text: by value if both are numbers or numeric texts.
 fn order(path: &str, fact: &Value, text: &str) -> Result<Ordering, FilterError> {
     let wanted = Number::parse(text);
     match fact {
@@ -341,8 +346,8 @@ fn order(path: &str, fact: &Value, text: &str) -> Result<Ordering, FilterError> 
     }
 }
 
-/// Reads a truth value as Go does.
-fn truth(text: &str) -> Option<bool> {
+/// Parses a boolean as Go does.
+fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "t" | "true" => Some(true),
         "0" | "f" | "false" => Some(false),
@@ -350,7 +355,7 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// A number, whole ones exact.
+/// Number; integers are exact.
 #[derive(Clone, Copy)]
 enum Number {
     Whole(i128),
@@ -368,7 +373,7 @@ impl Number {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // Words such as `nan` and `inf` are text.
+        // Texts such as `nan` and `inf` are not numbers.
         let is_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
         if !text.contains(|c: char| c.is_ascii_digit()) || !text.chars().all(is_number) {
             return None;
@@ -390,17 +395,17 @@ impl Number {
     fn float(self) -> f64 {
         match self {
             Self::Whole(number) => number as f64,
-            // The two zeros are one.
+            // -0.0 equals 0.0.
             Self::Float(number) => number + 0.0,
         }
     }
 }
 
-/// An expression, compiled.
+/// Compiled expression.
 #[derive(Clone, Debug)]
 struct Expression {
     program: Program,
-    /// It may use `facts`, which are all facts as one value.
+    /// Whether the expression may use `facts`, all facts as one value.
     names_facts: bool,
 }
 
@@ -433,21 +438,21 @@ impl Expression {
     }
 }
 
-/// What the functions of expressions can ask about.
-struct Known {
+/// Data that the functions of expressions have access to.
+struct FunctionData {
     groups: Vec<Token>,
     facts: Facts,
     labels: Labels,
     calls: AtomicUsize,
 }
 
-type Ask = fn(&Known, &[Value]) -> Result<Value, CallError>;
+type FilterFunction = fn(&FunctionData, &[Value]) -> Result<Value, CallError>;
 
-/// The functions of expressions, as Choria has them.
-const FUNCTIONS: [(&str, Ask); 4] = [
+/// Functions of expressions, the same as Choria's.
+const FUNCTIONS: [(&str, FilterFunction); 4] = [
     ("with", with),
-    ("fact", |known, args| match args {
-        [Value::Str(path)] => Ok(fact(&known.facts, &known.labels, path).unwrap_or(Value::Null)),
+    ("fact", |data, args| match args {
+        [Value::Str(path)] => Ok(fact(&data.facts, &data.labels, path).unwrap_or(Value::Null)),
         _ => Err("fact requires a path".into()),
     }),
     ("include", |_, args| match args {
@@ -463,17 +468,17 @@ const FUNCTIONS: [(&str, Ask); 4] = [
     }),
 ];
 
-/// Returns the names that expressions see beside `Facts`.
-fn extras(about: &About<'_>, facts: &Facts, names_facts: bool) -> Extras {
-    let groups = about.groups.iter().map(|group| Value::from(group.as_str()));
+/// Returns the variables and functions of expressions, in addition to `Facts`.
+fn extras(node: &NodeAttributes<'_>, facts: &Facts, names_facts: bool) -> Extras {
+    let groups = node.groups.iter().map(|group| Value::from(group.as_str()));
     let groups: Value = groups.collect();
     let mut extras = Extras {
         variables: [
-            ("identity", about.identity.as_str().into()),
+            ("identity", node.identity.as_str().into()),
             ("groups", groups.clone()),
             ("classes", groups),
             ("agents", vec![Value::from(AGENT)].into()),
-            ("labels", about.labels.to_value()),
+            ("labels", node.labels.to_value()),
         ]
         .into(),
         ..Extras::default()
@@ -481,40 +486,40 @@ fn extras(about: &About<'_>, facts: &Facts, names_facts: bool) -> Extras {
     if names_facts {
         extras.variables.insert("facts", facts.all());
     }
-    let known = Arc::new(Known {
-        groups: about.groups.to_vec(),
+    let data = Arc::new(FunctionData {
+        groups: node.groups.to_vec(),
         facts: facts.clone(),
-        labels: about.labels.clone(),
+        labels: node.labels.clone(),
         calls: AtomicUsize::new(0),
     });
-    for (name, ask) in FUNCTIONS {
-        let known = Arc::clone(&known);
+    for (name, call) in FUNCTIONS {
+        let data = Arc::clone(&data);
         let function: Function = Arc::new(move |args| {
-            if known.calls.fetch_add(1, atomic::Ordering::Relaxed) >= MAX_CALLS {
+            if data.calls.fetch_add(1, atomic::Ordering::Relaxed) >= MAX_CALLS {
                 return Err(format!("more than {MAX_CALLS} calls of functions").into());
             }
-            ask(&known, args)
+            call(&data, args)
         });
         extras.functions.insert(name, function);
     }
     extras
 }
 
-/// Tells whether a fact filter holds, or else whether a text names a group or the agent.
-fn with(known: &Known, args: &[Value]) -> Result<Value, CallError> {
+/// Evaluates a fact filter, or reports whether a text is the name of a group or of the agent.
+fn with(data: &FunctionData, args: &[Value]) -> Result<Value, CallError> {
     let [Value::Str(query)] = args else {
         return Err("with requires a text".into());
     };
     if let (false, Ok(filter)) = (is_pattern(query), parse_fact(query)) {
         let condition = Condition::new(&filter)?;
-        return Ok(condition.holds(&known.facts, &known.labels)?.into());
+        return Ok(condition.holds(&data.facts, &data.labels)?.into());
     }
-    let name = Name::new(query, Case::IsIgnored)?;
-    let mut names = known.groups.iter().map(Token::as_str).chain([AGENT]);
-    Ok(names.any(|known| name.is(known)).into())
+    let name = Name::new(query, Case::Insensitive)?;
+    let mut names = data.groups.iter().map(Token::as_str).chain([AGENT]);
+    Ok(names.any(|it| name.is(it)).into())
 }
 
-/// Tells whether two values are the same, numbers by their value.
+/// Reports whether two values are equal, numbers by value.
 fn is_same(a: &Value, b: &Value) -> bool {
     match (Number::of(a), Number::of(b)) {
         (Some(a), Some(b)) => a.compare(b).is_eq(),
@@ -522,7 +527,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The operators of a fact filter's text, the longer ones first.
+/// Operators in the text of a fact filter, longer ones first.
 const OPERATORS: [(&str, Operator); 10] = [
     ("==", Operator::Equal),
     ("!=", Operator::NotEqual),
@@ -536,7 +541,7 @@ const OPERATORS: [(&str, Operator); 10] = [
     (">", Operator::Greater),
 ];
 
-/// Reads a fact filter as it is typed: `os.name=debian`, `a.b>=3`, `k=/re/`, `k=~re`.
+/// Parses a fact filter in command-line syntax: `os.name=debian`, `a.b>=3`, `k=/re/`, `k=~re`.
 pub fn parse_fact(text: &str) -> Result<FactFilter, FilterError> {
     let bad = || FilterError::Fact(text.into());
     let (at, sign, operator) = first_operator(text).ok_or_else(bad)?;
@@ -550,7 +555,7 @@ pub fn parse_fact(text: &str) -> Result<FactFilter, FilterError> {
         other => other,
     };
     let value = match operator {
-        Operator::Matches => bare(value),
+        Operator::Matches => strip_slashes(value),
         _ => value,
     };
     Ok(FactFilter {
@@ -560,7 +565,7 @@ pub fn parse_fact(text: &str) -> Result<FactFilter, FilterError> {
     })
 }
 
-/// Finds the first operator; those in the queries of a path, such as `#(a=="b")`, belong to it.
+/// Returns the first operator outside the queries of a path, such as `#(a=="b")`.
 fn first_operator(text: &str) -> Option<(usize, &'static str, Operator)> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {

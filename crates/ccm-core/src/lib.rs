@@ -1,20 +1,22 @@
-//! One host: from a request or a manifest to changes and events. Knows no bus and serves no HTTP.
+//! Configuration management of one node: from a request or a manifest to changes and events.
 //!
-//! From the ground up; arrows only ever point upwards in this list:
-//! - [`model`]: messages, properties, states and events
-//! - [`filter`]: whether a filter means a node
-//! - [`system`]: processes, files, archives, HTTP, accounts, locks and time, each behind a small seam
-//! - [`facts`]: what the node is, gathered by section when asked
-//! - [`health`]: probes, nagios plugins and goss rules
+//! No NATS and no HTTP server.
+//!
+//! Modules, lowest layer first; a module depends only on those above it in this list:
+//! - [`model`]: messages, resource properties, states and events
+//! - [`filter`]: matching of nodes against request filters
+//! - [`system`]: processes, files, archives, HTTP, accounts, locks and time
+//! - [`facts`]: facts of the node, gathered by section on demand
+//! - [`health`]: health checks: nagios plugins and goss rules
 //! - [`hiera`]: hierarchical data, resolved and validated
-//! - [`resource`]: the types, each as inspect, plan and change
-//! - [`manifest`]: documents into ordered resources
-//! - [`engine`]: policy, sessions and the life of a resource
-//! - [`run`]: the pipeline from a request to events and a summary, the same for every entry point
+//! - [`resource`]: resource types, each as inspect, plan and change
+//! - [`manifest`]: loading of manifests into ordered resources
+//! - [`engine`]: applying of manifests: gates, refresh, retries, health checks, sessions
+//! - [`run`]: pipeline from a request to events and a summary, shared by all entry points
 
 #![warn(unreachable_pub)]
 
-// The name that files have for this crate which tests of another one include.
+// Test files shared with other crates name this crate `ccm_core`.
 #[cfg(test)]
 extern crate self as ccm_core;
 

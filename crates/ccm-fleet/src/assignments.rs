@@ -1,9 +1,9 @@
-//! Assignments written and taken back, so that doing it twice does nothing.
+//! Assignments: reading and writing the desired state of nodes, idempotently.
 //!
-//! An assignment is only ever written over the one that was read, and always with a higher
-//! generation. Whether a node has one of a rollout can be read from the bucket, so a controller
-//! that died in between left no doubt behind. Which nodes are meant, and when, is not known here.
-//! Nothing is signed here either: who stands for an assignment is in [`super::decision`].
+//! An assignment is only written over the revision that was read, and always with a higher
+//! generation. The bucket shows whether a node has an assignment of a rollout, so that another
+//! controller can continue. Which nodes are assigned, and when, is decided in the executor;
+//! signatures are made in [`super::decision`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use ccm_nats::streams::{DESIRED, NODES};
 use ccm_nats::{Bytes, Connection, Headers, NatsError, Subjects, Verb};
 use ccm_value::json;
 
-/// How often a value is read again that must have changed.
-const TRIES: usize = 20;
+/// Number of reads until a changed value must be visible.
+const MAX_READS: usize = 20;
 
-/// How long to wait for what is read to catch up with what was written.
-const CATCH_UP: Duration = Duration::from_millis(50);
+/// Delay between two reads of a lagging replica.
+const REPLICA_DELAY: Duration = Duration::from_millis(50);
 
-/// What a node is assigned, as it was read.
+/// The current assignment of a node.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
+pub(super) enum CurrentAssignment {
     Nothing,
     Assigned {
         assignment: Assignment,
         revision: u64,
     },
-    /// Not to be read, so it could not be put back either.
+    /// Can't be parsed, so it could not be restored either.
     Broken {
         cause: Arc<serde_json::Error>,
         revision: u64,
     },
 }
 
-impl Found {
+impl CurrentAssignment {
     /// Returns the generation of the assignment.
     pub(super) fn generation(&self) -> u64 {
         match self {
@@ -63,36 +63,36 @@ impl Found {
     }
 }
 
-/// Whether a node is there, and what it says that matters to a rollout.
+/// Presence of a node, and the parts of its status that matter to a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    Away,
-    Here {
+    Offline,
+    Online {
         pause: Option<Pause>,
-        /// It follows only what is signed.
+        /// The node refuses unsigned assignments.
         requires_signature: bool,
     },
 }
 
-/// What came of giving a node an assignment.
+/// Result of writing an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Given {
-    /// It stands, written now or before.
-    Stands,
-    /// Somebody else was quicker; theirs stands.
-    Foreign,
+pub(super) enum WriteResult {
+    /// The assignment is current, written now or before.
+    Current,
+    /// Another assignment was written first and remains.
+    Conflict,
 }
 
 /// The assignments of a collective.
 #[derive(Clone, Debug)]
-pub(super) struct Assigning {
+pub(super) struct AssignmentStore {
     connection: Connection,
     subjects: Subjects,
     desired: Bucket,
     nodes: Bucket,
 }
 
-impl Assigning {
+impl AssignmentStore {
     pub(super) async fn open(
         connection: &Connection,
         subjects: &Subjects,
@@ -105,45 +105,45 @@ impl Assigning {
         })
     }
 
-    /// Returns what a node is assigned now.
-    pub(super) async fn find(&self, node: &NodeName) -> Result<Found, NatsError> {
+    /// Returns the current assignment of a node.
+    pub(super) async fn find(&self, node: &NodeName) -> Result<CurrentAssignment, NatsError> {
         let entry = self.desired.get(&self.key(node)).await?;
         let Some(entry) = entry else {
-            return Ok(Found::Nothing);
+            return Ok(CurrentAssignment::Nothing);
         };
         let revision = entry.revision;
         Ok(match serde_json::from_slice(&entry.value) {
-            Ok(assignment) => Found::Assigned {
+            Ok(assignment) => CurrentAssignment::Assigned {
                 assignment,
                 revision,
             },
-            Err(err) => Found::Broken {
+            Err(err) => CurrentAssignment::Broken {
                 cause: Arc::new(err),
                 revision,
             },
         })
     }
 
-    /// Returns whether a node is there.
+    /// Returns the presence of a node.
     pub(super) async fn presence(&self, node: &NodeName) -> Result<Presence, NatsError> {
         let Some(entry) = self.nodes.get(&self.key(node)).await? else {
-            return Ok(Presence::Away);
+            return Ok(Presence::Offline);
         };
-        // A node whose words we don't understand is there all the same.
+        // A node with an unreadable status is online all the same.
         let status = serde_json::from_slice::<NodeStatus>(&entry.value).ok();
-        Ok(Presence::Here {
+        Ok(Presence::Online {
             requires_signature: status.as_ref().is_some_and(requires_signature),
             pause: status.and_then(|status| status.pause),
         })
     }
 
-    /// Writes an assignment over what was found.
-    pub(super) async fn give(
+    /// Writes an assignment over the one that was read.
+    pub(super) async fn write(
         &self,
         node: &NodeName,
         assignment: &Assignment,
-        over: &Found,
-    ) -> Result<Given, NatsError> {
+        over: &CurrentAssignment,
+    ) -> Result<WriteResult, NatsError> {
         let key = self.key(node);
         let failed = |source| NatsError::Store {
             action: "write",
@@ -156,44 +156,44 @@ impl Assigning {
             None => self.desired.create(&key, text.into()).await,
         };
         match written {
-            Ok(_) => Ok(Given::Stands),
+            Ok(_) => Ok(WriteResult::Current),
             Err(err) if err.is_conflict() => {
-                let now = self.find_beyond(node, over.revision()).await?;
-                let is_this = |it: &Assignment| {
+                let now = self.find_other_than(node, over.revision()).await?;
+                let is_same = |it: &Assignment| {
                     it.rollout == assignment.rollout && it.generation == assignment.generation
                 };
-                Ok(if now.assignment().is_some_and(is_this) {
-                    Given::Stands
+                Ok(if now.assignment().is_some_and(is_same) {
+                    WriteResult::Current
                 } else {
-                    Given::Foreign
+                    WriteResult::Conflict
                 })
             }
             Err(err) => Err(err),
         }
     }
 
-    /// Tells a node that its assignment may be new. One that does not hear it looks by itself.
+    /// Notifies a node of a new assignment. A node that misses the message sees the change in its
+    /// own watch.
     pub(super) async fn nudge(&self, node: &NodeName) -> Result<(), NatsError> {
         let subject = self.subjects.node(&node.token(), Verb::Nudge);
-        let nothing = Bytes::new();
         self.connection
-            .publish(&subject, Headers::new(), nothing)
+            .publish(&subject, Headers::new(), Bytes::new())
             .await
     }
 
-    /// Returns what is there once it is no longer what was found.
-    async fn find_beyond(
+    /// Returns the current assignment once its revision differs from this one.
+    async fn find_other_than(
         &self,
         node: &NodeName,
         revision: Option<u64>,
-    ) -> Result<Found, NatsError> {
+    ) -> Result<CurrentAssignment, NatsError> {
         let mut found = self.find(node).await?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_READS {
             if found.revision() != revision {
                 break;
             }
-            // Read from a replica that is behind.
-            tokio::time::sleep(CATCH_UP).await;
+            // A replica may lag behind.
+            tokio::time::sleep(REPLICA_DELAY).await;
             found = self.find(node).await?;
         }
         Ok(found)
@@ -204,12 +204,12 @@ impl Assigning {
     }
 }
 
-/// Reports whether a node follows only what is signed.
+/// Reports whether a node requires signatures.
 pub(super) fn requires_signature(status: &NodeStatus) -> bool {
     status.trust.as_ref().is_some_and(|trust| trust.required)
 }
 
-/// Returns the assignment of a rollout, without who stands for it.
+/// Returns the assignment of a rollout, unsigned.
 pub(super) fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>) -> Assignment {
     Assignment {
         protocol: ASSIGNMENT.into(),
@@ -224,14 +224,14 @@ pub(super) fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>)
     }
 }
 
-/// Returns the assignment that puts back what a node had before. A node that had none is assigned
-/// nothing: its generation only ever grows, so it can't mistake a later assignment for an old one.
+/// Returns the assignment that restores the previous one, unsigned. Without a previous one it is
+/// empty: the generation must grow, so that a node never takes a later assignment for an old one.
 pub(super) fn restored(
     previous: Option<&Assignment>,
     generation: u64,
     now: DateTime<Utc>,
 ) -> Assignment {
-    let nothing = Assignment {
+    let empty = Assignment {
         protocol: ASSIGNMENT.into(),
         generation,
         manifests: Vec::new(),
@@ -243,7 +243,7 @@ pub(super) fn restored(
         signature: None,
     };
     match previous {
-        None => nothing,
+        None => empty,
         Some(previous) => Assignment {
             generation,
             assigned: now,
@@ -253,11 +253,11 @@ pub(super) fn restored(
     }
 }
 
-/// Reports whether two assignments want the same of a node.
-pub(super) fn is_same(a: Option<&Assignment>, b: Option<&Assignment>) -> bool {
-    let wanted = |it: Option<&Assignment>| {
+/// Reports whether two assignments have the same content.
+pub(super) fn has_same_content(a: Option<&Assignment>, b: Option<&Assignment>) -> bool {
+    let content = |it: Option<&Assignment>| {
         it.filter(|it| !it.manifests.is_empty())
             .map(|it| (it.manifests.clone(), it.data.clone(), it.noop))
     };
-    wanted(a) == wanted(b)
+    content(a) == content(b)
 }

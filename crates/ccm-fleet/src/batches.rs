@@ -1,36 +1,37 @@
-//! A question taken through the chosen nodes: all at once, or batch by batch until too many fail.
+//! Requests in batches: all selected nodes at once, or batch by batch until too many fail.
 //!
-//! Nodes that were not reached do not count as failed. A sweep that halts names whom it did not
-//! ask. Who is chosen is `selection`; who is asked how is `gather`.
+//! Nodes without a reply do not count as failed. When the failure limit is exceeded, the remaining
+//! nodes are not contacted and listed in the report. Node selection is in `selection`, sending in
+//! `scatter`.
 
-use super::node_reply::{Told, understand};
-use super::scatter::{Ask, Gatherer, IN_FLIGHT, Whom};
+use super::node_reply::{NodeReply, interpret};
+use super::scatter::{MAX_CONCURRENT, NodeRequest, Recipients, ScatterClient};
 use super::summarize::Counts;
 use ccm_core::model::amount::Amount;
 use ccm_core::model::node::NodeName;
 use ccm_nats::NatsError;
 
-/// How fast, and how much may go wrong.
+/// Batch size and failure limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
-    /// How many nodes are asked before anyone looks at what came of it.
+pub struct BatchSettings {
+    /// Number of nodes per batch; all nodes if not set.
     pub batch: Option<Amount>,
-    /// More failures than these, over all batches, halt the sweep.
+    /// Number of failures, over all batches, that is tolerated.
     pub max_failures: Option<Amount>,
 }
 
-impl Pace {
-    /// Returns how many nodes are asked at a time; never none.
+impl BatchSettings {
+    /// Returns the batch size, at least 1.
     fn batch_of(&self, total: usize) -> usize {
         let all = match self.max_failures {
-            // A budget that is only looked at in the end would save nobody.
-            Some(_) => IN_FLIGHT,
+            // A limit checked only after the last node would have no effect.
+            Some(_) => MAX_CONCURRENT,
             None => total,
         };
         self.batch.map_or(all, |batch| batch.of(total)).max(1)
     }
 
-    /// Reports whether so many failures among all nodes are too many.
+    /// Reports whether this number of failures is above the limit.
     fn is_exceeded(&self, failures: usize, total: usize) -> bool {
         match self.max_failures {
             None => false,
@@ -40,93 +41,97 @@ impl Pace {
     }
 }
 
-/// The nodes of a sweep.
+/// The nodes that a request goes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Course {
+pub struct Targets {
     pub nodes: Vec<NodeName>,
-    /// Everyone is meant, whoever that is, so one message can reach them all.
-    pub is_everyone: bool,
+    /// These are all nodes of the collective, so that one broadcast can reach them.
+    pub is_whole_fleet: bool,
 }
 
-/// How a sweep ended.
+/// The result of a request in batches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct BatchReport {
     pub counts: Counts,
-    /// Left out because too many failed before them.
-    pub not_asked: Vec<NodeName>,
+    /// Not contacted because of failures in earlier batches.
+    pub not_contacted: Vec<NodeName>,
     pub is_halted: bool,
 }
 
-/// Asks the nodes at a pace and hands over what each told.
-pub async fn sweep(
-    gatherer: &Gatherer,
-    ask: &Ask,
-    course: &Course,
-    pace: Pace,
-    mut each: impl FnMut(Told),
-) -> Result<Ended, NatsError> {
-    let total = course.nodes.len();
-    let size = pace.batch_of(total);
-    let mut ended = Ended::default();
-    let mut left = course.nodes.as_slice();
+/// Sends a request to nodes batch by batch and calls `each` with every interpreted reply.
+pub async fn request_in_batches(
+    client: &ScatterClient,
+    request: &NodeRequest,
+    targets: &Targets,
+    settings: BatchSettings,
+    mut each: impl FnMut(NodeReply),
+) -> Result<BatchReport, NatsError> {
+    let total = targets.nodes.len();
+    let size = settings.batch_of(total);
+    let mut report = BatchReport::default();
+    let mut left = targets.nodes.as_slice();
     while !left.is_empty() {
-        if pace.is_exceeded(ended.counts.failures(), total) {
-            ended.is_halted = true;
-            ended.not_asked = left.to_vec();
+        if settings.is_exceeded(report.counts.failures(), total) {
+            report.is_halted = true;
+            report.not_contacted = left.to_vec();
             break;
         }
         let (batch, rest) = left.split_at(size.min(left.len()));
         left = rest;
-        let whom = if course.is_everyone && batch.len() == total && total > 1 {
-            Whom::Everyone(batch)
+        let recipients = if targets.is_whole_fleet && batch.len() == total && total > 1 {
+            Recipients::Broadcast(batch)
         } else {
-            Whom::These(batch)
+            Recipients::Nodes(batch)
         };
-        let counts = &mut ended.counts;
-        let hear = |heard| {
-            let told = understand(ask.verb, heard);
-            counts.add(told.outcome);
-            each(told);
+        let counts = &mut report.counts;
+        let receive = |reply| {
+            let reply = interpret(request.verb, reply);
+            counts.add(reply.outcome);
+            each(reply);
         };
-        gatherer.gather(ask, whom, hear).await?;
+        client.scatter(request, recipients, receive).await?;
     }
-    // The last batch may have been the one too many.
-    ended.is_halted |= pace.is_exceeded(ended.counts.failures(), total);
-    Ok(ended)
+    // The last batch may have exceeded the limit.
+    report.is_halted |= settings.is_exceeded(report.counts.failures(), total);
+    Ok(report)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pace(batch: &str, max_failures: &str) -> Pace {
+    fn settings(batch: &str, max_failures: &str) -> BatchSettings {
         let amount = |text: &str| match text {
             "" => None,
             text => Some(text.parse().unwrap()),
         };
-        Pace {
+        BatchSettings {
             batch: amount(batch),
             max_failures: amount(max_failures),
         }
     }
 
     #[test]
-    fn a_batch_is_a_count_or_a_part_and_never_empty() {
+    fn a_batch_is_a_count_or_a_percentage_and_at_least_one_node() {
         for (batch, max_failures, total, size) in [
             ("", "", 1000, 1000),
-            ("", "2", 1000, IN_FLIGHT),
+            ("", "2", 1000, MAX_CONCURRENT),
             ("10", "", 1000, 10),
             ("5%", "", 30, 2),
             ("0", "", 30, 1),
             ("", "", 0, 1),
         ] {
-            assert_eq!(pace(batch, max_failures).batch_of(total), size, "{batch}");
+            assert_eq!(
+                settings(batch, max_failures).batch_of(total),
+                size,
+                "{batch}"
+            );
         }
     }
 
     #[test]
-    fn a_budget_is_exceeded_by_one_more_than_it_allows() {
-        for (budget, failures, total, is_exceeded) in [
+    fn the_failure_limit_is_exceeded_by_one_more_than_it_allows() {
+        for (limit, failures, total, is_exceeded) in [
             ("", 100, 100, false),
             ("0", 0, 100, false),
             ("0", 1, 100, true),
@@ -135,8 +140,8 @@ mod tests {
             ("10%", 10, 100, false),
             ("10%", 11, 100, true),
         ] {
-            let found = pace("", budget).is_exceeded(failures, total);
-            assert_eq!(found, is_exceeded, "{failures} of {total} with {budget}");
+            let found = settings("", limit).is_exceeded(failures, total);
+            assert_eq!(found, is_exceeded, "{failures} of {total} with {limit}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! A manifest and its files into one archive, the same bytes for the same content.
+//! Bundle packing: a manifest and its files as a reproducible archive.
 //!
-//! What is packed is what a node will accept: regular files and directories within the limits of
-//! [`unpack`]. Names are sorted, owners and times are nobody's, and of permissions only whether a
-//! file can be run is kept, so that two people who pack the same checkout get the same digest. The
-//! manifest comes first: that is the one a node takes. It is checked as `ccm validate` checks it,
-//! with the facts and data of whoever packs.
+//! A bundle has regular files and directories within the limits of [`unpack`]. Entries are sorted,
+//! without owners and times, and with only the executable bit of permissions, so that equal content
+//! gives equal bytes and the same digest. The manifest is the first entry, which is where nodes
+//! expect it. It is checked as by `ccm validate`, with the facts and data of the machine that
+//! packs.
 //!
-//! Where bundles are stored is not known here.
+//! Storage is in [`super::bundle_store`].
 //!
 //! [`unpack`]: ccm_core::system::unpack
 
@@ -17,32 +17,31 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
-use ccm_core::manifest::{self, Input, Manifest, ManifestError, Problem};
-use ccm_core::model::node::{BadName, BundleDigest};
+use ccm_core::manifest::{self, Manifest, ManifestError, ManifestInput, Problem};
+use ccm_core::model::node::{BundleDigest, NameError};
 use ccm_core::system::files::{self, FileKind, Metadata};
 use ccm_core::system::unpack::Limits;
 use ccm_core::system::{Digest, FileError};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 
-/// The name of the manifest in a bundle.
+/// File name of the manifest in a bundle.
 const MANIFEST: &str = "manifest.yaml";
 
-/// Left out: what version control keeps for itself differs between equal checkouts.
+/// Directories of version control, which differ between equal checkouts.
 const IGNORED: [&str; 3] = [".git", ".hg", ".svn"];
 
-/// How deep directories may nest, and how long all names may be together, for a node to accept
-/// them.
-const DEEPEST: usize = 128;
-const MOST_NAME_BYTES: u64 = 32 << 20;
+/// Limits of nodes on nesting and on the total length of names.
+const MAX_DEPTH: usize = 128;
+const MAX_NAME_BYTES: u64 = 32 << 20;
 
-/// The largest bundle that a node fetches.
-const LARGEST: u64 = 256 << 20;
+/// Largest bundle that nodes fetch.
+const MAX_BUNDLE_BYTES: u64 = 256 << 20;
 
-/// What the archive itself adds to its content at its end.
+/// Size of the end of the archive.
 const TRAILER: u64 = 64 << 10;
 
-/// Why there is no bundle.
+/// Why a bundle can't be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     #[error("{} has no {MANIFEST}", .0.display())]
@@ -59,62 +58,62 @@ pub enum BundleError {
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("could not pack {}: {cause}", path.display())]
+    #[error("pack {}: {cause}", path.display())]
     Archive {
         path: PathBuf,
         #[source]
         cause: io::Error,
     },
     #[error(transparent)]
-    Digest(#[from] BadName),
+    Digest(#[from] NameError),
 }
 
-/// What a bundle can't hold.
+/// Why a file can't be part of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("it is neither a file nor a directory")]
+    #[error("neither a file nor a directory")]
     Special,
-    #[error("the link leads out of the bundle, or nowhere")]
-    LinkLeaves,
-    #[error("the link leads to a directory")]
+    #[error("symlink to a path outside the bundle, or dangling")]
+    LinkOutside,
+    #[error("symlink to a directory")]
     LinkToDirectory,
-    #[error("it is nested more than {DEEPEST} directories deep")]
+    #[error("nested more than {MAX_DEPTH} directories deep")]
     TooDeep,
     #[error("a bundle holds at most {0} files and directories")]
     Entries(usize),
-    #[error("the names in a bundle take at most {MOST_NAME_BYTES} bytes")]
+    #[error("the names in a bundle take at most {MAX_NAME_BYTES} bytes")]
     Names,
     #[error("a bundle holds at most {0} bytes")]
     Bytes(u64),
-    #[error("a bundle is at most {LARGEST} bytes when packed")]
-    Large,
-    #[error("a bundle is packed to no less than one part in {0}")]
+    #[error("a bundle is at most {MAX_BUNDLE_BYTES} bytes when packed")]
+    PackedSize,
+    #[error("the compression ratio of a bundle is at most {0}")]
     Ratio(u64),
 }
 
-/// A bundle, ready to be stored.
+/// A packed bundle.
 #[derive(Clone, Debug)]
 pub struct Packed {
     pub bytes: Vec<u8>,
-    /// Of the bytes: what the bundle is known by.
+    /// Digest of the bytes.
     pub digest: BundleDigest,
-    /// The files in it, the manifest first.
+    /// Files, the manifest first.
     pub files: Vec<PathBuf>,
-    /// What is odd about the manifest but no reason to stop.
+    /// Warnings about the manifest.
     pub warnings: Vec<String>,
 }
 
-/// Packs a directory with a `manifest.yaml`, or one manifest that needs no other file. `env` is
-/// what the manifest is checked with.
+/// Packs a directory with a `manifest.yaml`, or a single manifest. `env` is used to check the
+/// manifest.
 pub fn pack(source: &Path, env: &Env) -> Result<Packed, BundleError> {
     pack_within(source, env, Limits::BUNDLE)
 }
 
 fn pack_within(source: &Path, env: &Env, limits: Limits) -> Result<Packed, BundleError> {
-    let found = look(source)?;
-    let tree = match found.kind {
+    let metadata = inspect(source)?;
+    let tree = match metadata.kind {
         FileKind::Directory => Tree::read(source, limits)?,
-        _ => Tree::of_file(source, found, limits),
+        _ => Tree::of_file(source, metadata, limits),
     };
     let (manifest, files) = tree.contents.split_at(usize::from(tree.has_manifest));
     let [manifest] = manifest else {
@@ -142,8 +141,8 @@ fn pack_within(source: &Path, env: &Env, limits: Limits) -> Result<Packed, Bundl
     })
 }
 
-/// Returns what is at a path, beyond links.
-fn look(path: &Path) -> Result<Metadata, BundleError> {
+/// Returns the metadata of a path, following symlinks.
+fn inspect(path: &Path) -> Result<Metadata, BundleError> {
     let found = files::inspect(path, true)?;
     found.ok_or_else(|| BundleError::NotFound(path.into()))
 }
@@ -155,13 +154,13 @@ fn refused(path: &Path, reason: Refusal) -> BundleError {
     }
 }
 
-/// Reads the manifest as a run would, and finds what a run would only meet half way.
+/// Loads the manifest as a run does, and includes checks of what would only fail during a run.
 fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleError> {
     let source = content.path.to_string_lossy();
-    let input = Input {
+    let input = ManifestInput {
         text,
         source: &source,
-        ..Input::default()
+        ..ManifestInput::default()
     };
     let directory = content.path.parent().unwrap_or(Path::new("."));
     let mut env = Env {
@@ -179,15 +178,14 @@ fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleErr
 
 /// One file or directory that goes into a bundle.
 struct Content {
-    /// Where it is.
+    /// Path on disk.
     path: PathBuf,
-    /// What it is called in the bundle.
+    /// Path in the bundle.
     name: PathBuf,
     metadata: Metadata,
 }
 
-/// What goes into a bundle, the manifest first and the rest sorted, directories before what is in
-/// them.
+/// The entries of a bundle: the manifest first, the rest sorted, directories before their content.
 struct Tree {
     root: PathBuf,
     contents: Vec<Content>,
@@ -234,7 +232,7 @@ impl Tree {
     }
 
     fn walk(&mut self, directory: &Path, name: &Path, depth: usize) -> Result<(), BundleError> {
-        if depth >= DEEPEST {
+        if depth >= MAX_DEPTH {
             return Err(refused(directory, Refusal::TooDeep));
         }
         for entry in files::list(directory)? {
@@ -245,7 +243,7 @@ impl Tree {
             let metadata = self.inspect(&path)?;
             let length = u64::try_from(name.as_os_str().len()).unwrap_or(u64::MAX);
             self.name_bytes = self.name_bytes.saturating_add(length);
-            if self.name_bytes > MOST_NAME_BYTES {
+            if self.name_bytes > MAX_NAME_BYTES {
                 return Err(refused(&path, Refusal::Names));
             }
             if self.contents.len() >= self.limits.entries {
@@ -263,7 +261,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns what is at a path: a directory, a file, or a file that a link inside leads to.
+    /// Returns the metadata of a directory, a file, or a symlink to a file inside the bundle.
     fn inspect(&self, path: &Path) -> Result<Metadata, BundleError> {
         let own = files::inspect(path, false)?;
         let own = own.ok_or_else(|| BundleError::NotFound(path.into()))?;
@@ -273,12 +271,12 @@ impl Tree {
             FileKind::Symlink => {
                 let target = std::fs::canonicalize(path).ok();
                 if !target.is_some_and(|target| target.starts_with(&self.root)) {
-                    return Err(refused(path, Refusal::LinkLeaves));
+                    return Err(refused(path, Refusal::LinkOutside));
                 }
-                let target = look(path)?;
+                let target = inspect(path)?;
                 match target.kind {
                     FileKind::Regular => Ok(target),
-                    // It could lead to where it stands.
+                    // It could be a loop.
                     FileKind::Directory => Err(refused(path, Refusal::LinkToDirectory)),
                     _ => Err(refused(path, Refusal::Special)),
                 }
@@ -292,14 +290,14 @@ struct Packer<'a> {
     source: &'a Path,
     archive: Builder<GzEncoder<Vec<u8>>>,
     files: Vec<PathBuf>,
-    /// Counted as a node counts: content, and names that need an entry of their own.
+    /// Size as nodes count it: content and names.
     bytes: u64,
     limits: Limits,
 }
 
 impl<'a> Packer<'a> {
     fn new(source: &'a Path, limits: Limits) -> Self {
-        // The header of gzip has neither a name nor a time unless it is asked for.
+        // The gzip header has no name and time by default.
         let gzip = GzEncoder::new(Vec::new(), Compression::default());
         Self {
             source,
@@ -310,15 +308,15 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Reads a file that there is room for.
+    /// Reads a file within the remaining size.
     fn read(&self, content: &Content) -> Result<Vec<u8>, BundleError> {
         let too_large = || refused(&content.path, Refusal::Bytes(self.limits.bytes));
-        let room = self.limits.bytes.saturating_sub(self.bytes);
-        if content.metadata.size > room {
+        let remaining = self.limits.bytes.saturating_sub(self.bytes);
+        if content.metadata.size > remaining {
             return Err(too_large());
         }
-        files::read(&content.path, room).map_err(|error| match error {
-            // It grew since it was looked at.
+        files::read(&content.path, remaining).map_err(|error| match error {
+            // The file has grown since it was inspected.
             FileError::TooLarge { .. } => too_large(),
             error => error.into(),
         })
@@ -374,8 +372,8 @@ impl<'a> Packer<'a> {
             cause,
         })?;
         let size = u64::try_from(packed.len()).unwrap_or(u64::MAX);
-        if size > LARGEST {
-            return Err(refused(self.source, Refusal::Large));
+        if size > MAX_BUNDLE_BYTES {
+            return Err(refused(self.source, Refusal::PackedSize));
         }
         let Limits {
             ratio, free_bytes, ..

@@ -1,11 +1,11 @@
-//! Bundles where they are kept: each under its name and digest, so that none ever changes.
+//! Bundle store: bundles in the object store, by name and digest, immutable.
 //!
-//! The same content is stored once. The newest of a name is what the name alone means; a digest
-//! may be cut short as long as it is clear. What a bundle holds is made by [`super::bundle`].
+//! Equal content is stored once. A name alone means its newest bundle; a digest may be abbreviated
+//! as long as it is unambiguous. Bundles are packed by [`super::bundle`].
 //!
-//! Agents that name a bundle in their own file want a signature beside it, where they have signers;
-//! those that are assigned one don't. So a bundle may be stored with a signature, and once more in
-//! a place whose name stays the same.
+//! Agents that name a bundle in their own configuration and have trusted signers need a signature
+//! next to it; assigned bundles need none. So a bundle can be stored with a signature, and also as
+//! an object with a fixed name.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,10 +16,10 @@ use chrono::{DateTime, Utc};
 use flate2::read::GzDecoder;
 
 use super::bundle::Packed;
-use super::rollout_store::{RolloutError, list_everywhere};
-use ccm_core::model::node::{Assignment, BadName, BundleRef, Token};
+use super::rollout_store::{RolloutError, list_all_collectives};
+use ccm_core::model::node::{Assignment, BundleRef, NameError, Token};
 use ccm_core::model::rollout::Rollout;
-use ccm_core::model::signature::beside;
+use ccm_core::model::signature::signature_location;
 use ccm_core::system::Digest;
 use ccm_core::system::unpack::Limits;
 use ccm_nats::object::{Info, Store};
@@ -29,34 +29,34 @@ use ccm_nats::{Connection, NatsError};
 use ccm_value::json;
 use ccm_value::text::quote;
 
-/// The shortest beginning of a digest that people may write.
-const SHORTEST: usize = 4;
+/// Shortest abbreviation of a digest.
+const MIN_DIGITS: usize = 4;
 
-/// How much of a digest people need to see.
-const SHOWN: usize = 12;
+/// Number of digits of a digest that are shown.
+const SHOWN_DIGITS: usize = 12;
 
-/// The largest bundle that is read.
-const LARGEST: u64 = 256 << 20;
+/// Largest bundle that is read.
+const MAX_BUNDLE_BYTES: u64 = 256 << 20;
 
-/// What went wrong with stored bundles.
+/// Why an operation on stored bundles failed.
 #[derive(Debug, thiserror::Error)]
-pub enum BundlesError {
+pub enum BundleStoreError {
     #[error("invalid bundle {}: expected NAME or NAME@DIGEST", quote(.0))]
-    Wanted(String),
+    Invalid(String),
     #[error("bundle {0} does not exist")]
-    NotFound(Wanted),
-    #[error("bundle {0} could be several")]
-    Ambiguous(Wanted),
-    #[error("bundle {0} has another content than its digest says")]
-    Damaged(String),
-    #[error("bundle {bundle} can't be read: {cause}")]
+    NotFound(BundleSelector),
+    #[error("bundle {0} is ambiguous")]
+    Ambiguous(BundleSelector),
+    #[error("content of bundle {0} does not match its digest")]
+    DigestMismatch(String),
+    #[error("read bundle {bundle}: {cause}")]
     Unreadable {
         bundle: String,
         #[source]
         cause: io::Error,
     },
-    #[error("{source_name} can't be signed: {cause}")]
-    Unsigned {
+    #[error("sign {source_name}: {cause}")]
+    Sign {
         source_name: String,
         #[source]
         cause: KeyError,
@@ -67,37 +67,38 @@ pub enum BundlesError {
     Nats(#[from] NatsError),
 }
 
-/// A bundle as people name it: `NAME`, or `NAME@DIGEST` with as much of the digest as is clear.
+/// A bundle named by a user: `NAME`, or `NAME@DIGEST` with an unambiguous abbreviation of the
+/// digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct BundleSelector {
     pub name: Token,
     pub digest: Option<String>,
 }
 
-impl FromStr for Wanted {
-    type Err = BundlesError;
+impl FromStr for BundleSelector {
+    type Err = BundleStoreError;
 
-    fn from_str(text: &str) -> Result<Self, BundlesError> {
-        let bad = || BundlesError::Wanted(text.into());
+    fn from_str(text: &str) -> Result<Self, BundleStoreError> {
+        let bad = || BundleStoreError::Invalid(text.into());
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
         };
         let is_digest = |digest: &str| {
             let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-            (SHORTEST..=64).contains(&digest.len()) && digest.chars().all(is_hex)
+            (MIN_DIGITS..=64).contains(&digest.len()) && digest.chars().all(is_hex)
         };
         if digest.is_some_and(|digest| !is_digest(digest)) {
             return Err(bad());
         }
         Ok(Self {
-            name: name.parse().map_err(|_: BadName| bad())?,
+            name: name.parse().map_err(|_: NameError| bad())?,
             digest: digest.map(str::to_owned),
         })
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for BundleSelector {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.digest {
             Some(digest) => write!(out, "{}@{digest}", self.name),
@@ -106,22 +107,22 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// Returns a bundle as people read it: its name and the beginning of its digest.
-pub fn shown(bundle: &BundleRef) -> String {
-    let digest: String = bundle.digest.as_str().chars().take(SHOWN).collect();
+/// Returns the name of a bundle with the abbreviated digest.
+pub fn short_name(bundle: &BundleRef) -> String {
+    let digest: String = bundle.digest.as_str().chars().take(SHOWN_DIGITS).collect();
     format!("{}@{digest}", bundle.name)
 }
 
 /// One stored bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct StoredBundle {
     pub bundle: BundleRef,
     pub size: u64,
     pub stored: Option<DateTime<Utc>>,
 }
 
-impl Version {
-    /// Reads what a store says about an object; nothing if it is no bundle.
+impl StoredBundle {
+    /// Reads the info of an object; none if it is no bundle.
     fn of(info: &Info) -> Option<Self> {
         let (name, digest) = info.name.split_once('/')?;
         Some(Self {
@@ -144,31 +145,31 @@ pub struct Content {
 
 /// The bundles of a fleet.
 #[derive(Clone)]
-pub struct Bundles {
+pub struct BundleStore {
     store: Store,
     connection: Connection,
 }
 
-impl Bundles {
-    pub async fn open(connection: &Connection) -> Result<Self, BundlesError> {
+impl BundleStore {
+    pub async fn open(connection: &Connection) -> Result<Self, BundleStoreError> {
         Ok(Self {
             store: connection.objects(MANIFESTS).await?,
             connection: connection.clone(),
         })
     }
 
-    /// Stores a bundle. Returns what it is known by, and whether it was not there before.
+    /// Stores a bundle. Returns its reference, and whether it is new.
     pub async fn push(
         &self,
         name: &Token,
         packed: &Packed,
-    ) -> Result<(BundleRef, bool), BundlesError> {
+    ) -> Result<(BundleRef, bool), BundleStoreError> {
         let bundle = BundleRef {
             name: name.clone(),
             digest: packed.digest.clone(),
         };
-        let there = self.store.info(&bundle.object()).await?;
-        let digest = there.and_then(|info| info.digest);
+        let existing = self.store.info(&bundle.object()).await?;
+        let digest = existing.and_then(|info| info.digest);
         if digest.as_deref() == Some(packed.digest.as_str()) {
             return Ok((bundle, false));
         }
@@ -176,15 +177,15 @@ impl Bundles {
         Ok((bundle, true))
     }
 
-    /// Stores who stands for a bundle beside its place, which need not hold it yet. Returns the
-    /// source that agents name.
+    /// Stores the signature of a bundle, which may be stored later. Returns the source that agents
+    /// name.
     pub async fn sign(
         &self,
         name: &Token,
         packed: &Packed,
         signer: &Signer,
         now: DateTime<Utc>,
-    ) -> Result<String, BundlesError> {
+    ) -> Result<String, BundleStoreError> {
         let bundle = BundleRef {
             name: name.clone(),
             digest: packed.digest.clone(),
@@ -192,16 +193,16 @@ impl Bundles {
         sign(&self.store, &bundle.object(), packed, signer, now).await
     }
 
-    /// Stores a bundle as an object of another bucket, in place of any of that name, with who
-    /// stands for it if somebody does.
-    pub async fn place(
+    /// Stores a bundle as an object of another bucket, replacing it, with a signature if there is a
+    /// signer.
+    pub async fn store_as(
         &self,
         bucket: &Token,
         key: &str,
         packed: &Packed,
         signer: Option<&Signer>,
         now: DateTime<Utc>,
-    ) -> Result<(), BundlesError> {
+    ) -> Result<(), BundleStoreError> {
         let store = self.connection.objects(bucket.as_str()).await?;
         if let Some(signer) = signer {
             sign(&store, key, packed, signer, now).await?;
@@ -210,10 +211,10 @@ impl Bundles {
         Ok(())
     }
 
-    /// Returns all bundles: by name, the newest of each first.
-    pub async fn list(&self) -> Result<Vec<Version>, BundlesError> {
+    /// Returns all bundles, sorted by name, the newest of each first.
+    pub async fn list(&self) -> Result<Vec<StoredBundle>, BundleStoreError> {
         let objects = self.store.list().await?;
-        let mut versions: Vec<Version> = objects.iter().filter_map(Version::of).collect();
+        let mut versions: Vec<StoredBundle> = objects.iter().filter_map(StoredBundle::of).collect();
         versions.sort_by(|a, b| {
             let names = a.bundle.name.cmp(&b.bundle.name);
             let times = || b.stored.cmp(&a.stored);
@@ -223,29 +224,29 @@ impl Bundles {
         Ok(versions)
     }
 
-    /// Returns the bundle that is meant.
-    pub async fn find(&self, wanted: &Wanted) -> Result<Version, BundlesError> {
-        pick(self.list().await?, wanted)
+    /// Finds a bundle.
+    pub async fn find(&self, selector: &BundleSelector) -> Result<StoredBundle, BundleStoreError> {
+        select(self.list().await?, selector)
     }
 
-    /// Returns the files of a bundle, in the order they are packed.
-    pub async fn contents(&self, bundle: &BundleRef) -> Result<Vec<Content>, BundlesError> {
-        let bytes = self.store.get(&bundle.object(), LARGEST).await?;
+    /// Returns the files of a bundle, in archive order.
+    pub async fn contents(&self, bundle: &BundleRef) -> Result<Vec<Content>, BundleStoreError> {
+        let bytes = self.store.get(&bundle.object(), MAX_BUNDLE_BYTES).await?;
         if Digest::of(&bytes).to_string() != bundle.digest.as_str() {
-            return Err(BundlesError::Damaged(bundle.object()));
+            return Err(BundleStoreError::DigestMismatch(bundle.object()));
         }
-        contents(&bytes).map_err(|cause| BundlesError::Unreadable {
+        contents(&bytes).map_err(|cause| BundleStoreError::Unreadable {
             bundle: bundle.object(),
             cause,
         })
     }
 
-    /// Returns who needs a bundle: nodes that are assigned it, rollouts that are not over.
-    pub async fn users(&self, bundle: &BundleRef) -> Result<Users, BundlesError> {
+    /// Returns the users of a bundle: nodes that it is assigned to and active rollouts.
+    pub async fn users(&self, bundle: &BundleRef) -> Result<BundleUsers, BundleStoreError> {
         let desired = self.connection.bucket(DESIRED).await?;
-        let mut users = Users::default();
+        let mut users = BundleUsers::default();
         for entry in desired.entries(">").await? {
-            // What can't be read may name it; nobody can follow it either.
+            // An unreadable assignment can't be followed, whatever it names.
             let Ok(assignment) = serde_json::from_slice::<Assignment>(&entry.value) else {
                 continue;
             };
@@ -253,7 +254,7 @@ impl Bundles {
                 users.nodes.insert(entry.key);
             }
         }
-        for stored in list_everywhere(&self.connection).await? {
+        for stored in list_all_collectives(&self.connection).await? {
             if is_needed(&stored.rollout, bundle) {
                 users.rollouts.insert(stored.rollout.id);
             }
@@ -261,79 +262,85 @@ impl Bundles {
         Ok(users)
     }
 
-    /// Removes a bundle and who stood for it. Nodes that have a copy keep it.
-    pub async fn remove(&self, bundle: &BundleRef) -> Result<(), BundlesError> {
+    /// Removes a bundle and its signature. Nodes keep their copies.
+    pub async fn remove(&self, bundle: &BundleRef) -> Result<(), BundleStoreError> {
         self.store.delete(&bundle.object()).await?;
-        Ok(self.store.delete(&beside(&bundle.object())).await?)
+        Ok(self
+            .store
+            .delete(&signature_location(&bundle.object()))
+            .await?)
     }
 }
 
-/// Stores a signature beside the place of a bundle, and returns that place as a source. The
-/// signature goes before the bundle, so that nobody meets a new bundle without one.
+/// Stores the signature of an object, and returns the source of the object. The signature is stored
+/// before the bundle, so that a new bundle never is without one.
 async fn sign(
     store: &Store,
     key: &str,
     packed: &Packed,
     signer: &Signer,
     now: DateTime<Utc>,
-) -> Result<String, BundlesError> {
+) -> Result<String, BundleStoreError> {
     let source = format!("obj://{}/{key}", store.bucket());
-    let unsigned = |cause| BundlesError::Unsigned {
+    let unsigned = |cause| BundleStoreError::Sign {
         source_name: source.clone(),
         cause,
     };
     let signature = signer
         .sign_bundle(&source, &Digest::of(&packed.bytes), now)
         .map_err(unsigned)?;
-    let text = json::pretty(&signature).map_err(|_| unsigned(KeyError::Unwritable))?;
-    store.put(&beside(key), text.as_bytes()).await?;
+    let text = json::pretty(&signature).map_err(|_| unsigned(KeyError::Unserializable))?;
+    store.put(&signature_location(key), text.as_bytes()).await?;
     Ok(source)
 }
 
-/// Who needs a bundle.
+/// Users of a bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users {
-    /// The keys of the nodes: collective and token.
+pub struct BundleUsers {
+    /// Keys of the nodes: collective and token.
     pub nodes: BTreeSet<String>,
     pub rollouts: BTreeSet<Token>,
 }
 
-impl Users {
+impl BundleUsers {
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.rollouts.is_empty()
     }
 }
 
-/// Reports whether a rollout may still hand a bundle out, on its way or on its way back.
+/// Reports whether an active rollout may still assign a bundle, or restore it by a rollback.
 fn is_needed(rollout: &Rollout, bundle: &BundleRef) -> bool {
-    if rollout.state.is_at_rest() {
+    if rollout.state.is_finished() {
         return false;
     }
-    let mut before = rollout.previous.nodes();
+    let mut previous_nodes = rollout.previous.nodes();
     rollout.bundle == *bundle
-        || before.any(|node| {
+        || previous_nodes.any(|node| {
             let previous = rollout.previous.get(node).flatten();
             previous.is_some_and(|assignment| assignment.manifests.contains(bundle))
         })
 }
 
-/// Picks what is meant from a list that has the newest of each name first.
-fn pick(versions: Vec<Version>, wanted: &Wanted) -> Result<Version, BundlesError> {
-    let prefix = wanted.digest.as_deref().unwrap_or_default();
+/// Selects a bundle from a list with the newest of each name first.
+fn select(
+    versions: Vec<StoredBundle>,
+    selector: &BundleSelector,
+) -> Result<StoredBundle, BundleStoreError> {
+    let prefix = selector.digest.as_deref().unwrap_or_default();
     let mut matching = versions.into_iter().filter(|version| {
         let BundleRef { name, digest } = &version.bundle;
-        *name == wanted.name && digest.as_str().starts_with(prefix)
+        *name == selector.name && digest.as_str().starts_with(prefix)
     });
     let first = matching.next();
-    let first = first.ok_or_else(|| BundlesError::NotFound(wanted.clone()))?;
-    if wanted.digest.is_some() && matching.next().is_some() {
-        Err(BundlesError::Ambiguous(wanted.clone()))
+    let first = first.ok_or_else(|| BundleStoreError::NotFound(selector.clone()))?;
+    if selector.digest.is_some() && matching.next().is_some() {
+        Err(BundleStoreError::Ambiguous(selector.clone()))
     } else {
         Ok(first)
     }
 }
 
-/// Lists what is in the bytes of a bundle, within the limits that a node sets.
+/// Lists the files of an archive, within the limits of nodes.
 fn contents(bytes: &[u8]) -> io::Result<Vec<Content>> {
     let limits = Limits::BUNDLE;
     let mut archive = tar::Archive::new(GzDecoder::new(bytes).take(limits.bytes));
@@ -341,7 +348,7 @@ fn contents(bytes: &[u8]) -> io::Result<Vec<Content>> {
     for entry in archive.entries()? {
         let entry = entry?;
         if found.len() >= limits.entries {
-            return Err(io::Error::other("it has too many entries"));
+            return Err(io::Error::other("too many entries"));
         }
         found.push(Content {
             name: entry.path()?.to_string_lossy().into_owned(),
@@ -355,8 +362,8 @@ fn contents(bytes: &[u8]) -> io::Result<Vec<Content>> {
 mod tests {
     use super::*;
 
-    fn version(name: &str, digest: &str, age: i64) -> Version {
-        Version {
+    fn version(name: &str, digest: &str, age: i64) -> StoredBundle {
+        StoredBundle {
             bundle: BundleRef {
                 name: name.parse().unwrap(),
                 digest: digest.repeat(32).parse().unwrap(),
@@ -366,19 +373,19 @@ mod tests {
         }
     }
 
-    fn wanted(text: &str) -> Wanted {
+    fn selector(text: &str) -> BundleSelector {
         text.parse().unwrap()
     }
 
     #[test]
-    fn a_bundle_is_named_with_as_much_of_its_digest_as_is_clear() {
-        assert_eq!(wanted("app").digest, None);
-        assert_eq!(wanted("app@ab12").digest.as_deref(), Some("ab12"));
-        assert_eq!(wanted("app@ab12").to_string(), "app@ab12");
+    fn a_bundle_is_named_with_an_abbreviated_digest() {
+        assert_eq!(selector("app").digest, None);
+        assert_eq!(selector("app@ab12").digest.as_deref(), Some("ab12"));
+        assert_eq!(selector("app@ab12").to_string(), "app@ab12");
         for bad in [
             "", "@ab12", "app@", "app@abc", "app@ABCD", "a/b", "app@zzzz",
         ] {
-            let error = bad.parse::<Wanted>().unwrap_err().to_string();
+            let error = bad.parse::<BundleSelector>().unwrap_err().to_string();
             assert!(error.starts_with("invalid bundle"), "{bad}: {error}");
         }
     }
@@ -386,20 +393,20 @@ mod tests {
     #[test]
     fn the_name_alone_means_the_newest() {
         let versions = || vec![version("app", "ab", 1), version("app", "ac", 9)];
-        let found = pick(versions(), &wanted("app")).unwrap();
-        assert_eq!(shown(&found.bundle), "app@abababababab");
-        let found = pick(versions(), &wanted("app@acac")).unwrap();
-        assert_eq!(shown(&found.bundle), "app@acacacacacac");
+        let found = select(versions(), &selector("app")).unwrap();
+        assert_eq!(short_name(&found.bundle), "app@abababababab");
+        let found = select(versions(), &selector("app@acac")).unwrap();
+        assert_eq!(short_name(&found.bundle), "app@acacacacacac");
     }
 
     #[test]
-    fn a_digest_that_fits_several_or_none_is_refused() {
+    fn an_ambiguous_or_unknown_digest_is_an_error() {
         let mut twin = version("app", "ab", 1);
         twin.bundle.digest = format!("{}cd", "ab".repeat(31)).parse().unwrap();
         let versions = vec![version("app", "ab", 1), twin];
-        let error = pick(versions.clone(), &wanted("app@abab")).unwrap_err();
-        assert!(matches!(error, BundlesError::Ambiguous(_)), "{error}");
-        let error = pick(versions, &wanted("web")).unwrap_err().to_string();
+        let error = select(versions.clone(), &selector("app@abab")).unwrap_err();
+        assert!(matches!(error, BundleStoreError::Ambiguous(_)), "{error}");
+        let error = select(versions, &selector("web")).unwrap_err().to_string();
         assert_eq!(error, "bundle web does not exist");
     }
 
@@ -412,12 +419,12 @@ mod tests {
                 digest: None,
                 modified: None,
             };
-            assert_eq!(Version::of(&info), None, "{name}");
+            assert_eq!(StoredBundle::of(&info), None, "{name}");
         }
     }
 
     #[test]
-    fn bytes_that_are_no_archive_are_no_contents() {
+    fn invalid_archives_are_errors() {
         assert!(contents(b"junk").is_err());
     }
 }

@@ -1,16 +1,18 @@
-//! What people may do to a rollout, and when. Changes the object and nothing else: what follows
-//! from it is up to [`super::planner`].
+//! Operator controls of a rollout: pause, resume, abort, retry and rollback, with the states that
+//! allow them.
+//!
+//! Only the rollout object changes; the next step is decided by [`super::planner`].
 
 use chrono::{DateTime, Utc};
 
-use super::decision::order_rollback;
+use super::decision::attach_rollback_signature;
 use ccm_core::model::node::{NodeName, Token};
-use ccm_core::model::rollout::{Progress, Rollout, State};
+use ccm_core::model::rollout::{Progress, Rollout, RolloutState};
 use ccm_nats::request_signature::{KeyError, Signer};
 
-/// Why a rollout can't be steered that way.
+/// Why a control is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SteerError {
+pub enum ControlError {
     #[error("can't {verb} rollout {id}: it is {state}")]
     State {
         verb: &'static str,
@@ -19,9 +21,9 @@ pub enum SteerError {
     },
     #[error("rollout {0} has no node that failed or could not be reached")]
     NothingToRetry(Token),
-    #[error("rollout {0} touched no node")]
-    NothingTouched(Token),
-    #[error("rollout {0} is signed, so its rollback must be signed, too")]
+    #[error("rollout {0} has not assigned any node")]
+    NothingAssigned(Token),
+    #[error("rollout {0} is signed: its rollback must be signed too")]
     Unsigned(Token),
     #[error("the rollback of rollout {id} can't be signed")]
     Signing {
@@ -31,12 +33,12 @@ pub enum SteerError {
     },
 }
 
-/// Stops before the next node, until somebody resumes.
-pub fn pause(rollout: &mut Rollout, reason: &str, by: &str) -> Result<(), SteerError> {
+/// Pauses before the next node, until resumed.
+pub fn pause(rollout: &mut Rollout, reason: &str, by: &str) -> Result<(), ControlError> {
     allow(rollout, "pause", |state| {
-        matches!(state, State::Running | State::Baking { .. })
+        matches!(state, RolloutState::Running | RolloutState::Baking { .. })
     })?;
-    rollout.state = State::Paused {
+    rollout.state = RolloutState::Paused {
         reason: reason.into(),
         by: by.into(),
         auto: false,
@@ -44,54 +46,62 @@ pub fn pause(rollout: &mut Rollout, reason: &str, by: &str) -> Result<(), SteerE
     Ok(())
 }
 
-/// Goes on. What halted it is forgiven: it no longer counts, but whatever comes after does. A
-/// deadline that has passed is dropped.
-pub fn resume(rollout: &mut Rollout, now: DateTime<Utc>) -> Result<(), SteerError> {
+/// Resumes. Failures before a halt are forgiven: they are no longer counted, later ones are. A
+/// deadline in the past is removed.
+pub fn resume(rollout: &mut Rollout, now: DateTime<Utc>) -> Result<(), ControlError> {
     allow(rollout, "resume", |state| {
-        matches!(state, State::Paused { .. } | State::Halted { .. })
+        matches!(
+            state,
+            RolloutState::Paused { .. } | RolloutState::Halted { .. }
+        )
     })?;
-    if matches!(rollout.state, State::Halted { .. }) {
+    if matches!(rollout.state, RolloutState::Halted { .. }) {
         rollout.forgiven = Some(rollout.tally());
     }
     let is_ahead = |deadline: &DateTime<Utc>| *deadline > now;
     rollout.settings.deadline = rollout.settings.deadline.filter(is_ahead);
-    rollout.state = State::Running;
+    rollout.state = RolloutState::Running;
     Ok(())
 }
 
-/// Ends it where it is. Nodes that have the assignment keep it.
-pub fn abort(rollout: &mut Rollout, by: &str) -> Result<(), SteerError> {
+/// Ends the rollout. Assigned nodes keep the assignment.
+pub fn abort(rollout: &mut Rollout, by: &str) -> Result<(), ControlError> {
     allow(rollout, "abort", |state| {
         matches!(
             state,
-            State::Running | State::Baking { .. } | State::Paused { .. } | State::Halted { .. }
+            RolloutState::Running
+                | RolloutState::Baking { .. }
+                | RolloutState::Paused { .. }
+                | RolloutState::Halted { .. }
         )
     })?;
-    rollout.state = State::Aborted { by: by.into() };
+    rollout.state = RolloutState::Aborted { by: by.into() };
     Ok(())
 }
 
-/// Tries again those that failed, fell ill or could not be reached, and only those; then goes on
-/// with the rest. Returns whom.
-pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, SteerError> {
+/// Resets the failed, unhealthy and unreachable nodes to pending, and resumes. Returns these nodes.
+pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, ControlError> {
     allow(rollout, "retry", |state| {
         matches!(
             state,
-            State::Paused { .. } | State::Halted { .. } | State::Aborted { .. } | State::Done
+            RolloutState::Paused { .. }
+                | RolloutState::Halted { .. }
+                | RolloutState::Aborted { .. }
+                | RolloutState::Done
         )
     })?;
-    let is_bad = |progress: &Progress| {
+    let needs_retry = |progress: &Progress| {
         matches!(
             progress,
             Progress::Failed { .. } | Progress::Unhealthy { .. } | Progress::Unreachable { .. }
         )
     };
-    let bad = rollout.nodes.iter().filter(|(_, it)| is_bad(it));
-    let bad: Vec<NodeName> = bad.map(|(node, _)| node.clone()).collect();
-    if bad.is_empty() {
-        return Err(SteerError::NothingToRetry(rollout.id.clone()));
+    let nodes = rollout.nodes.iter().filter(|(_, it)| needs_retry(it));
+    let nodes: Vec<NodeName> = nodes.map(|(node, _)| node.clone()).collect();
+    if nodes.is_empty() {
+        return Err(ControlError::NothingToRetry(rollout.id.clone()));
     }
-    for node in &bad {
+    for node in &nodes {
         rollout.nodes.remove(node);
     }
     let is_open = |node: &NodeName| {
@@ -102,48 +112,50 @@ pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, SteerError> {
     let first = waves.iter().position(|wave| wave.nodes.iter().any(is_open));
     rollout.wave = first.unwrap_or(rollout.wave);
     rollout.forgiven = None;
-    rollout.state = State::Running;
-    Ok(bad)
+    rollout.state = RolloutState::Running;
+    Ok(nodes)
 }
 
-/// Begins to give every touched node back what it was assigned before. What somebody signed is
-/// taken back only by somebody who signs.
+/// Starts to restore the previous assignment of every assigned node. A signed rollout needs a
+/// signed rollback.
 pub fn rollback(
     rollout: &mut Rollout,
     signer: Option<&Signer>,
     now: DateTime<Utc>,
-) -> Result<(), SteerError> {
+) -> Result<(), ControlError> {
     allow(rollout, "roll back", |state| {
-        !matches!(state, State::RollingBack | State::RolledBack)
+        !matches!(state, RolloutState::RollingBack | RolloutState::RolledBack)
     })?;
     if rollout.previous.is_empty() {
-        return Err(SteerError::NothingTouched(rollout.id.clone()));
+        return Err(ControlError::NothingAssigned(rollout.id.clone()));
     }
     match signer {
         Some(signer) => {
-            order_rollback(rollout, signer, now).map_err(|cause| SteerError::Signing {
-                id: rollout.id.clone(),
-                cause,
+            attach_rollback_signature(rollout, signer, now).map_err(|cause| {
+                ControlError::Signing {
+                    id: rollout.id.clone(),
+                    cause,
+                }
             })?;
         }
         None if rollout.decision.is_some() => {
-            return Err(SteerError::Unsigned(rollout.id.clone()));
+            return Err(ControlError::Unsigned(rollout.id.clone()));
         }
         None => {}
     }
-    rollout.state = State::RollingBack;
+    rollout.state = RolloutState::RollingBack;
     Ok(())
 }
 
 fn allow(
     rollout: &Rollout,
     verb: &'static str,
-    is_allowed: impl Fn(&State) -> bool,
-) -> Result<(), SteerError> {
+    is_allowed: impl Fn(&RolloutState) -> bool,
+) -> Result<(), ControlError> {
     if is_allowed(&rollout.state) {
         return Ok(());
     }
-    Err(SteerError::State {
+    Err(ControlError::State {
         verb,
         id: rollout.id.clone(),
         state: rollout.state.as_str(),
@@ -155,7 +167,7 @@ mod tests {
     use super::*;
     use ccm_core::model::rollout::ROLLOUT;
 
-    fn rollout(state: State) -> Rollout {
+    fn rollout(state: RolloutState) -> Rollout {
         let mut rollout: Rollout = serde_json::from_value(serde_json::json!({
             "protocol": ROLLOUT,
             "id": "r1",
@@ -180,18 +192,18 @@ mod tests {
         rollout
     }
 
-    fn halted() -> State {
-        State::Halted {
+    fn halted() -> RolloutState {
+        RolloutState::Halted {
             reason: "too much".into(),
         }
     }
 
     #[test]
-    fn a_halted_rollout_is_forgiven_when_it_goes_on() {
+    fn resuming_a_halted_rollout_forgives_its_failures() {
         let mut rollout = rollout(halted());
         rollout.settings.deadline = Some(DateTime::UNIX_EPOCH);
         resume(&mut rollout, DateTime::UNIX_EPOCH).unwrap();
-        assert_eq!(rollout.state, State::Running);
+        assert_eq!(rollout.state, RolloutState::Running);
         assert_eq!(
             rollout.forgiven.map(|it| (it.failed, it.unreachable)),
             Some((1, 1))
@@ -200,57 +212,57 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_rollout_goes_on_with_its_budget_as_it_was() {
-        let mut rollout = rollout(State::Running);
+    fn resuming_a_paused_rollout_keeps_its_failures_counted() {
+        let mut rollout = rollout(RolloutState::Running);
         pause(&mut rollout, "lunch", "ann").unwrap();
         resume(&mut rollout, DateTime::UNIX_EPOCH).unwrap();
         assert_eq!(rollout.forgiven, None);
     }
 
     #[test]
-    fn only_what_went_wrong_is_tried_again() {
-        let mut rollout = rollout(State::Done);
+    fn only_failed_and_unreachable_nodes_are_retried() {
+        let mut rollout = rollout(RolloutState::Done);
         let again = retry(&mut rollout).unwrap();
         let names: Vec<&str> = again.iter().map(NodeName::as_str).collect();
         assert_eq!(names, ["b", "c"]);
         assert_eq!((rollout.wave, rollout.tally().ok), (0, 1));
         rollout.nodes = rollout.nodes.into_iter().take(1).collect();
-        rollout.state = State::Done;
+        rollout.state = RolloutState::Done;
         let error = retry(&mut rollout).unwrap_err();
         assert!(error.to_string().starts_with("rollout r1 has no node"));
     }
 
     #[test]
-    fn there_is_no_way_back_from_nothing() {
+    fn a_rollback_needs_an_assigned_node() {
         let mut rollout = rollout(halted());
         let now = DateTime::UNIX_EPOCH;
         let error = rollback(&mut rollout, None, now).unwrap_err().to_string();
-        assert_eq!(error, "rollout r1 touched no node");
-        rollout.previous.note("a".parse().unwrap(), None);
+        assert_eq!(error, "rollout r1 has not assigned any node");
+        rollout.previous.record("a".parse().unwrap(), None);
         rollback(&mut rollout, None, now).unwrap();
-        assert_eq!(rollout.state, State::RollingBack);
+        assert_eq!(rollout.state, RolloutState::RollingBack);
     }
 
     #[test]
-    fn what_was_signed_is_rolled_back_by_somebody_who_signs() {
+    fn a_signed_rollout_needs_a_signed_rollback() {
         let (now, signer) = (DateTime::UNIX_EPOCH, Signer::generate());
         let mut rollout = rollout(halted());
-        rollout.previous.note("a".parse().unwrap(), None);
+        rollout.previous.record("a".parse().unwrap(), None);
         crate::decision::sign(&mut rollout, &signer).unwrap();
         let error = rollback(&mut rollout, None, now).unwrap_err();
-        assert!(matches!(error, SteerError::Unsigned(_)), "{error}");
+        assert!(matches!(error, ControlError::Unsigned(_)), "{error}");
         rollback(&mut rollout, Some(&signer), now).unwrap();
         assert!(rollout.rollback.is_some());
     }
 
     #[test]
-    fn what_a_state_does_not_allow_is_refused_by_name() {
+    fn a_control_that_the_state_does_not_allow_is_refused() {
         let error = pause(&mut rollout(halted()), "", "").unwrap_err();
         assert_eq!(error.to_string(), "can't pause rollout r1: it is halted");
-        assert!(resume(&mut rollout(State::Done), DateTime::UNIX_EPOCH).is_err());
-        assert!(abort(&mut rollout(State::Done), "ann").is_err());
-        assert!(retry(&mut rollout(State::Running)).is_err());
-        let over = &mut rollout(State::RolledBack);
-        assert!(rollback(over, None, DateTime::UNIX_EPOCH).is_err());
+        assert!(resume(&mut rollout(RolloutState::Done), DateTime::UNIX_EPOCH).is_err());
+        assert!(abort(&mut rollout(RolloutState::Done), "ann").is_err());
+        assert!(retry(&mut rollout(RolloutState::Running)).is_err());
+        let rolled_back = &mut rollout(RolloutState::RolledBack);
+        assert!(rollback(rolled_back, None, DateTime::UNIX_EPOCH).is_err());
     }
 }

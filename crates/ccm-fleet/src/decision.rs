@@ -1,10 +1,11 @@
-//! What was decided about a rollout: signed when it is started, checked by every controller before
-//! it assigns or restores anything. No controller signs what it finds in the bucket.
+//! Rollout signatures: signing a rollout when it starts, and verifying it before a controller
+//! assigns or restores anything.
 //!
-//! What is unsigned stays unsigned, and is for the nodes to refuse. What may change without a
-//! signature is how far the rollout is: its state, the wave, what became of each node, who drives
-//! it. So whoever can write the bucket can stop or hurry a rollout, or lie about it, but can't
-//! change what is assigned, to which nodes, or what a rollback puts back.
+//! Controllers never sign what they read from the bucket. An unsigned rollout stays unsigned; nodes
+//! that require signatures refuse it. The signature covers the content, the plan, the limits and
+//! the previous assignments. It does not cover progress: state, wave, node progress and lease.
+//! Write access to the bucket thus allows to stop, speed up or misreport a rollout, but not to
+//! change what is assigned, to which nodes, or what a rollback restores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,47 +13,47 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::assignments::assignment;
 use ccm_core::model::decision::{
-    AssignmentSignature, Decided as DecidedSignature, Decision, Member, Origin, Restored,
+    AssignmentSignature, MemberProof, Provenance, RollbackProof, RolloutDecision, RolloutProof,
 };
 use ccm_core::model::node::{Assignment, NodeName};
-use ccm_core::model::rollout::{Rollout, State};
+use ccm_core::model::rollout::{Rollout, RolloutState};
 use ccm_nats::request_signature::{KeyError, PublicKey, Signer};
 use ccm_nats::rollout_decision::{
-    Decided, Members, content_digest, is_rollback_signed, is_signed, sign_rollback,
+    DecisionInput, Members, content_digest, is_rollback_signed, is_signed, sign_rollback,
 };
 
-/// How a stored rollout differs from what was signed.
+/// Why a stored rollout is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Tampered {
-    #[error("it is not signed")]
+pub enum VerifyError {
+    #[error("not signed")]
     Unsigned,
-    #[error("its signer {0} is not trusted here")]
-    Unknown(String),
-    #[error("its {0} is not what was signed")]
+    #[error("signer {0} is not trusted")]
+    UntrustedSigner(String),
+    #[error("{0} differs from what was signed")]
     Differs(&'static str),
-    #[error("its signature does not fit")]
+    #[error("invalid signature")]
     Signature,
-    #[error("its rollback is not signed")]
+    #[error("rollback not signed")]
     UnsignedRollback,
-    #[error("the signature of its rollback does not fit")]
+    #[error("invalid signature of the rollback")]
     RollbackSignature,
-    #[error("what node {0} had before is not what was signed")]
+    #[error("previous assignment of node {0} differs from what was signed")]
     Previous(NodeName),
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
-/// Whose rollouts a controller drives.
+/// The signers whose rollouts a controller drives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedSigners {
-    /// Public keys; where none is listed anybody may have signed.
+    /// Public keys; empty if any signer is accepted.
     keys: BTreeSet<String>,
     is_signature_required: bool,
 }
 
 impl TrustedSigners {
-    /// Trusts the holders of these keys, or whoever signed if there are none. A rollout that is not
-    /// signed at all is refused where keys are listed or signatures are required.
+    /// Trusts these keys, or any signer if there are none. Unsigned rollouts are refused if there
+    /// are keys or if signatures are required.
     pub fn new(keys: impl IntoIterator<Item = String>, is_signature_required: bool) -> Self {
         Self {
             keys: keys.into_iter().collect(),
@@ -60,15 +61,15 @@ impl TrustedSigners {
         }
     }
 
-    fn key(&self, signer: &str) -> Result<PublicKey, Tampered> {
+    fn key(&self, signer: &str) -> Result<PublicKey, VerifyError> {
         if !self.keys.is_empty() && !self.keys.contains(signer) {
-            return Err(Tampered::Unknown(signer.to_owned()));
+            return Err(VerifyError::UntrustedSigner(signer.to_owned()));
         }
         Ok(PublicKey::parse(signer)?)
     }
 }
 
-/// Signs a rollout that is about to be stored.
+/// Signs a new rollout.
 pub fn sign(rollout: &mut Rollout, signer: &Signer) -> Result<(), KeyError> {
     let members = Proofs::new(rollout)?.members;
     let content = assignment(rollout, 0, rollout.created);
@@ -76,9 +77,9 @@ pub fn sign(rollout: &mut Rollout, signer: &Signer) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// Signs that a rollout is rolled back, at any rate after it was started: clocks differ. Does nothing
-/// to one that was not signed itself.
-pub(super) fn order_rollback(
+/// Signs the rollback of a rollout. The signed time is always later than that of the rollout,
+/// because clocks differ. Does nothing if the rollout itself is not signed.
+pub(super) fn attach_rollback_signature(
     rollout: &mut Rollout,
     signer: &Signer,
     now: DateTime<Utc>,
@@ -91,52 +92,57 @@ pub(super) fn order_rollback(
     Ok(())
 }
 
-/// Returns the public key of whoever signed a stored rollout, if anybody did.
-pub fn signer(rollout: &Rollout) -> Result<Option<&str>, Tampered> {
+/// Verifies a stored rollout with any signer, and returns the public key of its signer, if it is
+/// signed.
+pub fn signer(rollout: &Rollout) -> Result<Option<&str>, VerifyError> {
     verify(rollout, &TrustedSigners::default())?;
     Ok(rollout.decision.as_ref().map(|it| it.signer.as_str()))
 }
 
-/// Checks a stored rollout against what was signed. Returns what proves to nodes that they are
-/// part of it; nothing for a rollout that nobody signed.
+/// Verifies a stored rollout. Returns the membership proofs for its nodes, or none if it is not
+/// signed.
 pub(super) fn verify(
     rollout: &Rollout,
     trusted: &TrustedSigners,
-) -> Result<Option<Proofs>, Tampered> {
+) -> Result<Option<Proofs>, VerifyError> {
     let Some(decision) = &rollout.decision else {
         let is_refused = trusted.is_signature_required || !trusted.keys.is_empty();
         return if is_refused {
-            Err(Tampered::Unsigned)
+            Err(VerifyError::Unsigned)
         } else {
             Ok(None)
         };
     };
     let proofs = Proofs::new(rollout)?;
     let content = assignment(rollout, 0, rollout.created);
-    let found = decided(rollout, &content, &proofs.members).unsigned()?;
-    if let Some(part) = difference(&found, decision) {
-        return Err(Tampered::Differs(part));
+    let actual = decided(rollout, &content, &proofs.members).unsigned()?;
+    if let Some(part) = difference(&actual, decision) {
+        return Err(VerifyError::Differs(part));
     }
     if !is_signed(decision, &trusted.key(&decision.signer)?) {
-        return Err(Tampered::Signature);
+        return Err(VerifyError::Signature);
     }
-    if rollout.state == State::RollingBack {
+    if rollout.state == RolloutState::RollingBack {
         let rollback = rollout.rollback.as_ref();
-        let rollback = rollback.ok_or(Tampered::UnsignedRollback)?;
+        let rollback = rollback.ok_or(VerifyError::UnsignedRollback)?;
         if !is_rollback_signed(rollback, decision, &trusted.key(&rollback.signer)?) {
-            return Err(Tampered::RollbackSignature);
+            return Err(VerifyError::RollbackSignature);
         }
         for node in rollout.previous.nodes() {
-            if !proofs.was(node, rollout.previous.get(node).flatten())? {
-                return Err(Tampered::Previous(node.clone()));
+            if !proofs.is_previous(node, rollout.previous.get(node).flatten())? {
+                return Err(VerifyError::Previous(node.clone()));
             }
         }
     }
     Ok(Some(proofs))
 }
 
-fn decided<'a>(rollout: &'a Rollout, content: &'a Assignment, members: &'a Members) -> Decided<'a> {
-    Decided {
+fn decided<'a>(
+    rollout: &'a Rollout,
+    content: &'a Assignment,
+    members: &'a Members,
+) -> DecisionInput<'a> {
+    DecisionInput {
         collective: &rollout.collective,
         rollout: &rollout.id,
         created: rollout.created,
@@ -147,21 +153,21 @@ fn decided<'a>(rollout: &'a Rollout, content: &'a Assignment, members: &'a Membe
     }
 }
 
-/// Returns the first part of a rollout that is not as it was signed.
-fn difference(found: &Decision, signed: &Decision) -> Option<&'static str> {
-    let micros = |decision: &Decision| decision.created.timestamp_micros();
+/// Returns the first part of a rollout that differs from what was signed.
+fn difference(actual: &RolloutDecision, signed: &RolloutDecision) -> Option<&'static str> {
+    let micros = |decision: &RolloutDecision| decision.created.timestamp_micros();
     let is_same = [
-        (found.collective == signed.collective, "collective"),
-        (found.rollout == signed.rollout, "name"),
-        (micros(found) == micros(signed), "time of creation"),
+        (actual.collective == signed.collective, "collective"),
+        (actual.rollout == signed.rollout, "name"),
+        (micros(actual) == micros(signed), "time of creation"),
         (
-            found.content == signed.content,
+            actual.content == signed.content,
             "bundle, data, noop or governor",
         ),
-        (found.plan == signed.plan, "plan or limits"),
+        (actual.plan == signed.plan, "plan or limits"),
         (
-            found.members == signed.members,
-            "list of nodes, or what they had before,",
+            actual.members == signed.members,
+            "list of nodes or previous assignments",
         ),
     ];
     is_same
@@ -169,19 +175,19 @@ fn difference(found: &Decision, signed: &Decision) -> Option<&'static str> {
         .find_map(|(is_same, part)| (!is_same).then_some(part))
 }
 
-/// What proves to nodes that they are part of a signed rollout.
+/// Proofs for nodes that they are members of a signed rollout.
 #[derive(Clone, Debug)]
 pub(super) struct Proofs {
     members: Members,
-    nodes: BTreeMap<NodeName, Place>,
+    nodes: BTreeMap<NodeName, MemberPosition>,
 }
 
-/// Where a node is in the plan, and in the tree of members.
+/// Position of a node in the plan and in the tree of members.
 #[derive(Clone, Debug)]
-struct Place {
+struct MemberPosition {
     number: usize,
     wave: usize,
-    /// The digest of what it was assigned before.
+    /// Digest of its previous assignment.
     previous: Option<String>,
 }
 
@@ -196,39 +202,40 @@ impl Proofs {
             .flat_map(|(wave, it)| it.nodes.iter().map(move |node| (node, wave)))
             .map(|(node, wave)| (node, wave, before.get(node).copied()))
             .collect();
-        let places = members.iter().enumerate();
-        let places = places.map(|(number, (node, wave, previous))| {
-            let place = Place {
+        let positions = members.iter().enumerate();
+        let positions = positions.map(|(number, (node, wave, previous))| {
+            let position = MemberPosition {
                 number,
                 wave: *wave,
                 previous: previous.map(str::to_owned),
             };
-            ((*node).clone(), place)
+            ((*node).clone(), position)
         });
         Ok(Self {
-            nodes: places.collect(),
+            nodes: positions.collect(),
             members: Members::new(members)?,
         })
     }
 
-    /// Reports whether a node had this before the rollout, as it was signed.
-    pub(super) fn was(
+    /// Reports whether this was the assignment of a node before the rollout, according to the
+    /// signature.
+    pub(super) fn is_previous(
         &self,
         node: &NodeName,
-        found: Option<&Assignment>,
+        assignment: Option<&Assignment>,
     ) -> Result<bool, KeyError> {
-        let Some(place) = self.nodes.get(node) else {
+        let Some(position) = self.nodes.get(node) else {
             return Ok(false);
         };
-        let content = match found {
+        let content = match assignment {
             Some(assignment) => content_digest(assignment)?,
             None => None,
         };
-        Ok(content == place.previous)
+        Ok(content == position.previous)
     }
 
-    /// Returns why a node may follow its assignment of a rollout; `over` is the one that it
-    /// replaces.
+    /// Returns the proof that a node may follow its assignment of a rollout; `over` is the
+    /// assignment that it replaces.
     pub(super) fn assigned(
         &self,
         rollout: &Rollout,
@@ -236,38 +243,40 @@ impl Proofs {
         over: Option<&Assignment>,
     ) -> Option<AssignmentSignature> {
         let before = match over {
-            Some(ours) if ours.rollout.as_ref() == Some(&rollout.id) => Origin::before(ours),
-            Some(other) => Origin::of(other),
+            Some(ours) if ours.rollout.as_ref() == Some(&rollout.id) => {
+                Provenance::of_previous(ours)
+            }
+            Some(other) => Provenance::of(other),
             None => None,
         };
         let member = self.member(rollout, node)?;
-        Some(AssignmentSignature::Decided(Box::new(DecidedSignature {
+        Some(AssignmentSignature::Rollout(Box::new(RolloutProof {
             member,
             before,
         })))
     }
 
-    /// Returns why a node may follow what is put back in place of its assignment of a rollout.
+    /// Returns the proof that a node may follow the assignment that a rollback restores.
     pub(super) fn restored(
         &self,
         rollout: &Rollout,
         node: &NodeName,
         ours: &Assignment,
     ) -> Option<AssignmentSignature> {
-        Some(AssignmentSignature::Restored(Box::new(Restored {
-            origin: Origin::before(ours),
+        Some(AssignmentSignature::Rollback(Box::new(RollbackProof {
+            origin: Provenance::of_previous(ours),
             member: self.member(rollout, node)?,
             rollback: rollout.rollback.clone()?,
         })))
     }
 
-    fn member(&self, rollout: &Rollout, node: &NodeName) -> Option<Member> {
-        let place = self.nodes.get(node)?;
-        Some(Member {
+    fn member(&self, rollout: &Rollout, node: &NodeName) -> Option<MemberProof> {
+        let position = self.nodes.get(node)?;
+        Some(MemberProof {
             decision: rollout.decision.clone()?,
-            wave: place.wave,
-            previous: place.previous.clone(),
-            path: self.members.path(place.number),
+            wave: position.wave,
+            previous: position.previous.clone(),
+            path: self.members.path(position.number),
         })
     }
 }
@@ -301,12 +310,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_decided_can_not_be_changed() {
+    fn changes_to_the_signed_parts_are_detected() {
         let signer = Signer::generate();
         let mut good = rollout();
         sign(&mut good, &signer).unwrap();
-        let anybody = TrustedSigners::default();
-        assert_eq!(text(&good, &anybody), "verified true");
+        let any_signer = TrustedSigners::default();
+        assert_eq!(text(&good, &any_signer), "verified true");
         type Change = (&'static str, fn(&mut Rollout));
         let changes: [Change; 13] = [
             ("collective", |it| it.collective = "x".parse().unwrap()),
@@ -341,17 +350,17 @@ mod tests {
         for (part, change) in changes {
             let mut changed = good.clone();
             change(&mut changed);
-            let found = text(&changed, &anybody);
+            let found = text(&changed, &any_signer);
             assert!(found.contains(part), "{part}: {found}");
         }
     }
 
     #[test]
-    fn how_far_it_is_may_change() {
+    fn progress_may_change() {
         let mut rollout = rollout();
         sign(&mut rollout, &Signer::generate()).unwrap();
         rollout.wave = 1;
-        rollout.state = State::Done;
+        rollout.state = RolloutState::Done;
         rollout.settings.deadline = Some(rollout.created);
         let stored = serde_json::to_string(&rollout).unwrap();
         let read = serde_json::from_str(&stored).unwrap();
@@ -359,42 +368,42 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_signers_count_where_there_is_a_list() {
+    fn only_listed_signers_are_trusted_if_there_is_a_list() {
         let (ops, other) = (Signer::generate(), Signer::generate());
         let trusted = TrustedSigners::new([ops.public_key()], false);
         let mut rollout = rollout();
         assert_eq!(text(&rollout, &TrustedSigners::default()), "verified false");
-        assert_eq!(text(&rollout, &trusted), "it is not signed");
+        assert_eq!(text(&rollout, &trusted), "not signed");
         let required = TrustedSigners::new([], true);
-        assert_eq!(text(&rollout, &required), "it is not signed");
+        assert_eq!(text(&rollout, &required), "not signed");
         sign(&mut rollout, &other).unwrap();
-        assert!(text(&rollout, &trusted).contains("is not trusted here"));
+        assert!(text(&rollout, &trusted).contains("is not trusted"));
         assert_eq!(text(&rollout, &required), "verified true");
         sign(&mut rollout, &ops).unwrap();
         assert_eq!(text(&rollout, &trusted), "verified true");
     }
 
     #[test]
-    fn a_rollback_is_signed_and_puts_back_what_was_there() {
+    fn a_rollback_is_signed_and_restores_the_signed_assignments() {
         let signer = Signer::generate();
-        let anybody = TrustedSigners::default();
+        let any_signer = TrustedSigners::default();
         let mut rollout = rollout();
         let before = assignment(&rollout, 3, rollout.created);
         let digest = content_digest(&before).unwrap().unwrap();
         let nodes = rollout.previous_digests.pop_first().unwrap().1;
         rollout.previous_digests.insert(digest, nodes);
         sign(&mut rollout, &signer).unwrap();
-        rollout.previous.note("a".parse().unwrap(), None);
+        rollout.previous.record("a".parse().unwrap(), None);
         rollout
             .previous
-            .note("b".parse().unwrap(), Some(before.clone()));
-        rollout.state = State::RollingBack;
-        assert_eq!(text(&rollout, &anybody), "its rollback is not signed");
-        order_rollback(&mut rollout, &signer, before.assigned).unwrap();
-        assert_eq!(text(&rollout, &anybody), "verified true");
+            .record("b".parse().unwrap(), Some(before.clone()));
+        rollout.state = RolloutState::RollingBack;
+        assert_eq!(text(&rollout, &any_signer), "rollback not signed");
+        attach_rollback_signature(&mut rollout, &signer, before.assigned).unwrap();
+        assert_eq!(text(&rollout, &any_signer), "verified true");
         let mut late = rollout.clone();
         late.rollback.as_mut().unwrap().decided += TimeDelta::seconds(1);
-        assert!(text(&late, &anybody).contains("signature of its rollback"));
+        assert!(text(&late, &any_signer).contains("signature of the rollback"));
         for (node, evil) in [
             ("a", Some(before.clone())),
             ("b", None),
@@ -408,11 +417,11 @@ mod tests {
         ] {
             let mut swapped = rollout.clone();
             swapped.previous = Default::default();
-            swapped.previous.note(node.parse().unwrap(), evil);
-            let found = text(&swapped, &anybody);
+            swapped.previous.record(node.parse().unwrap(), evil);
+            let found = text(&swapped, &any_signer);
             assert_eq!(
                 found,
-                format!("what node {node} had before is not what was signed")
+                format!("previous assignment of node {node} differs from what was signed")
             );
         }
     }

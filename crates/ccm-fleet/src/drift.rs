@@ -1,41 +1,41 @@
-//! What nodes are, beside what they should be.
+//! Drift of nodes from their assignments.
 //!
-//! Read from what nodes were assigned and what they last reported; [`refresh`] lays over it what
-//! they answer now. Nothing is changed on any node. Since when a resource differs is what the
-//! node remembers; which event touched it last is looked up by [`touched`], for one node only,
-//! because that reads through the node's history.
+//! Read from the assignments and the last reports of nodes; [`refresh`] replaces the reported drift
+//! by previews, which nodes compute on request. Nothing is changed on any node. The time since a
+//! resource has drifted comes from the report; the event that last changed it is looked up by
+//! [`last_changes`], for one node only, because that reads the node's event history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::preview::{Answer, Question, Silence};
+use super::preview::{PreviewError, PreviewReply, PreviewRequest};
 use ccm_core::model::event::TransactionEvent;
-use ccm_core::model::node::{Assignment, BundleRef, Drift, NodeName, Refusal, Report};
-use ccm_nats::event_feed::Reading;
+use ccm_core::model::node::{Assignment, BundleRef, Drift, NodeName, NodeReport, Refusal};
+use ccm_nats::event_feed::ReadOptions;
 use ccm_nats::kv::Entry;
 use ccm_nats::streams::{DESIRED, REPORTED};
 use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::text::{maybe_timestamp, timestamp};
 
-/// How a node stands to its assignment, the worst first.
+/// State of a node relative to its assignment, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
-    /// The assignment could not even be tried.
+pub enum DriftState {
+    /// The assignment could not be applied.
     Failed,
-    /// Something is not as it should be.
+    /// At least one resource differs from the assignment.
     Drifted,
-    /// It was not heard since it was assigned something new.
+    /// No report yet about the newest assignment.
     Lagging,
     Converged,
-    /// Nothing is wanted of it.
+    /// No assignment.
     Unassigned,
 }
 
-impl Standing {
-    /// Returns the word people know it by.
+impl DriftState {
+    /// Returns the name of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -47,25 +47,26 @@ impl Standing {
     }
 }
 
-/// One node beside its assignment.
+/// The drift of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeDrift {
     pub node: NodeName,
-    pub standing: Standing,
-    /// What it should be.
+    #[serde(rename = "standing")]
+    pub state: DriftState,
+    /// The assigned bundles.
     pub manifests: Vec<BundleRef>,
     pub wanted_generation: u64,
     #[serde(with = "maybe_timestamp")]
     pub assigned: Option<DateTime<Utc>>,
-    /// What it reported, or 0.
+    /// The last reported generation, or 0.
     pub reported_generation: u64,
     #[serde(with = "maybe_timestamp")]
     pub reported: Option<DateTime<Utc>>,
     pub drift: Vec<Drift>,
-    /// Why the assignment could not be tried, or the node not asked.
+    /// Why the assignment could not be applied, or why a refresh failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why the node does not follow the assignment.
+    /// Why the node refuses the assignment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
     #[serde(skip)]
@@ -73,18 +74,18 @@ pub struct NodeDrift {
 }
 
 impl NodeDrift {
-    fn of(node: NodeName, wanted: Option<Assignment>, report: Option<Report>) -> Self {
+    fn new(node: NodeName, wanted: Option<Assignment>, report: Option<NodeReport>) -> Self {
         let wanted = wanted.filter(|it| !it.manifests.is_empty());
         let wanted_generation = wanted.as_ref().map_or(0, |it| it.generation);
         let reported_generation = report.as_ref().map_or(0, |it| it.generation);
         let reported = report.as_ref().map(|it| it.timestamp);
         let (drift, error, refusal) =
             report.map_or_else(Default::default, |it| (it.drift, it.error, it.refusal));
-        let is_about_this = |it: &Refusal| it.generation == Some(wanted_generation);
-        let refusal = refusal.filter(|it| wanted.is_some() && is_about_this(it));
+        let is_current = |it: &Refusal| it.generation == Some(wanted_generation);
+        let refusal = refusal.filter(|it| wanted.is_some() && is_current(it));
         let mut found = Self {
             node,
-            standing: Standing::Unassigned,
+            state: DriftState::Unassigned,
             manifests: wanted
                 .as_ref()
                 .map_or_else(Vec::new, |it| it.manifests.clone()),
@@ -97,61 +98,61 @@ impl NodeDrift {
             refusal,
             wanted,
         };
-        found.standing = found.stand();
-        if found.standing == Standing::Lagging || found.refusal.is_some() {
-            // What it said is about something else.
+        found.state = found.compute_state();
+        if found.state == DriftState::Lagging || found.refusal.is_some() {
+            // The report is about an earlier assignment.
             found.drift.clear();
             found.error.clear();
         }
         found
     }
 
-    fn stand(&self) -> Standing {
+    fn compute_state(&self) -> DriftState {
         if self.wanted.is_none() {
-            Standing::Unassigned
+            DriftState::Unassigned
         } else if self.refusal.is_some() {
-            Standing::Failed
+            DriftState::Failed
         } else if self.reported_generation < self.wanted_generation {
-            Standing::Lagging
+            DriftState::Lagging
         } else if !self.drift.is_empty() {
-            Standing::Drifted
+            DriftState::Drifted
         } else if !self.error.is_empty() {
-            Standing::Failed
+            DriftState::Failed
         } else {
-            Standing::Converged
+            DriftState::Converged
         }
     }
 
-    /// Returns what the node must be asked to know how it is now.
-    pub fn questions(&self) -> Vec<Question> {
+    /// Returns the preview requests that determine the current drift of the node.
+    pub fn preview_requests(&self) -> Vec<PreviewRequest> {
         let Some(wanted) = &self.wanted else {
             return Vec::new();
         };
-        let question = |bundle: &BundleRef| Question {
+        let request = |bundle: &BundleRef| PreviewRequest {
             node: self.node.clone(),
             bundle: bundle.clone(),
             data: wanted.data.clone(),
         };
-        wanted.manifests.iter().map(question).collect()
+        wanted.manifests.iter().map(request).collect()
     }
 }
 
-/// Reads how every node of a collective stands, in the order of their names.
+/// Returns the drift of every node of a collective, sorted by name.
 pub async fn load(
     connection: &Connection,
     subjects: &Subjects,
 ) -> Result<Vec<NodeDrift>, NatsError> {
-    let keys = subjects.keys();
+    let keys = subjects.all_keys();
     let read = async |name| connection.bucket(name).await?.entries(&keys).await;
     let (desired, reported) = tokio::try_join!(read(DESIRED), read(REPORTED))?;
     Ok(compare(subjects, &desired, &reported))
 }
 
 fn compare(subjects: &Subjects, desired: &[Entry], reported: &[Entry]) -> Vec<NodeDrift> {
-    let mut nodes: BTreeMap<NodeName, (Option<Assignment>, Option<Report>)> = BTreeMap::new();
-    // Names hold no `_`, so a key leads back to its node.
+    let mut nodes: BTreeMap<NodeName, (Option<Assignment>, Option<NodeReport>)> = BTreeMap::new();
+    // Node names have no `_`, so a key maps back to its node.
     let name = |entry: &Entry| {
-        let token = subjects.read_key(&entry.key)?;
+        let token = subjects.parse_key(&entry.key)?;
         token.as_str().replace('_', ".").parse().ok()
     };
     for entry in desired {
@@ -160,47 +161,49 @@ fn compare(subjects: &Subjects, desired: &[Entry], reported: &[Entry]) -> Vec<No
         }
     }
     for entry in reported {
-        let report: Option<Report> = serde_json::from_slice(&entry.value).ok();
+        let report: Option<NodeReport> = serde_json::from_slice(&entry.value).ok();
         if let Some(node) = name(entry) {
-            // Nobody speaks for another node.
+            // A report must have the identity of its key.
             let report = report.filter(|report| report.identity == node);
             nodes.entry(node).or_default().1 = report;
         }
     }
     let nodes = nodes.into_iter();
     nodes
-        .map(|(node, (wanted, report))| NodeDrift::of(node, wanted, report))
+        .map(|(node, (wanted, report))| NodeDrift::new(node, wanted, report))
         .collect()
 }
 
-/// Lays what nodes answered over what they reported. A node that did not answer keeps what it
-/// reported, with the reason.
-pub fn refresh(nodes: &mut [NodeDrift], answers: Vec<Answer>, now: DateTime<Utc>) {
+/// Replaces the reported drift by the results of previews. A node without a preview keeps the
+/// reported drift, with the reason as its error.
+pub fn refresh(nodes: &mut [NodeDrift], previews: Vec<PreviewReply>, now: DateTime<Utc>) {
     let mut by_node: BTreeMap<NodeName, Vec<_>> = BTreeMap::new();
-    for (question, answer) in answers {
-        by_node.entry(question.node).or_default().push(answer);
+    for (request, result) in previews {
+        by_node.entry(request.node).or_default().push(result);
     }
     for node in nodes {
-        let Some(answers) = by_node.remove(&node.node) else {
+        let Some(results) = by_node.remove(&node.node) else {
             continue;
         };
         let mut drift = Vec::new();
-        let mut silence: Option<Silence> = None;
-        for answer in answers {
-            match answer {
-                Ok(outlook) => {
-                    let found = outlook.events.iter();
-                    drift.extend(found.filter_map(|event| Drift::of(event, outlook.run.noop)));
+        let mut error: Option<PreviewError> = None;
+        for result in results {
+            match result {
+                Ok(preview) => {
+                    let events = preview.events.iter();
+                    drift.extend(
+                        events.filter_map(|event| Drift::from_event(event, preview.run.noop)),
+                    );
                 }
-                Err(reason) => silence = Some(reason),
+                Err(reason) => error = Some(reason),
             }
         }
-        if let Some(reason) = silence {
+        if let Some(reason) = error {
             node.error = reason.to_string();
             continue;
         }
         for item in &mut drift {
-            let known = node.drift.iter().find(|it| it.is_about_same(item));
+            let known = node.drift.iter().find(|it| it.is_same_resource(item));
             if let Some(known) = known {
                 item.since = known.since;
             }
@@ -208,13 +211,13 @@ pub fn refresh(nodes: &mut [NodeDrift], answers: Vec<Answer>, now: DateTime<Utc>
         node.drift = drift;
         node.error.clear();
         node.reported = Some(now);
-        node.standing = node.stand();
+        node.state = node.compute_state();
     }
 }
 
-/// The last event that touched a resource.
+/// The last event that changed a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Touched {
+pub struct LastChange {
     #[serde(rename = "type")]
     pub type_name: String,
     pub name: String,
@@ -223,27 +226,27 @@ pub struct Touched {
     pub at: DateTime<Utc>,
 }
 
-/// Returns the last events that changed what differs on a node.
-pub async fn touched(
+/// Returns the last change of each drifted resource of a node.
+pub async fn last_changes(
     connection: &Connection,
     subjects: &Subjects,
     node: &NodeDrift,
-) -> Result<Vec<Touched>, NatsError> {
+) -> Result<Vec<LastChange>, NatsError> {
     let types: BTreeSet<&str> = node.drift.iter().map(|it| it.type_name.as_str()).collect();
-    let mut last: BTreeMap<(String, String), Touched> = BTreeMap::new();
+    let mut last: BTreeMap<(String, String), LastChange> = BTreeMap::new();
     for type_name in types {
         let subject = subjects.event(&node.node.token(), type_name, "changed");
-        let reading = Reading {
+        let reading = ReadOptions {
             filter: subject,
             since: Some(DateTime::UNIX_EPOCH),
             follow: false,
         };
         let reading = connection.read_events(&reading, |stored| {
             if let Ok(event) = serde_json::from_slice::<TransactionEvent>(&stored.body) {
-                let is_it = |it: &Drift| it.type_name == event.type_name && it.name == event.name;
-                if node.drift.iter().any(is_it) {
+                let is_same = |it: &Drift| it.type_name == event.type_name && it.name == event.name;
+                if node.drift.iter().any(is_same) {
                     let key = (event.type_name.clone(), event.name.clone());
-                    last.insert(key, Touched::by(&event));
+                    last.insert(key, LastChange::from(&event));
                 }
             }
             true
@@ -253,8 +256,8 @@ pub async fn touched(
     Ok(last.into_values().collect())
 }
 
-impl Touched {
-    fn by(event: &TransactionEvent) -> Self {
+impl From<&TransactionEvent> for LastChange {
+    fn from(event: &TransactionEvent) -> Self {
         Self {
             type_name: event.type_name.clone(),
             name: event.name.clone(),
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_stands_in_one_way_to_its_assignment() {
+    fn each_node_has_one_drift_state() {
         let desired = [
             assigned("lab.a_net", 2),
             assigned("lab.b", 2),
@@ -313,12 +316,12 @@ mod tests {
             reported("lab.e", 2, &[], ""),
         ];
         let found = compare(&subjects(), &desired, &reports);
-        let standings: Vec<(&str, &str)> = found
+        let states: Vec<(&str, &str)> = found
             .iter()
-            .map(|it| (it.node.as_str(), it.standing.as_str()))
+            .map(|it| (it.node.as_str(), it.state.as_str()))
             .collect();
         assert_eq!(
-            standings,
+            states,
             [
                 ("a.net", "converged"),
                 ("b", "lagging"),
@@ -330,8 +333,8 @@ mod tests {
         );
         let lagging = found.iter().find(|it| it.node.as_str() == "b").unwrap();
         assert_eq!((lagging.drift.len(), lagging.error.as_str()), (0, ""));
-        assert_eq!(found[0].questions().len(), 1);
-        assert_eq!(found[5].questions().len(), 0);
+        assert_eq!(found[0].preview_requests().len(), 1);
+        assert_eq!(found[5].preview_requests().len(), 0);
     }
 
     #[test]
@@ -345,28 +348,28 @@ mod tests {
             });
             entry.value = report.to_string().into();
             let found = compare(&subjects(), &[assigned("lab.a", 2)], &[entry]).remove(0);
-            (found.standing, found.refusal.is_some(), found.drift.len())
+            (found.state, found.refusal.is_some(), found.drift.len())
         };
-        assert_eq!(refused(2), (Standing::Failed, true, 0));
-        assert_eq!(refused(3), (Standing::Lagging, false, 0));
+        assert_eq!(refused(2), (DriftState::Failed, true, 0));
+        assert_eq!(refused(3), (DriftState::Lagging, false, 0));
     }
 
     #[test]
-    fn a_report_that_poses_as_another_node_is_not_heard() {
-        let mut posing = reported("lab.a", 2, &[], "");
-        posing.key = "lab.b".into();
-        let found = compare(&subjects(), &[assigned("lab.b", 2)], &[posing]);
-        assert_eq!(found[0].standing, Standing::Lagging);
+    fn a_report_with_the_identity_of_another_node_is_ignored() {
+        let mut forged = reported("lab.a", 2, &[], "");
+        forged.key = "lab.b".into();
+        let found = compare(&subjects(), &[assigned("lab.b", 2)], &[forged]);
+        assert_eq!(found[0].state, DriftState::Lagging);
     }
 
     #[test]
-    fn a_node_that_does_not_answer_keeps_what_it_reported() {
+    fn a_node_without_a_preview_keeps_the_reported_drift() {
         let reports = [reported("lab.c", 2, &["/a"], "")];
         let mut found = compare(&subjects(), &[assigned("lab.c", 2)], &reports);
-        let question = found[0].questions().remove(0);
-        let answers = vec![(question, Err(Silence::NoAnswer))];
-        refresh(&mut found, answers, DateTime::UNIX_EPOCH);
-        assert_eq!(found[0].error, "no answer");
-        assert_eq!(found[0].standing, Standing::Drifted);
+        let request = found[0].preview_requests().remove(0);
+        let previews = vec![(request, Err(PreviewError::NoReply))];
+        refresh(&mut found, previews, DateTime::UNIX_EPOCH);
+        assert_eq!(found[0].error, "no reply");
+        assert_eq!(found[0].state, DriftState::Drifted);
     }
 }

@@ -1,4 +1,4 @@
-//! Records of a fleet as tests find them in its buckets.
+//! Test fixtures: subjects and bucket entries.
 
 use chrono::DateTime;
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(super) fn subjects() -> Subjects {
     Subjects::new("ccm.v1", "lab".parse().unwrap()).unwrap()
 }
 
-/// Returns a record under a key.
+/// Returns a bucket entry with a key and a JSON value.
 pub(super) fn entry(key: &str, value: Value) -> Entry {
     Entry {
         key: key.into(),

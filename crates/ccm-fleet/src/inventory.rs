@@ -1,9 +1,9 @@
-//! The fleet as its buckets know it: who is there, who was, and what operators call them.
+//! Inventory: online nodes, known nodes, labels and last reports, read from the fleet's buckets.
 //!
-//! Presence says who is there now, by the node's own words; labels and reports say who else has
-//! been heard of. A record that can't be read, or that speaks for another node than its key, is
-//! set aside with the reason: one broken node hides no others, and none can pose as another.
-//! Nothing is asked here; that is `gather`.
+//! Presence lists the online nodes; labels and reports list further known nodes. A record that
+//! can't be parsed, or whose identity differs from its key, is left out with the reason, so that a
+//! broken node hides no others and none can impersonate another. Requests to nodes are in
+//! `scatter`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use chrono::{DateTime, Utc};
 
 use super::selection::{Resolved, Selection, SelectionError, resolve};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{NodeName, NodeStatus, Report, Token};
+use ccm_core::model::node::{NodeName, NodeReport, NodeStatus, Token};
 use ccm_core::model::run::RunOutcome;
 use ccm_nats::kv::Entry;
 use ccm_nats::streams::{LABELS, NODES, REPORTED};
 use ccm_nats::{Connection, NatsError, Subjects};
 
-/// What a node that is away last said.
+/// The last report of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastSaid {
+pub struct LastReport {
     pub at: DateTime<Utc>,
-    /// How its last run for an assignment came out, if there was one.
+    /// Outcome of its last run for an assignment.
     pub outcome: Option<RunOutcome>,
 }
 
-/// A record that is left out, and why.
+/// A record that is left out, with the reason.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
     pub bucket: &'static str,
@@ -37,10 +37,10 @@ pub struct Unreadable {
 /// Why a record is left out.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BadRecord {
-    #[error("the key names no node")]
+    #[error("the key is not a node name")]
     Key,
-    #[error("it speaks for {0}")]
-    Speaker(NodeName),
+    #[error("the record has the identity {0}")]
+    OtherNode(NodeName),
     #[error("{0}")]
     Json(#[source] Arc<serde_json::Error>),
 }
@@ -48,57 +48,63 @@ pub enum BadRecord {
 /// The nodes of a collective.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
-    /// Those that are there, in the order of their names.
+    /// The online nodes, sorted by name.
     present: Vec<NodeStatus>,
-    /// Everyone ever heard of, those present included, with their labels.
+    /// All known nodes, online ones included, with their labels.
     known: BTreeMap<NodeName, Labels>,
-    reported: BTreeMap<NodeName, LastSaid>,
+    last_reports: BTreeMap<NodeName, LastReport>,
     unreadable: Vec<Unreadable>,
 }
 
 impl Inventory {
     /// Reads the inventory from the fleet's buckets.
     pub async fn load(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
-        let keys = subjects.keys();
+        let keys = subjects.all_keys();
         let read = async |name| connection.bucket(name).await?.entries(&keys).await;
         let (nodes, labels, reports) = tokio::try_join!(read(NODES), read(LABELS), read(REPORTED))?;
-        Ok(Self::of(subjects, &nodes, &labels, &reports))
+        Ok(Self::from_entries(subjects, &nodes, &labels, &reports))
     }
 
-    /// Returns the inventory that these records amount to.
-    fn of(subjects: &Subjects, nodes: &[Entry], labels: &[Entry], reports: &[Entry]) -> Self {
+    /// Builds the inventory from bucket entries.
+    fn from_entries(
+        subjects: &Subjects,
+        nodes: &[Entry],
+        labels: &[Entry],
+        reports: &[Entry],
+    ) -> Self {
         let mut inventory = Self::default();
         for entry in nodes {
             let status = name_of(subjects, entry).and_then(|name| {
                 let status: NodeStatus = parse(entry)?;
-                speaks_for(&status.identity, &name)?;
+                check_identity(&status.identity, &name)?;
                 Ok(status)
             });
-            if let Some(status) = inventory.take(NODES, entry, status) {
+            if let Some(status) = inventory.keep_unless_broken(NODES, entry, status) {
                 inventory.known.entry(status.identity.clone()).or_default();
                 inventory.present.push(status);
             }
         }
         for entry in reports {
             let report = name_of(subjects, entry).and_then(|name| {
-                let report: Report = parse(entry)?;
-                speaks_for(&report.identity, &name)?;
+                let report: NodeReport = parse(entry)?;
+                check_identity(&report.identity, &name)?;
                 Ok((name, report))
             });
-            if let Some((name, report)) = inventory.take(REPORTED, entry, report) {
-                let said = LastSaid {
+            if let Some((name, report)) = inventory.keep_unless_broken(REPORTED, entry, report) {
+                let last_report = LastReport {
                     at: report.timestamp,
                     outcome: report.run.map(|run| run.outcome),
                 };
                 inventory.known.entry(name.clone()).or_default();
-                inventory.reported.insert(name, said);
+                inventory.last_reports.insert(name, last_report);
             }
         }
         for entry in labels {
-            let found =
+            let parsed =
                 name_of(subjects, entry).and_then(|name| Ok((name, parse::<Labels>(entry)?)));
-            // Whose last label was taken away has none, and nothing else is said by that.
-            if let Some((name, labels)) = inventory.take(LABELS, entry, found)
+            // An empty record remains after the last label is removed; it does not make the node
+            // known.
+            if let Some((name, labels)) = inventory.keep_unless_broken(LABELS, entry, parsed)
                 && !labels.is_empty()
             {
                 inventory.known.insert(name, labels);
@@ -110,43 +116,44 @@ impl Inventory {
         inventory
     }
 
-    fn take<T>(
+    fn keep_unless_broken<T>(
         &mut self,
         bucket: &'static str,
         entry: &Entry,
-        read: Result<T, BadRecord>,
+        parsed: Result<T, BadRecord>,
     ) -> Option<T> {
-        read.map_err(|reason| {
-            self.unreadable.push(Unreadable {
-                bucket,
-                key: entry.key.clone(),
-                reason,
-            });
-        })
-        .ok()
+        parsed
+            .map_err(|reason| {
+                self.unreadable.push(Unreadable {
+                    bucket,
+                    key: entry.key.clone(),
+                    reason,
+                });
+            })
+            .ok()
     }
 
-    /// Returns the nodes a selection means, the absent ones named.
+    /// Resolves a selection.
     pub fn resolve(&self, selection: &Selection) -> Result<Resolved, SelectionError> {
         resolve(selection, &self.present, &self.known)
     }
 
-    /// Returns those that are there, in the order of their names.
+    /// Returns the online nodes, sorted by name.
     pub fn present(&self) -> &[NodeStatus] {
         &self.present
     }
 
-    /// Reports whether nobody and nothing is known of any node.
+    /// Reports whether no node is known.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Reports whether a node was ever heard of by itself, not by its labels alone.
-    pub fn has_heard_of(&self, node: &NodeName) -> bool {
-        self.status(node).is_some() || self.reported.contains_key(node)
+    /// Reports whether a node has presence or a report, not only labels.
+    pub fn has_reported_itself(&self, node: &NodeName) -> bool {
+        self.status(node).is_some() || self.last_reports.contains_key(node)
     }
 
-    /// Returns what a node that is there says about itself.
+    /// Returns the status of an online node.
     pub fn status(&self, node: &NodeName) -> Option<&NodeStatus> {
         let found = self
             .present
@@ -159,9 +166,9 @@ impl Inventory {
         self.known.get(node).unwrap_or(Labels::none())
     }
 
-    /// Returns when a node last reported what it became, and how.
-    pub fn last_said(&self, node: &NodeName) -> Option<LastSaid> {
-        self.reported.get(node).copied()
+    /// Returns the last report of a node.
+    pub fn last_report(&self, node: &NodeName) -> Option<LastReport> {
+        self.last_reports.get(node).copied()
     }
 
     /// Returns the records that were left out.
@@ -170,9 +177,9 @@ impl Inventory {
     }
 }
 
-/// Returns the node whose key an entry has. Names hold no `_`, so a token leads back to its name.
+/// Returns the node of an entry's key. Node names have no `_`, so the token maps back to the name.
 fn name_of(subjects: &Subjects, entry: &Entry) -> Result<NodeName, BadRecord> {
-    let token: Token = subjects.read_key(&entry.key).ok_or(BadRecord::Key)?;
+    let token: Token = subjects.parse_key(&entry.key).ok_or(BadRecord::Key)?;
     let name = token.as_str().replace('_', ".");
     name.parse().map_err(|_| BadRecord::Key)
 }
@@ -181,11 +188,11 @@ fn parse<T: serde::de::DeserializeOwned>(entry: &Entry) -> Result<T, BadRecord> 
     serde_json::from_slice(&entry.value).map_err(|err| BadRecord::Json(Arc::new(err)))
 }
 
-fn speaks_for(said: &NodeName, name: &NodeName) -> Result<(), BadRecord> {
-    if said == name {
+fn check_identity(identity: &NodeName, name: &NodeName) -> Result<(), BadRecord> {
+    if identity == name {
         Ok(())
     } else {
-        Err(BadRecord::Speaker(said.clone()))
+        Err(BadRecord::OtherNode(identity.clone()))
     }
 }
 
@@ -224,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn who_has_labels_or_reported_is_known_and_offline() {
-        let inventory = Inventory::of(
+    fn a_node_with_only_labels_or_a_report_is_known_and_offline() {
+        let inventory = Inventory::from_entries(
             &subjects(),
             &[presence("lab.web1_example_net", "web1.example.net")],
             &[entry("lab.db1", serde_json::json!({"role": "db"}))],
@@ -236,26 +243,32 @@ mod tests {
         assert_eq!(resolved.chosen, [name("web1.example.net")]);
         assert_eq!(resolved.offline, [name("db1"), name("web2.example.net")]);
         assert_eq!(inventory.labels(&name("db1")).get("role"), Some("db"));
-        let said = inventory.last_said(&name("web2.example.net")).unwrap();
-        assert_eq!(said.at.to_rfc3339(), "2027-01-15T08:00:00+00:00");
+        let last = inventory.last_report(&name("web2.example.net")).unwrap();
+        assert_eq!(last.at.to_rfc3339(), "2027-01-15T08:00:00+00:00");
         assert!(inventory.status(&name("web1.example.net")).is_some());
         assert!(inventory.status(&name("db1")).is_none());
-        assert!(inventory.has_heard_of(&name("web2.example.net")));
-        assert!(!inventory.has_heard_of(&name("db1")));
+        assert!(inventory.has_reported_itself(&name("web2.example.net")));
+        assert!(!inventory.has_reported_itself(&name("db1")));
     }
 
     #[test]
-    fn a_record_that_poses_as_another_node_is_left_out() {
+    fn a_record_with_the_identity_of_another_node_is_left_out() {
         let nodes = [presence("lab.web1", "web1"), presence("lab.evil", "web1")];
         let reports = [report("lab.evil", "db1")];
-        let inventory = Inventory::of(&subjects(), &nodes, &[], &reports);
+        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &reports);
         assert_eq!(inventory.present().len(), 1);
         let reasons: Vec<String> = inventory
             .unreadable()
             .iter()
             .map(|one| one.reason.to_string())
             .collect();
-        assert_eq!(reasons, ["it speaks for web1", "it speaks for db1"]);
+        assert_eq!(
+            reasons,
+            [
+                "the record has the identity web1",
+                "the record has the identity db1"
+            ]
+        );
     }
 
     #[test]
@@ -265,7 +278,7 @@ mod tests {
             entry("lab.UPPER", serde_json::json!({})),
             presence("lab.web2", "web2"),
         ];
-        let inventory = Inventory::of(&subjects(), &nodes, &[], &[]);
+        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &[]);
         assert_eq!(inventory.present().len(), 1);
         let keys: Vec<&str> = inventory
             .unreadable()

@@ -1,28 +1,29 @@
-//! Where: which nodes, in which order, and when to stop. What happens on a node is not known here.
+//! Fleet controller: node selection, requests to many nodes, bundles, rollouts, drift, and the web
+//! page. What happens on a node is in the agent.
 //!
-//! - [`selection`]: names, groups, facts and expressions into nodes, the absent ones named
-//! - [`waves`]: nodes into waves; a value that can be shown before anything happens
-//! - [`planner`]: the next step of a rollout, from what is stored and the time alone
-//! - [`decision`]: what was signed of a rollout, made and checked
-//! - [`controls`]: what people may do to a rollout: pause, resume, abort, retry, roll back
-//! - [`rollout_encoding`]: a rollout as bytes that fit into one message
-//! - [`bundle`]: a manifest and its files into bytes with one digest
-//! - [`summarize`]: many equal results into one line
-//! - [`node_reply`]: what a node's reply amounts to
-//! - [`node_progress`]: what a node's report means to a rollout
+//! Pure code without NATS, so that every decision can be tested as a function:
+//! - [`selection`]: resolves names, groups, facts and expressions to nodes
+//! - `waves`: the plan of a rollout, cutting nodes into waves
+//! - [`planner`]: the next step of a rollout, from the stored object and the time
+//! - [`decision`]: signing and verifying rollouts
+//! - [`controls`]: pause, resume, abort, retry and rollback
+//! - [`rollout_encoding`]: rollouts as bytes of one message
+//! - [`bundle`]: packs a manifest and its files
+//! - [`summarize`]: groups equal replies into lines
+//! - [`node_reply`]: interprets the reply of a node
+//! - [`node_progress`]: the effect of a report on a rollout
 //!
-//! These are ordinary blocking code without a bus, so that every decision can be tested as a
-//! function. The rest reaches the bus and decides nothing:
-//! - [`inventory`]: who is there and who was, from the fleet's buckets
-//! - [`scatter`]: many nodes asked, each heard once
-//! - [`batches`]: a question taken through the chosen nodes, batch by batch
-//! - [`bundle_store`] and [`rollout_store`]: where they are kept
-//! - `assigning`: what nodes are told to be
-//! - [`start`]: a request into a proposal, a proposal into a rollout
-//! - [`executor`]: follows the judge, step by step
-//! - [`preview`]: asks nodes what a bundle would change
-//! - [`drift`]: what nodes are, beside what they should be
-//! - [`web`]: all of it as a page, live
+//! Code that uses NATS:
+//! - [`inventory`]: online and known nodes, from the fleet's buckets
+//! - [`scatter`]: one request to many nodes
+//! - [`batches`]: requests batch by batch
+//! - [`bundle_store`] and [`rollout_store`]: storage
+//! - `assignments`: the desired state of nodes
+//! - [`start`]: from a request to a stored rollout
+//! - [`executor`]: drives a rollout as the planner decides
+//! - [`preview`]: noop runs of a bundle on nodes
+//! - [`drift`]: differences of nodes from their assignments
+//! - [`web`]: page, API and metrics
 
 #![warn(unreachable_pub)]
 
@@ -47,5 +48,5 @@ pub mod scatter;
 pub mod selection;
 pub mod start;
 pub mod summarize;
-pub mod waves;
+mod waves;
 pub mod web;

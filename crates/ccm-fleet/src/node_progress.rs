@@ -1,31 +1,30 @@
-//! What a node's report means to a rollout. Pure: a report and the rollout in, progress out.
+//! Node progress: the effect of a node's report on a rollout. Pure functions.
 //!
-//! A report counts once its generation is the one that the node was told. A node that stayed
-//! silent and is heard later counts with what it then says. One that has finished may still fall
-//! ill and recover, which is what the health gate looks at; a failure stays a failure until
-//! somebody retries it.
+//! A report counts if its generation is that of the assignment. A node that was unreachable and
+//! reports later counts with that report. A finished node may become unhealthy and recover, which
+//! is what the health gate checks; a failure remains until it is retried.
 
-use ccm_core::model::node::{NodeName, Report};
-use ccm_core::model::rollout::{Progress, Rollout, State};
+use ccm_core::model::node::{NodeName, NodeReport};
+use ccm_core::model::rollout::{Progress, Rollout, RolloutState};
 use ccm_core::model::run::{RunOutcome, RunSummary};
 
-/// What is kept of a report: thousands of them are held at once.
+/// The parts of a report that a rollout needs; thousands are held in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
-    pub generation: u64,
-    /// It is about the bundle of the rollout.
-    is_ours: bool,
+pub(super) struct ReportSummary {
+    pub(super) generation: u64,
+    /// The report is about the bundle of the rollout.
+    is_about_rollout: bool,
     progress: Progress,
-    /// The generation that the node does not follow, and why.
+    /// The generation that the node refuses, and why.
     refused: Option<(u64, String)>,
 }
 
-impl Heard {
-    /// Returns what a report says to a rollout.
-    pub fn of(report: &Report, rollout: &Rollout) -> Self {
+impl ReportSummary {
+    /// Returns the parts of a report that a rollout needs.
+    pub(super) fn new(report: &NodeReport, rollout: &Rollout) -> Self {
         Self {
             generation: report.generation,
-            is_ours: report.manifests == [rollout.bundle.clone()],
+            is_about_rollout: report.manifests == [rollout.bundle.clone()],
             progress: progress(report, rollout.settings.health_gate),
             refused: report
                 .refusal
@@ -35,40 +34,44 @@ impl Heard {
     }
 }
 
-/// Notes what was heard of a node. Returns whether that changed anything.
-pub fn note(rollout: &mut Rollout, node: &NodeName, heard: &Heard) -> bool {
-    let news = match rollout.progress(node) {
+/// Records a report of a node. Returns whether the progress changed.
+pub(super) fn record_report(
+    rollout: &mut Rollout,
+    node: &NodeName,
+    report: &ReportSummary,
+) -> bool {
+    let new_progress = match rollout.progress(node) {
         Progress::Assigned { generation, .. } | Progress::Unreachable { generation }
-            if heard
+            if report
                 .refused
                 .as_ref()
                 .is_some_and(|(it, _)| it == generation) =>
         {
-            let reason = heard.refused.as_ref().map_or("", |(_, reason)| reason);
+            let reason = report.refused.as_ref().map_or("", |(_, reason)| reason);
             Progress::failed(reason)
         }
         Progress::Assigned { generation, .. } | Progress::Unreachable { generation } => {
-            if heard.generation < *generation {
+            if report.generation < *generation {
                 return false;
             }
-            if heard.generation == *generation {
-                heard.progress.clone()
+            if report.generation == *generation {
+                report.progress.clone()
             } else {
                 Progress::Skipped {
-                    reason: "it was assigned something else meanwhile".into(),
+                    reason: "another assignment was written in the meantime".into(),
                 }
             }
         }
         now @ (Progress::Ok | Progress::Changed | Progress::Unhealthy { .. }) => {
-            if !heard.is_ours {
+            if !report.is_about_rollout {
                 return false;
             }
-            match (now, &heard.progress) {
+            match (now, &report.progress) {
                 (_, Progress::Failed { reason } | Progress::Unhealthy { reason }) => {
                     Progress::unhealthy(reason)
                 }
                 (Progress::Unhealthy { .. }, healthy) => healthy.clone(),
-                // That it changed something stays true when the next run has nothing to do.
+                // Stays changed, even if the next run changes nothing.
                 (now, _) => now.clone(),
             }
         }
@@ -77,29 +80,29 @@ pub fn note(rollout: &mut Rollout, node: &NodeName, heard: &Heard) -> bool {
         | Progress::Skipped { .. }
         | Progress::Restored => return false,
     };
-    let is_new = *rollout.progress(node) != news;
+    let is_new = *rollout.progress(node) != new_progress;
     if is_new {
-        rollout.nodes.insert(node.clone(), news);
+        rollout.nodes.insert(node.clone(), new_progress);
     }
     is_new
 }
 
-/// Returns the exit code that tells a script how a rollout stands: 3 when it was stopped, 1 when
-/// nodes failed, 2 when only some could not be reached, else 0.
+/// Returns the exit code for a rollout: 3 if it was halted or aborted, 1 if nodes failed, 2 if
+/// nodes were only unreachable, else 0.
 pub fn exit_code(rollout: &Rollout) -> u8 {
     let tally = rollout.tally();
     match rollout.state {
-        State::Halted { .. } | State::Aborted { .. } => 3,
-        State::RolledBack => 0,
+        RolloutState::Halted { .. } | RolloutState::Aborted { .. } => 3,
+        RolloutState::RolledBack => 0,
         _ if tally.failed + tally.unhealthy > 0 => 1,
         _ if tally.unreachable > 0 => 2,
         _ => 0,
     }
 }
 
-/// Returns what became of a node. With the health gate a check that fails is no failure yet: the
-/// node has until the next wave to recover.
-fn progress(report: &Report, health_gate: bool) -> Progress {
+/// Returns the progress that a report means. With the health gate a failed health check is no
+/// failure yet: the node may recover until the next wave.
+fn progress(report: &NodeReport, health_gate: bool) -> Progress {
     if !report.error.is_empty() {
         return Progress::failed(&report.error);
     }
@@ -107,7 +110,7 @@ fn progress(report: &Report, health_gate: bool) -> Progress {
         return Progress::Ok;
     };
     match run.outcome {
-        RunOutcome::Failed if health_gate && is_only_ill(run) => {
+        RunOutcome::Failed if health_gate && has_only_failed_checks(run) => {
             Progress::unhealthy(&reason(report, run))
         }
         RunOutcome::Failed => Progress::failed(&reason(report, run)),
@@ -116,15 +119,15 @@ fn progress(report: &Report, health_gate: bool) -> Progress {
     }
 }
 
-/// Reports whether every failure of a run can be that of a health check.
-fn is_only_ill(run: &RunSummary) -> bool {
+/// Reports whether all failures of a run can be failed health checks.
+fn has_only_failed_checks(run: &RunSummary) -> bool {
     let summary = &run.summary;
     let checks = summary.health_check_critical_count + summary.health_check_unknown_count;
     run.error.is_empty() && checks > 0 && summary.failed_resources <= checks
 }
 
-/// Returns why a run failed, in one line.
-fn reason(report: &Report, run: &RunSummary) -> String {
+/// Returns the reason of a failed run, as one line.
+fn reason(report: &NodeReport, run: &RunSummary) -> String {
     if !run.error.is_empty() {
         return run.error.clone();
     }
@@ -167,7 +170,7 @@ mod tests {
         }
     }
 
-    fn report(generation: u64, outcome: &str, failed: usize, critical: usize) -> Report {
+    fn report(generation: u64, outcome: &str, failed: usize, critical: usize) -> NodeReport {
         let mut summary =
             serde_json::to_value(ccm_core::model::event::Summary::of(None, [])).unwrap();
         summary["failed_resources"] = failed.into();
@@ -188,24 +191,24 @@ mod tests {
         .unwrap()
     }
 
-    fn after(mut rollout: Rollout, report: &Report) -> Progress {
-        let heard = Heard::of(report, &rollout);
-        note(&mut rollout, &node(), &heard);
+    fn after(mut rollout: Rollout, report: &NodeReport) -> Progress {
+        let summary = ReportSummary::new(report, &rollout);
+        record_report(&mut rollout, &node(), &summary);
         rollout.progress(&node()).clone()
     }
 
     #[test]
-    fn a_script_is_told_how_a_rollout_stands() {
+    fn the_exit_code_follows_state_and_nodes() {
         let failed = || Progress::failed("no");
-        let silent = Progress::Unreachable { generation: 1 };
-        let halted = State::Halted { reason: "".into() };
+        let unreachable = Progress::Unreachable { generation: 1 };
+        let halted = RolloutState::Halted { reason: "".into() };
         for (state, progress, code) in [
-            (State::Done, Progress::Changed, 0),
-            (State::Done, failed(), 1),
-            (State::Done, silent, 2),
+            (RolloutState::Done, Progress::Changed, 0),
+            (RolloutState::Done, failed(), 1),
+            (RolloutState::Done, unreachable, 2),
             (halted, failed(), 3),
-            (State::Aborted { by: "".into() }, Progress::Ok, 3),
-            (State::RolledBack, failed(), 0),
+            (RolloutState::Aborted { by: "".into() }, Progress::Ok, 3),
+            (RolloutState::RolledBack, failed(), 0),
         ] {
             let mut rollout = rollout(progress);
             rollout.state = state;
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_refuses_what_it_was_told_has_failed_at_once() {
+    fn a_node_that_refuses_its_assignment_has_failed() {
         let mut report = report(4, "changed", 0, 0);
         let mut refuse = |generation: u64| {
             report.refusal = serde_json::from_value(json!({
@@ -227,19 +230,19 @@ mod tests {
         let reason = "refused assignment of generation 5 by UX: signer of the assignment is not \
                       trusted here";
         assert_eq!(refuse(5), Progress::failed(reason));
-        // What it refused before was something else.
+        // A refusal of an earlier generation is ignored.
         assert_eq!(refuse(4), assigned());
     }
 
     #[test]
-    fn a_report_counts_once_it_has_the_generation_that_was_told() {
+    fn a_report_counts_if_it_has_the_assigned_generation() {
         for (generation, progress) in [
             (4, assigned()),
             (5, Progress::Changed),
             (
                 6,
                 Progress::Skipped {
-                    reason: "it was assigned something else meanwhile".into(),
+                    reason: "another assignment was written in the meantime".into(),
                 },
             ),
         ] {
@@ -249,28 +252,28 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_stayed_silent_counts_when_it_is_heard() {
-        let silent = Progress::Unreachable { generation: 5 };
+    fn an_unreachable_node_counts_when_it_reports() {
+        let unreachable = Progress::Unreachable { generation: 5 };
         let report = report(5, "stable", 0, 0);
-        assert_eq!(after(rollout(silent), &report), Progress::Ok);
+        assert_eq!(after(rollout(unreachable), &report), Progress::Ok);
     }
 
     #[test]
-    fn an_ill_node_may_recover_only_where_a_gate_waits_for_it() {
-        let ill = report(5, "failed", 1, 1);
-        let failed = after(rollout(assigned()), &ill);
+    fn an_unhealthy_node_may_recover_only_with_a_health_gate() {
+        let unhealthy = report(5, "failed", 1, 1);
+        let failed = after(rollout(assigned()), &unhealthy);
         assert_eq!(failed, Progress::failed("1 resources failed"));
         let mut gated = rollout(assigned());
         gated.settings.health_gate = true;
-        let found = after(gated.clone(), &ill);
+        let found = after(gated.clone(), &unhealthy);
         assert_eq!(found, Progress::unhealthy("1 resources failed"));
         gated.nodes.insert(node(), found);
-        let well = report(5, "stable", 0, 0);
-        assert_eq!(after(gated, &well), Progress::Ok);
+        let healthy = report(5, "stable", 0, 0);
+        assert_eq!(after(gated, &healthy), Progress::Ok);
     }
 
     #[test]
-    fn a_failure_beside_a_bad_check_is_a_failure() {
+    fn a_failure_in_addition_to_a_failed_check_is_a_failure() {
         let mut gated = rollout(assigned());
         gated.settings.health_gate = true;
         let both = report(5, "failed", 2, 1);
@@ -278,26 +281,26 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_node_can_fall_ill_and_stays_changed_when_nothing_is_left_to_do() {
+    fn a_finished_node_can_become_unhealthy_and_stays_changed() {
         let changed = rollout(Progress::Changed);
         let stable = report(5, "stable", 0, 0);
         assert_eq!(after(changed.clone(), &stable), Progress::Changed);
         let broken = report(5, "failed", 1, 0);
-        let ill = Progress::unhealthy("1 resources failed");
-        assert_eq!(after(changed.clone(), &broken), ill);
+        let unhealthy = Progress::unhealthy("1 resources failed");
+        assert_eq!(after(changed.clone(), &broken), unhealthy);
         let mut other = broken;
         other.manifests.clear();
         assert_eq!(after(changed, &other), Progress::Changed);
     }
 
     #[test]
-    fn what_could_not_even_be_tried_has_failed() {
+    fn an_assignment_that_could_not_be_applied_has_failed() {
         let mut refused = report(5, "stable", 0, 0);
         refused.error = "app: no such object".into();
         let failed = Progress::failed("app: no such object");
         assert_eq!(after(rollout(assigned()), &refused), failed);
-        // It stays so until somebody retries.
-        let well = report(5, "stable", 0, 0);
-        assert_eq!(after(rollout(failed.clone()), &well), failed);
+        // The failure remains until it is retried.
+        let healthy = report(5, "stable", 0, 0);
+        assert_eq!(after(rollout(failed.clone()), &healthy), failed);
     }
 }

@@ -1,55 +1,55 @@
-//! What a node's answer amounts to: an outcome, and one line that people read and equal answers
-//! share.
+//! Interpretation of replies: an outcome and one line of text, equal for equal replies so that they
+//! can be grouped.
 //!
-//! Codes of refusals are those of HTTP, as agents use them. Texts come from nodes, so they are cut
-//! to one line of plain characters. How answers were gathered and where lines go is not known here.
+//! Error codes are those of HTTP, as agents send them. Texts come from nodes, so they are reduced
+//! to one line of printable characters.
 
 use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::scatter::Heard;
-use super::summarize::{Answer, Outcome};
+use super::scatter::RawReply;
+use super::summarize::{Outcome, ReplyLine};
 use ccm_core::model::event::{Outcome as EventOutcome, TransactionEvent};
 use ccm_core::model::node::{NodeName, NodeStatus};
 use ccm_core::model::run::{ApplyResponse, RunOutcome, RunSummary};
 use ccm_nats::{NatsError, Reply, Verb};
 use ccm_value::text::go_duration;
 
-/// The longest line that is made of an answer.
+/// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 500;
 
-/// How many resources of a run a line names.
+/// Maximum number of resources that the line of a run names.
 const MAX_NAMED: usize = 5;
 
-/// What one node said, understood.
+/// The interpreted reply of one node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct NodeReply {
     pub node: NodeName,
     pub outcome: Outcome,
     /// One line.
     pub text: String,
-    /// The whole answer; null without one.
+    /// The whole reply; null without one.
     pub body: Value,
-    pub took: Duration,
+    pub elapsed: Duration,
 }
 
-impl Told {
-    /// Returns what is told of a node that was not even asked, such as one that is offline.
-    pub fn absent(node: NodeName, why: &str) -> Self {
+impl NodeReply {
+    /// Returns the result for a node without a reply, such as one that is offline.
+    pub fn no_reply(node: NodeName, reason: &str) -> Self {
         Self {
             node,
-            outcome: Outcome::NoAnswer,
-            text: why.into(),
+            outcome: Outcome::NoReply,
+            text: reason.into(),
             body: Value::Null,
-            took: Duration::ZERO,
+            elapsed: Duration::ZERO,
         }
     }
 
-    /// Returns the line that can be folded with others.
-    pub fn to_answer(&self) -> Answer {
-        Answer {
+    /// Returns the line for a summary.
+    pub fn to_line(&self) -> ReplyLine {
+        ReplyLine {
             node: self.node.clone(),
             outcome: self.outcome,
             text: self.text.clone(),
@@ -57,66 +57,66 @@ impl Told {
     }
 }
 
-/// Returns what a node's answer to a verb amounts to.
-pub fn understand(verb: Verb, heard: Heard) -> Told {
-    let (outcome, text, body) = match heard.reply {
+/// Interprets the reply to a request.
+pub fn interpret(verb: Verb, raw: RawReply) -> NodeReply {
+    let (outcome, text, body) = match raw.reply {
         Ok(reply) => {
             let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
             let (outcome, text) = match reply.service_error() {
-                Some((code, text)) => (refusal(verb, code), refused(&body, text)),
+                Some((code, text)) => (error_outcome(verb, code), error_text(&body, text)),
                 None => read(verb, &reply, &body),
             };
             (outcome, text, body)
         }
         Err(NatsError::Denied(denial)) => (Outcome::Denied, denial.to_string(), Value::Null),
-        Err(err) => (Outcome::NoAnswer, silence(&err), Value::Null),
+        Err(err) => (Outcome::NoReply, no_reply_text(&err), Value::Null),
     };
-    Told {
-        node: heard.node,
+    NodeReply {
+        node: raw.node,
         outcome,
         text: one_line(&text),
         body,
-        took: heard.took,
+        elapsed: raw.elapsed,
     }
 }
 
-/// Returns why there is no answer, in the same words for every node.
-fn silence(err: &NatsError) -> String {
+/// Returns why there is no reply, with the same text for every node.
+fn no_reply_text(err: &NatsError) -> String {
     match err {
-        NatsError::NoResponders(_) => "no answer: the agent is not connected".into(),
-        NatsError::NoAnswer { limit, .. } => format!("no answer within {}", go_duration(*limit)),
-        other => format!("no answer: {other}"),
+        NatsError::NoResponders(_) => "no reply: the agent is not connected".into(),
+        NatsError::NoReply { limit, .. } => format!("no reply within {}", go_duration(*limit)),
+        other => format!("no reply: {other}"),
     }
 }
 
-/// Returns what a code of a refusal means: one may come back to a busy node, not to another.
-fn refusal(verb: Verb, code: u16) -> Outcome {
+/// Returns the outcome of an error code. Only busy nodes are worth a retry.
+fn error_outcome(verb: Verb, code: u16) -> Outcome {
     match (verb, code) {
         (_, 401 | 403 | 423) => Outcome::Denied,
         (_, 408 | 429 | 503) => Outcome::Busy,
-        // A run is on one node; that the others know nothing of it is as it should be.
+        // A run is on one node only: that other nodes do not know it is no failure.
         (Verb::Cancel, 404) => Outcome::Ok,
         _ => Outcome::Failed,
     }
 }
 
-/// Returns the reason of a refusal; the body may say more than fits into a header.
-fn refused(body: &Value, header: &str) -> String {
-    let said = body.get("error").and_then(Value::as_str);
-    said.unwrap_or(header).to_owned()
+/// Returns the error text: that of the body, which may be longer than the header.
+fn error_text(body: &Value, header: &str) -> String {
+    let text = body.get("error").and_then(Value::as_str);
+    text.unwrap_or(header).to_owned()
 }
 
-/// Why an answer can't be read.
+/// Why a reply can't be parsed.
 #[derive(Debug, thiserror::Error)]
-enum Unreadable {
-    #[error("it holds no state")]
+enum InvalidReply {
+    #[error("no state in the reply")]
     NoState,
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
 fn read(verb: Verb, reply: &Reply, body: &Value) -> (Outcome, String) {
-    let understood = match verb {
+    let parsed = match verb {
         Verb::Ensure => ensured(body),
         Verb::Apply => applied(body),
         Verb::Status => state(body),
@@ -126,23 +126,23 @@ fn read(verb: Verb, reply: &Reply, body: &Value) -> (Outcome, String) {
         Verb::Resume => status(body).map(|_| (Outcome::Changed, "resumed".into())),
         Verb::Cancel => status(body).map(|_| (Outcome::Changed, "cancelled".into())),
     };
-    understood.unwrap_or_else(|reason| {
+    parsed.unwrap_or_else(|reason| {
         let size = reply.body.len();
-        let text = format!("can't read the answer of {size} bytes: {reason}");
+        let text = format!("invalid reply of {size} bytes: {reason}");
         (Outcome::Failed, text)
     })
 }
 
-fn ensured(body: &Value) -> Result<(Outcome, String), Unreadable> {
+fn ensured(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     if let Some(error) = body.get("error").and_then(Value::as_str) {
         return Ok((Outcome::Failed, error.to_owned()));
     }
-    let event = body.get("state").ok_or(Unreadable::NoState)?;
+    let event = body.get("state").ok_or(InvalidReply::NoState)?;
     let event = TransactionEvent::deserialize(event)?;
-    Ok((outcome_of(&event), line_of(&event)))
+    Ok((outcome_of(&event), event_line(&event)))
 }
 
-/// Returns what an event counts as. What only would change counts as changed, and says so.
+/// Returns the outcome of an event. A noop change counts as changed.
 fn outcome_of(event: &TransactionEvent) -> Outcome {
     match event.outcome() {
         _ if event.blocks() => Outcome::Failed,
@@ -152,8 +152,8 @@ fn outcome_of(event: &TransactionEvent) -> Outcome {
     }
 }
 
-/// Returns the one line about a resource.
-pub fn line_of(event: &TransactionEvent) -> String {
+/// Returns the line of a resource event.
+pub fn event_line(event: &TransactionEvent) -> String {
     let label = format!("{}#{}", event.type_name, event.name);
     if event.failed {
         let errors = event.errors.join(", ");
@@ -161,7 +161,7 @@ pub fn line_of(event: &TransactionEvent) -> String {
     }
     if !event.unmet_requirements.is_empty() {
         let unmet = event.unmet_requirements.join(", ");
-        return format!("{label} skipped: {unmet} did not come out well");
+        return format!("{label} skipped: unmet requirements {unmet}");
     }
     match event.outcome() {
         EventOutcome::Changed if event.noop => match event.noop_message.as_str() {
@@ -178,10 +178,10 @@ pub fn line_of(event: &TransactionEvent) -> String {
     }
 }
 
-fn applied(body: &Value) -> Result<(Outcome, String), Unreadable> {
+fn applied(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     let response = ApplyResponse::deserialize(body)?;
     let Some(run) = response.run else {
-        // The run's id differs from node to node; it is in the whole answer.
+        // The run id differs between nodes, so it is not part of the line.
         return Ok(match response.error {
             Some(error) => (Outcome::Failed, error),
             None => (Outcome::Ok, "accepted".into()),
@@ -195,7 +195,7 @@ fn applied(body: &Value) -> Result<(Outcome, String), Unreadable> {
     Ok((outcome, run_line(&run, &response.events)))
 }
 
-/// Returns the one line about a run and its noteworthy events.
+/// Returns the line of a run and its notable events.
 fn run_line(run: &RunSummary, events: &[TransactionEvent]) -> String {
     let summary = &run.summary;
     let changed = if run.noop { "would change" } else { "changed" };
@@ -215,9 +215,9 @@ fn run_line(run: &RunSummary, events: &[TransactionEvent]) -> String {
         (error, true) => error.to_owned(),
         (error, false) => format!("{error}; {}", counts.join(", ")),
     };
-    // What went wrong must not be among those that are left out.
+    // Failures first, so that they are never cut off.
     let (blocking, others): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.blocks());
-    let mut named: Vec<String> = blocking.into_iter().chain(others).map(line_of).collect();
+    let mut named: Vec<String> = blocking.into_iter().chain(others).map(event_line).collect();
     let more = named.len().saturating_sub(MAX_NAMED);
     named.truncate(MAX_NAMED);
     if !named.is_empty() {
@@ -229,14 +229,14 @@ fn run_line(run: &RunSummary, events: &[TransactionEvent]) -> String {
     line
 }
 
-fn state(body: &Value) -> Result<(Outcome, String), Unreadable> {
+fn state(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     if let Some(error) = body.get("error").and_then(Value::as_str) {
         return Ok((Outcome::Failed, error.to_owned()));
     }
-    let state = body.get("state").ok_or(Unreadable::NoState)?;
+    let state = body.get("state").ok_or(InvalidReply::NoState)?;
     let text = |key| state.get(key).and_then(Value::as_str).unwrap_or_default();
     let label = format!("{}#{}", text("type"), text("name"));
-    // Where a version or the like is known it says more than the word for the state.
+    // The version, if there is one, is more specific than the state.
     let version = state
         .get("metadata")
         .and_then(|metadata| metadata.get("version"))
@@ -253,11 +253,11 @@ fn state(body: &Value) -> Result<(Outcome, String), Unreadable> {
     ))
 }
 
-fn status(body: &Value) -> Result<NodeStatus, Unreadable> {
+fn status(body: &Value) -> Result<NodeStatus, InvalidReply> {
     Ok(NodeStatus::deserialize(body)?)
 }
 
-/// Returns what a node that is there is doing.
+/// Returns the version of an online node and what it is doing.
 fn presence(status: &NodeStatus) -> String {
     let doing = match (&status.pause, &status.current_run) {
         (Some(pause), _) => format!("paused: {}", pause.reason),
@@ -273,7 +273,7 @@ fn presence(status: &NodeStatus) -> String {
 fn paused(status: &NodeStatus) -> String {
     match &status.pause {
         Some(pause) => {
-            // How long is the same everywhere; until when differs with every clock.
+            // The duration is equal on all nodes, the end time is not.
             let lasting = pause
                 .until
                 .and_then(|until| (until - pause.since).to_std().ok());
@@ -286,10 +286,10 @@ fn paused(status: &NodeStatus) -> String {
     }
 }
 
-/// Returns a text as one line that a terminal can show.
+/// Returns a text as one line of printable characters, cut to [`MAX_LINE`].
 fn one_line(text: &str) -> String {
     let mut line = String::new();
-    // Several problems are several lines; what is indented belongs to the line above.
+    // Lines are joined by "; ". An indented line continues the one above.
     let mut text = text.trim().replace("\n ", "  ").replace('\n', "; ");
     text.retain(|c| c != '\r');
     let words = text.chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use ccm_nats::{Bytes, Headers};
 
-    fn told(verb: Verb, headers: &[(&str, &str)], body: &Value) -> (Outcome, String) {
+    fn interpreted(verb: Verb, headers: &[(&str, &str)], body: &Value) -> (Outcome, String) {
         let headers = headers.iter().fold(Headers::new(), |all, (name, value)| {
             all.with(name, value).unwrap()
         });
@@ -320,13 +320,13 @@ mod tests {
             headers,
             body: Bytes::from(body.to_string()),
         };
-        let heard = Heard {
+        let raw = RawReply {
             node: "web1".parse().unwrap(),
             reply: Ok(reply),
-            took: Duration::ZERO,
+            elapsed: Duration::ZERO,
         };
-        let told = understand(verb, heard);
-        (told.outcome, told.text)
+        let reply = interpret(verb, raw);
+        (reply.outcome, reply.text)
     }
 
     fn event(more: &Value) -> Value {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ensured_resource_is_told_in_one_line() {
+    fn an_ensured_resource_is_one_line() {
         for (more, outcome, text) in [
             (json!({}), Outcome::Ok, "package#nginx stable"),
             (
@@ -378,16 +378,19 @@ mod tests {
             (
                 json!({"skipped": true, "unmet_requirements": ["file#/a"]}),
                 Outcome::Failed,
-                "package#nginx skipped: file#/a did not come out well",
+                "package#nginx skipped: unmet requirements file#/a",
             ),
         ] {
             let body = json!({"protocol": "x", "state": event(&more)});
-            assert_eq!(told(Verb::Ensure, &[], &body), (outcome, text.into()));
+            assert_eq!(
+                interpreted(Verb::Ensure, &[], &body),
+                (outcome, text.into())
+            );
         }
     }
 
     #[test]
-    fn a_refusal_is_told_by_its_code() {
+    fn an_error_code_determines_the_outcome() {
         for (code, outcome) in [
             ("400", Outcome::Failed),
             ("401", Outcome::Denied),
@@ -402,13 +405,13 @@ mod tests {
                 ("Nats-Service-Error", "short"),
                 ("Nats-Service-Error-Code", code),
             ];
-            let found = told(Verb::Ensure, &headers, &json!({"error": "line 1\nline 2"}));
+            let found = interpreted(Verb::Ensure, &headers, &json!({"error": "line 1\nline 2"}));
             assert_eq!(found, (outcome, "line 1; line 2".into()));
         }
     }
 
     #[test]
-    fn a_run_is_told_by_its_counts_and_what_is_noteworthy() {
+    fn a_run_is_counts_and_notable_events() {
         let count = |failed, changed, stable| {
             json!({
                 "start_time": "2027-01-15T08:00:00Z", "end_time": "2027-01-15T08:00:00Z",
@@ -437,7 +440,7 @@ mod tests {
         };
         let failed = event(&json!({"failed": true, "error": ["broken"]}));
         assert_eq!(
-            told(
+            interpreted(
                 Verb::Apply,
                 &[],
                 &response("failed", "", count(1, 0, 2), json!([&failed]))
@@ -449,7 +452,7 @@ mod tests {
         );
         let mut many = vec![event(&json!({"changed": true})); MAX_NAMED];
         many.push(failed);
-        let (_, text) = told(
+        let (_, text) = interpreted(
             Verb::Apply,
             &[],
             &response("failed", "", count(1, MAX_NAMED, 0), many.into()),
@@ -457,7 +460,7 @@ mod tests {
         let start = format!("1 failed, {MAX_NAMED} changed: package#nginx failed: broken; ");
         assert!(text.starts_with(&start), "{text}");
         assert_eq!(
-            told(
+            interpreted(
                 Verb::Apply,
                 &[],
                 &response("stable", "", count(0, 0, 3), json!([]))
@@ -465,7 +468,7 @@ mod tests {
             (Outcome::Ok, "3 stable".into())
         );
         assert_eq!(
-            told(
+            interpreted(
                 Verb::Apply,
                 &[],
                 &response("failed", "no manifest", count(0, 0, 0), json!([]))
@@ -478,56 +481,56 @@ mod tests {
             "state": "accepted"
         });
         assert_eq!(
-            told(Verb::Apply, &[], &accepted),
+            interpreted(Verb::Apply, &[], &accepted),
             (Outcome::Ok, "accepted".into())
         );
     }
 
     #[test]
-    fn a_state_is_told_with_its_version() {
+    fn a_state_includes_the_version() {
         let body = |state: Value| json!({"protocol": "x", "state": state});
         let package = body(json!({
             "type": "package", "name": "nginx", "ensure": "1.24", "metadata": {"version": "1.24"}
         }));
         assert_eq!(
-            told(Verb::Status, &[], &package).1,
+            interpreted(Verb::Status, &[], &package).1,
             "package#nginx 1.24".to_owned()
         );
         let file = body(json!({"type": "file", "name": "/a", "ensure": "absent"}));
         assert_eq!(
-            told(Verb::Status, &[], &file).1,
+            interpreted(Verb::Status, &[], &file).1,
             "file#/a absent".to_owned()
         );
     }
 
     #[test]
-    fn an_answer_that_is_none_fails_and_is_no_terminal_command() {
-        let (outcome, text) = told(Verb::Ensure, &[], &json!([1]));
+    fn an_invalid_reply_fails_and_control_characters_are_removed() {
+        let (outcome, text) = interpreted(Verb::Ensure, &[], &json!([1]));
         assert_eq!(outcome, Outcome::Failed);
-        assert_eq!(text, "can't read the answer of 3 bytes: it holds no state");
+        assert_eq!(text, "invalid reply of 3 bytes: no state in the reply");
         assert_eq!(one_line("a\u{1b}[2Jb\n"), "a [2Jb");
         assert_eq!(one_line("one\r\ntwo\n | here"), "one; two  | here");
         assert_eq!(one_line(&"é".repeat(400)).chars().count(), 251);
     }
 
     #[test]
-    fn silence_is_told_in_the_same_words_for_every_node() {
+    fn a_missing_reply_has_the_same_text_for_every_node() {
         let limit = Duration::from_secs(10);
         let subject = || "ccm.v1.default.node.web1.ping".to_owned();
         for (err, text) in [
             (
                 NatsError::NoResponders(subject()),
-                "no answer: the agent is not connected",
+                "no reply: the agent is not connected",
             ),
             (
-                NatsError::NoAnswer {
+                NatsError::NoReply {
                     subject: subject(),
                     limit,
                 },
-                "no answer within 10s",
+                "no reply within 10s",
             ),
         ] {
-            assert_eq!(silence(&err), text);
+            assert_eq!(no_reply_text(&err), text);
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Asks nodes what a bundle would change on them, and changes nothing.
+//! Previews: noop runs of a bundle on nodes, to find out what it would change.
 //!
-//! Each node is asked for itself, so that everyone has an answer or the reason why not. What an
-//! answer means is left to those who asked.
+//! Each node gets its own request, so that each has a result or an error.
 
 use std::time::Duration;
 
@@ -17,102 +16,104 @@ use ccm_nats::streams::MANIFESTS;
 use ccm_nats::{Connection, Headers, NatsError, Subjects, Verb};
 use ccm_value::{Value, json};
 
-/// How many nodes are asked at once.
-const AT_ONCE: usize = 64;
+/// Number of concurrent requests.
+const MAX_CONCURRENT: usize = 64;
 
-/// What a node is asked.
+/// A preview of one bundle on one node.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct PreviewRequest {
     pub node: NodeName,
     pub bundle: BundleRef,
     pub data: Value,
 }
 
-/// Why a node did not say what it would do.
+/// Why a node has no preview.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Silence {
-    #[error("no answer")]
-    NoAnswer,
-    #[error("it answered what can't be read: {0}")]
+pub enum PreviewError {
+    #[error("no reply")]
+    NoReply,
+    #[error("invalid reply: {0}")]
     Unreadable(String),
-    #[error("it did not say how the run ended")]
+    #[error("reply without a run summary")]
     NoRun,
     #[error("{0}")]
     Refused(String),
 }
 
-/// What a node would do.
+/// The result of a noop run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outlook {
+pub struct Preview {
     pub run: RunSummary,
-    /// What would change or fails.
+    /// Events of resources that would change or fail.
     pub events: Vec<TransactionEvent>,
 }
 
-/// What was asked, and what came of it.
-pub type Answer = (Question, Result<Outlook, Silence>);
+/// A request and its result.
+pub type PreviewReply = (PreviewRequest, Result<Preview, PreviewError>);
 
-/// Asks nodes, many at once, and returns the answers in the order of the questions.
-pub async fn ask(
+/// Sends preview requests concurrently, and returns the results in the order of the requests.
+pub async fn request_all(
     connection: &Connection,
     subjects: &Subjects,
-    questions: Vec<Question>,
+    requests: Vec<PreviewRequest>,
     caller: &str,
-    limit: Duration,
-) -> Result<Vec<Answer>, NatsError> {
-    let asking = iter(questions).map(|question| async move {
-        let answer = ask_one(connection, subjects, &question, caller, limit).await?;
-        Ok((question, answer))
+    timeout: Duration,
+) -> Result<Vec<PreviewReply>, NatsError> {
+    let pending = iter(requests).map(|request| async move {
+        let result = request_one(connection, subjects, &request, caller, timeout).await?;
+        Ok((request, result))
     });
-    let answers: Vec<_> = asking.buffered(AT_ONCE).collect().await;
-    answers.into_iter().collect()
+    let results: Vec<_> = pending.buffered(MAX_CONCURRENT).collect().await;
+    results.into_iter().collect()
 }
 
-async fn ask_one(
+async fn request_one(
     connection: &Connection,
     subjects: &Subjects,
-    question: &Question,
+    preview: &PreviewRequest,
     caller: &str,
-    limit: Duration,
-) -> Result<Result<Outlook, Silence>, NatsError> {
-    let request = ApplyRequest {
+    timeout: Duration,
+) -> Result<Result<Preview, PreviewError>, NatsError> {
+    let apply = ApplyRequest {
         protocol: APPLY_REQUEST.into(),
-        source: format!("obj://{MANIFESTS}/{}", question.bundle.object()),
+        source: format!("obj://{MANIFESTS}/{}", preview.bundle.object()),
         noop: true,
-        data: question.data.clone(),
+        data: preview.data.clone(),
         wait: true,
         ..ApplyRequest::default()
     };
-    let subject = subjects.node(&question.node.token(), Verb::Apply);
-    let body = json::compact(&request).map_err(|err| NatsError::Failed {
+    let subject = subjects.node(&preview.node.token(), Verb::Apply);
+    let body = json::compact(&apply).map_err(|err| NatsError::Failed {
         action: "request",
         subject: subject.to_string(),
         source: err.into(),
     })?;
-    let deadline = SystemClock.now() + limit;
+    let deadline = SystemClock.now() + timeout;
     let headers = Headers::new()
         .with(DEADLINE, &deadline.to_rfc3339())?
         .with(CALLER, caller)?;
     match connection
-        .request(&subject, headers, body.into(), limit)
+        .request(&subject, headers, body.into(), timeout)
         .await
     {
         Ok(reply) => Ok(read(&reply.body)),
-        Err(NatsError::NoResponders(_) | NatsError::NoAnswer { .. }) => Ok(Err(Silence::NoAnswer)),
+        Err(NatsError::NoResponders(_) | NatsError::NoReply { .. }) => {
+            Ok(Err(PreviewError::NoReply))
+        }
         Err(err) => Err(err),
     }
 }
 
-fn read(body: &[u8]) -> Result<Outlook, Silence> {
+fn read(body: &[u8]) -> Result<Preview, PreviewError> {
     let response: ApplyResponse =
-        serde_json::from_slice(body).map_err(|err| Silence::Unreadable(err.to_string()))?;
+        serde_json::from_slice(body).map_err(|err| PreviewError::Unreadable(err.to_string()))?;
     match (response.error, response.run) {
-        (Some(error), _) => Err(Silence::Refused(error)),
-        (None, Some(run)) => Ok(Outlook {
+        (Some(error), _) => Err(PreviewError::Refused(error)),
+        (None, Some(run)) => Ok(Preview {
             run,
             events: response.events,
         }),
-        (None, None) => Err(Silence::NoRun),
+        (None, None) => Err(PreviewError::NoRun),
     }
 }
 
@@ -121,17 +122,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_without_a_run_is_a_refusal_with_its_reason() {
+    fn a_reply_without_a_run_is_an_error() {
         for (body, reason) in [
-            (&b"junk"[..], "it answered what can't be read: "),
+            (&b"junk"[..], "invalid reply: "),
             (br#"{"protocol":"x","error":"busy"}"#, "busy"),
             (
                 br#"{"protocol":"x","state":"accepted"}"#,
-                "it did not say how the run ended",
+                "reply without a run summary",
             ),
         ] {
-            let silence = read(body).unwrap_err().to_string();
-            assert!(silence.starts_with(reason), "{silence}");
+            let error = read(body).unwrap_err().to_string();
+            assert!(error.starts_with(reason), "{error}");
         }
     }
 }

@@ -1,8 +1,7 @@
-//! A rollout as the bytes that are stored: JSON that people can read, compressed once it is long.
+//! Encoding of stored rollouts: JSON, compressed with gzip above a size limit.
 //!
-//! A rollout is one message, so that it changes as a whole or not at all; servers take messages of
-//! a megabyte unless told otherwise. Ten thousand nodes fit. Where the bytes are kept is not known
-//! here.
+//! A rollout is a single message, so that it changes atomically. NATS servers limit messages to 1
+//! MiB by default; 10,000 nodes fit.
 
 use std::io::{Read as _, Write as _};
 
@@ -12,59 +11,61 @@ use flate2::write::GzEncoder;
 
 use ccm_core::model::rollout::{ROLLOUT, Rollout};
 
-/// What is longer is compressed.
-const PLAIN: usize = 128 * 1024;
+/// Size of JSON above which it is compressed.
+const MAX_PLAIN: usize = 128 * 1024;
 
-/// The longest JSON of a rollout; there is no fleet that needs it.
-const LONGEST: u64 = 256 << 20;
+/// Largest size of decompressed JSON.
+const MAX_JSON: u64 = 256 << 20;
 
-/// How compressed bytes begin.
+/// First bytes of gzip data.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Why bytes are no rollout, or a rollout no bytes.
+/// Why a rollout can't be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
-pub enum WireError {
-    #[error("could not write rollout: {0}")]
-    Write(#[source] std::io::Error),
-    #[error("could not read rollout: {0}")]
-    Read(#[source] std::io::Error),
+pub enum EncodingError {
+    #[error("compress rollout: {0}")]
+    Compress(#[source] std::io::Error),
+    #[error("decompress rollout: {0}")]
+    Decompress(#[source] std::io::Error),
     #[error("invalid rollout: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("rollout is longer than {LONGEST} bytes")]
+    #[error("rollout is longer than {MAX_JSON} bytes")]
     TooLong,
-    #[error("invalid protocol {0:?} of a rollout")]
+    #[error("invalid rollout protocol {0:?}")]
     Protocol(String),
 }
 
-/// Returns the bytes to store.
-pub fn encode(rollout: &Rollout) -> Result<Vec<u8>, WireError> {
+/// Encodes a rollout.
+pub fn encode(rollout: &Rollout) -> Result<Vec<u8>, EncodingError> {
     let json = serde_json::to_vec(rollout)?;
-    if json.len() <= PLAIN {
+    if json.len() <= MAX_PLAIN {
         return Ok(json);
     }
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-    gzip.write_all(&json).map_err(WireError::Write)?;
-    gzip.finish().map_err(WireError::Write)
+    gzip.write_all(&json).map_err(EncodingError::Compress)?;
+    gzip.finish().map_err(EncodingError::Compress)
 }
 
-/// Reads a rollout from the bytes that were stored.
-pub fn decode(bytes: &[u8]) -> Result<Rollout, WireError> {
+/// Decodes a stored rollout.
+pub fn decode(bytes: &[u8]) -> Result<Rollout, EncodingError> {
     let mut json = Vec::new();
     let json = if bytes.starts_with(&GZIP_MAGIC) {
-        let mut plain = GzDecoder::new(bytes).take(LONGEST + 1);
-        plain.read_to_end(&mut json).map_err(WireError::Read)?;
+        let mut plain = GzDecoder::new(bytes).take(MAX_JSON + 1);
+        plain
+            .read_to_end(&mut json)
+            .map_err(EncodingError::Decompress)?;
         json.as_slice()
     } else {
         bytes
     };
-    if u64::try_from(json.len()).unwrap_or(u64::MAX) > LONGEST {
-        return Err(WireError::TooLong);
+    if u64::try_from(json.len()).unwrap_or(u64::MAX) > MAX_JSON {
+        return Err(EncodingError::TooLong);
     }
     let rollout: Rollout = serde_json::from_slice(json)?;
     if rollout.protocol == ROLLOUT {
         Ok(rollout)
     } else {
-        Err(WireError::Protocol(rollout.protocol))
+        Err(EncodingError::Protocol(rollout.protocol))
     }
 }
 
@@ -112,13 +113,13 @@ mod tests {
                 .entry("ab".repeat(32))
                 .or_default()
                 .insert(name.clone());
-            rollout.previous.note(name, Some(before));
+            rollout.previous.record(name, Some(before));
         }
         rollout
     }
 
     #[test]
-    fn a_small_rollout_is_stored_as_people_can_read_it() {
+    fn a_small_rollout_is_stored_as_plain_json() {
         let rollout = rollout(10);
         let bytes = encode(&rollout).unwrap();
         assert!(bytes.starts_with(br#"{"protocol":"io.choria.ccm.v1.rollout""#));
@@ -134,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_rollout_say_why() {
+    fn invalid_bytes_are_errors() {
         for (bytes, error) in [
             (&b"{}"[..], "invalid rollout: missing field"),
             (b"", "invalid rollout: EOF"),
-            (&GZIP_MAGIC, "could not read rollout: "),
+            (&GZIP_MAGIC, "decompress rollout: "),
         ] {
             let found = decode(bytes).unwrap_err().to_string();
             assert!(found.starts_with(error), "{found}");
@@ -146,6 +147,6 @@ mod tests {
         let mut other = rollout(1);
         other.protocol = "x".into();
         let found = decode(&encode(&other).unwrap()).unwrap_err().to_string();
-        assert_eq!(found, "invalid protocol \"x\" of a rollout");
+        assert_eq!(found, "invalid rollout protocol \"x\"");
     }
 }

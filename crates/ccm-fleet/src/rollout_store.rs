@@ -1,93 +1,92 @@
-//! Rollouts where they are kept: one key each, below that of their collective, changed only by
-//! comparing.
+//! Rollout store: one key per rollout in a bucket, changed only by compare-and-set.
 //!
-//! Whoever changes a rollout says which revision was read, so two can never both succeed. What a
-//! rollout should become is decided elsewhere: by [`super::planner`] step by step, by
-//! [`super::controls`] when people want something. Bytes are made by [`super::rollout_encoding`].
+//! Every update names the revision that was read, so that of two concurrent updates only one
+//! succeeds. Changes are decided by [`super::planner`] and [`super::controls`]; the encoding is in
+//! [`super::rollout_encoding`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::controls::SteerError;
-use super::node_progress::{self, Heard};
-use super::rollout_encoding::{self, WireError};
-use ccm_core::model::node::{BadName, NodeName, Report, Token};
+use super::controls::ControlError;
+use super::node_progress::{self, ReportSummary};
+use super::rollout_encoding::{self, EncodingError};
+use ccm_core::model::node::{NameError, NodeName, NodeReport, Token};
 use ccm_core::model::rollout::Rollout;
 use ccm_nats::kv::{Bucket, Change, Entry, Watch};
 use ccm_nats::streams::{REPORTED, ROLLOUTS};
 use ccm_nats::{Connection, NatsError, Subjects};
 
-/// How often a change is tried when somebody else is quicker.
-const TRIES: usize = 20;
+/// Number of attempts to update or reread a rollout.
+const MAX_ATTEMPTS: usize = 20;
 
-/// How long to wait for what is read to catch up with what was written.
-const CATCH_UP: Duration = Duration::from_millis(50);
+/// Delay between two reads of a lagging replica.
+const REPLICA_DELAY: Duration = Duration::from_millis(50);
 
-/// What went wrong with a rollout.
+/// Why an operation on a rollout failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RolloutError {
     #[error("rollout {0} does not exist")]
     NotFound(Token),
     #[error("rollout {id}: {cause}")]
-    Wire {
+    Encoding {
         id: String,
         #[source]
-        cause: WireError,
+        cause: EncodingError,
     },
     #[error("key {key} holds rollout {id} of collective {collective}")]
-    Misplaced {
+    WrongKey {
         key: String,
         id: Token,
         collective: Token,
     },
-    #[error("rollout {id} takes {size} bytes and the servers allow {limit}")]
+    #[error("rollout {id} has {size} bytes, the NATS server allows {limit}")]
     TooLarge {
         id: Token,
         size: usize,
         limit: usize,
     },
-    #[error("rollout {0} is changed by others all the time")]
+    #[error("rollout {0} is changed concurrently; giving up")]
     Busy(Token),
-    #[error("rollout {id} is {state} and has {nodes} of these nodes, {first} among them")]
-    InTheWay {
+    #[error("rollout {id} is {state} and includes {nodes} of these nodes, such as {first}")]
+    Overlap {
         id: Token,
         state: &'static str,
         nodes: usize,
         first: NodeName,
     },
     #[error(transparent)]
-    Steer(#[from] SteerError),
-    #[error("its time gives a rollout no name")]
-    Name(#[from] BadName),
+    Control(#[from] ControlError),
+    #[error("can't make a rollout id of the time")]
+    Name(#[from] NameError),
     #[error(transparent)]
     Nats(#[from] NatsError),
 }
 
 impl RolloutError {
-    /// Whether somebody else wrote first.
-    pub fn is_conflict(&self) -> bool {
+    /// Reports whether another update came first.
+    pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Nats(err) if err.is_conflict())
     }
 }
 
-/// A rollout and the revision it was read at.
+/// A rollout and its revision.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredRollout {
     pub rollout: Rollout,
     pub revision: u64,
 }
 
 /// The rollouts of a collective.
 #[derive(Clone, Debug)]
-pub struct Rollouts {
+pub struct RolloutStore {
     bucket: Bucket,
     subjects: Subjects,
     limit: usize,
 }
 
-impl Rollouts {
+impl RolloutStore {
     pub async fn open(connection: &Connection, subjects: &Subjects) -> Result<Self, RolloutError> {
         Ok(Self {
             bucket: connection.bucket(ROLLOUTS).await?,
@@ -96,67 +95,71 @@ impl Rollouts {
         })
     }
 
-    /// Returns a rollout as it is now.
-    pub async fn get(&self, id: &Token) -> Result<Stored, RolloutError> {
+    /// Returns the stored rollout.
+    pub async fn get(&self, id: &Token) -> Result<StoredRollout, RolloutError> {
         let found = self.bucket.get(&self.subjects.key(id)).await?;
         read(found.ok_or_else(|| RolloutError::NotFound(id.clone()))?)
     }
 
-    /// Returns a rollout once it is beyond a revision that somebody else has replaced.
-    pub(super) async fn get_beyond(
+    /// Returns a rollout once its revision is above one that is known to be replaced.
+    pub(super) async fn get_newer(
         &self,
         id: &Token,
         revision: u64,
-    ) -> Result<Stored, RolloutError> {
-        for _ in 0..TRIES {
+    ) -> Result<StoredRollout, RolloutError> {
+        for _ in 0..MAX_ATTEMPTS {
             let stored = self.get(id).await?;
             if stored.revision > revision {
                 return Ok(stored);
             }
-            // Read from a replica that is behind.
-            tokio::time::sleep(CATCH_UP).await;
+            // A replica may lag behind.
+            tokio::time::sleep(REPLICA_DELAY).await;
         }
         Err(RolloutError::Busy(id.clone()))
     }
 
-    /// Returns all rollouts, the oldest first, and what is wrong with those that can't be read.
-    pub async fn list(&self) -> Result<(Vec<Stored>, Vec<RolloutError>), RolloutError> {
-        list(&self.bucket, &self.subjects.keys()).await
+    /// Returns all rollouts, the oldest first, and the errors of those that can't be read.
+    pub async fn list(&self) -> Result<(Vec<StoredRollout>, Vec<RolloutError>), RolloutError> {
+        list(&self.bucket, &self.subjects.all_keys()).await
     }
 
-    /// Stores a rollout that is new, unless another one is on its way to the same nodes.
-    pub async fn create(&self, rollout: Rollout) -> Result<Stored, RolloutError> {
+    /// Stores a new rollout, unless an active one includes some of its nodes.
+    pub(super) async fn create(&self, rollout: Rollout) -> Result<StoredRollout, RolloutError> {
         for other in self.list().await?.0 {
-            stay_clear(&rollout, &other.rollout)?;
+            check_overlap(&rollout, &other.rollout)?;
         }
         let bytes = self.bytes(&rollout)?;
         let key = self.subjects.key(&rollout.id);
         let revision = self.bucket.create(&key, bytes.into()).await?;
-        Ok(Stored { rollout, revision })
+        Ok(StoredRollout { rollout, revision })
     }
 
-    /// Stores a rollout whose last revision is this, and returns the new one; a conflict if
-    /// somebody else was quicker.
-    pub async fn update(&self, rollout: &Rollout, revision: u64) -> Result<u64, RolloutError> {
+    /// Updates a rollout if this is its last revision, and returns the new revision; else a
+    /// conflict.
+    pub(super) async fn update(
+        &self,
+        rollout: &Rollout,
+        revision: u64,
+    ) -> Result<u64, RolloutError> {
         let bytes = self.bytes(rollout)?;
         let key = self.subjects.key(&rollout.id);
         Ok(self.bucket.update(&key, bytes.into(), revision).await?)
     }
 
-    /// Changes a rollout, as often as it takes for nobody to be quicker.
-    pub async fn steer<T>(
+    /// Changes a rollout; retries after a conflict.
+    pub async fn control<T>(
         &self,
         id: &Token,
-        change: impl Fn(&mut Rollout) -> Result<T, SteerError>,
-    ) -> Result<(T, Stored), RolloutError> {
+        change: impl Fn(&mut Rollout) -> Result<T, ControlError>,
+    ) -> Result<(T, StoredRollout), RolloutError> {
         let mut stored = self.get(id).await?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let mut rollout = stored.rollout.clone();
             let outcome = change(&mut rollout)?;
             match self.update(&rollout, stored.revision).await {
-                Ok(revision) => return Ok((outcome, Stored { rollout, revision })),
+                Ok(revision) => return Ok((outcome, StoredRollout { rollout, revision })),
                 Err(err) if err.is_conflict() => {
-                    stored = self.get_beyond(id, stored.revision).await?;
+                    stored = self.get_newer(id, stored.revision).await?;
                 }
                 Err(err) => return Err(err),
             }
@@ -164,16 +167,16 @@ impl Rollouts {
         Err(RolloutError::Busy(id.clone()))
     }
 
-    /// Follows a rollout.
-    pub(super) fn follow(&self, id: &Token) -> Result<Following, RolloutError> {
-        Ok(Following {
+    /// Watches a rollout.
+    pub(super) fn watch(&self, id: &Token) -> Result<RolloutWatch, RolloutError> {
+        Ok(RolloutWatch {
             watch: self.bucket.watch(&self.subjects.key(id))?,
             id: id.clone(),
         })
     }
 
     fn bytes(&self, rollout: &Rollout) -> Result<Vec<u8>, RolloutError> {
-        let bytes = rollout_encoding::encode(rollout).map_err(|cause| RolloutError::Wire {
+        let bytes = rollout_encoding::encode(rollout).map_err(|cause| RolloutError::Encoding {
             id: rollout.id.to_string(),
             cause,
         })?;
@@ -188,16 +191,16 @@ impl Rollouts {
     }
 }
 
-/// What becomes of a rollout, as others change it.
+/// A watch of one rollout.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct RolloutWatch {
     watch: Watch,
     id: Token,
 }
 
-impl Following {
-    /// Returns the rollout when it has changed.
-    pub(super) async fn next(&mut self) -> Result<Stored, RolloutError> {
+impl RolloutWatch {
+    /// Waits for the next change and returns the rollout.
+    pub(super) async fn next(&mut self) -> Result<StoredRollout, RolloutError> {
         loop {
             match self.watch.next().await {
                 Some(Change::Put(entry)) => return read(entry),
@@ -212,9 +215,9 @@ impl Following {
     }
 }
 
-/// Refuses nodes that another rollout may still assign.
-fn stay_clear(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError> {
-    if other.state.is_at_rest() || other.collective != rollout.collective {
+/// Refuses nodes that another active rollout includes.
+fn check_overlap(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError> {
+    if other.state.is_finished() || other.collective != rollout.collective {
         return Ok(());
     }
     let planned = |rollout: &Rollout| -> BTreeSet<NodeName> {
@@ -222,43 +225,45 @@ fn stay_clear(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError> {
         waves.flat_map(|wave| wave.nodes.clone()).collect()
     };
     let (ours, theirs) = (planned(rollout), planned(other));
-    let mut both = ours.intersection(&theirs);
-    match both.next() {
+    let mut common = ours.intersection(&theirs);
+    match common.next() {
         None => Ok(()),
-        Some(first) => Err(RolloutError::InTheWay {
+        Some(first) => Err(RolloutError::Overlap {
             id: other.id.clone(),
             state: other.state.as_str(),
-            nodes: both.count() + 1,
+            nodes: common.count() + 1,
             first: first.clone(),
         }),
     }
 }
 
-/// Notes in a rollout what its nodes have reported since somebody drove it, without storing it.
-pub async fn catch_up(
+/// Applies the current reports of nodes to a rollout, without storing it.
+pub async fn apply_reports(
     connection: &Connection,
     subjects: &Subjects,
     rollout: &mut Rollout,
 ) -> Result<(), RolloutError> {
     let reported = connection.bucket(REPORTED).await?;
-    let reports = reported.entries(&subjects.keys()).await?;
+    let reports = reported.entries(&subjects.all_keys()).await?;
     let planned = rollout.plan.waves.iter().flat_map(|wave| &wave.nodes);
     let names: BTreeMap<String, NodeName> = planned
         .map(|node| (subjects.key(&node.token()), node.clone()))
         .collect();
     for entry in reports {
         if let Some(node) = names.get(&entry.key)
-            && let Ok(report) = serde_json::from_slice::<Report>(&entry.value)
+            && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
         {
-            let heard = Heard::of(&report, rollout);
-            node_progress::note(rollout, node, &heard);
+            let summary = ReportSummary::new(&report, rollout);
+            node_progress::record_report(rollout, node, &summary);
         }
     }
     Ok(())
 }
 
-/// Returns the rollouts of every collective that can be read.
-pub(super) async fn list_everywhere(connection: &Connection) -> Result<Vec<Stored>, RolloutError> {
+/// Returns the readable rollouts of all collectives.
+pub(super) async fn list_all_collectives(
+    connection: &Connection,
+) -> Result<Vec<StoredRollout>, RolloutError> {
     let bucket = connection.bucket(ROLLOUTS).await?;
     Ok(list(&bucket, "*.*").await?.0)
 }
@@ -266,7 +271,7 @@ pub(super) async fn list_everywhere(connection: &Connection) -> Result<Vec<Store
 async fn list(
     bucket: &Bucket,
     keys: &str,
-) -> Result<(Vec<Stored>, Vec<RolloutError>), RolloutError> {
+) -> Result<(Vec<StoredRollout>, Vec<RolloutError>), RolloutError> {
     let mut rollouts = Vec::new();
     let mut broken = Vec::new();
     for entry in bucket.entries(keys).await? {
@@ -279,31 +284,32 @@ async fn list(
     Ok((rollouts, broken))
 }
 
-/// Reads a rollout, which must be the one that its key names.
-fn read(entry: Entry) -> Result<Stored, RolloutError> {
-    let rollout = rollout_encoding::decode(&entry.value).map_err(|cause| RolloutError::Wire {
-        id: entry.key.clone(),
-        cause,
-    })?;
+/// Decodes a rollout, which must have the id and collective of its key.
+fn read(entry: Entry) -> Result<StoredRollout, RolloutError> {
+    let rollout =
+        rollout_encoding::decode(&entry.value).map_err(|cause| RolloutError::Encoding {
+            id: entry.key.clone(),
+            cause,
+        })?;
     if entry.key != format!("{}.{}", rollout.collective, rollout.id) {
-        return Err(RolloutError::Misplaced {
+        return Err(RolloutError::WrongKey {
             key: entry.key,
             id: rollout.id,
             collective: rollout.collective,
         });
     }
-    Ok(Stored {
+    Ok(StoredRollout {
         rollout,
         revision: entry.revision,
     })
 }
 
-/// Returns the name of a new rollout: its time, so that names sort, and a little chance.
-pub(super) fn new_id(now: DateTime<Utc>, chance: u128) -> Result<Token, RolloutError> {
+/// Returns a new rollout id: a sortable time and random letters.
+pub(super) fn new_id(now: DateTime<Utc>, random: u128) -> Result<Token, RolloutError> {
     const LETTERS: [char; 16] = [
         'b', 'c', 'd', 'f', 'g', 'h', 'j', 'k', 'm', 'n', 'p', 'r', 's', 't', 'v', 'z',
     ];
-    let bytes = chance.to_be_bytes();
+    let bytes = random.to_be_bytes();
     let letters = bytes.iter().take(4);
     let letters: String = letters
         .filter_map(|byte| LETTERS.get(usize::from(byte % 16)))
@@ -317,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_of_a_rollout_that_is_not_over_are_left_alone() {
+    fn nodes_of_an_active_rollout_are_refused() {
         let rollout = |id: &str, nodes: &[&str], state: &str| -> Rollout {
             serde_json::from_value(serde_json::json!({
                 "protocol": ccm_core::model::rollout::ROLLOUT,
@@ -336,18 +342,18 @@ mod tests {
             (&["b", "c"], "done", true),
             (&["c"], "running", true),
         ] {
-            let found = stay_clear(&ours, &rollout("r1", nodes, state));
+            let found = check_overlap(&ours, &rollout("r1", nodes, state));
             assert_eq!(found.is_ok(), is_clear, "{nodes:?} {state}");
         }
-        let error = stay_clear(&ours, &rollout("r1", &["b"], "running")).unwrap_err();
+        let error = check_overlap(&ours, &rollout("r1", &["b"], "running")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "rollout r1 is running and has 1 of these nodes, b among them"
+            "rollout r1 is running and includes 1 of these nodes, such as b"
         );
     }
 
     #[test]
-    fn a_name_says_when_and_differs_by_chance() {
+    fn an_id_has_the_time_and_random_letters() {
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
         assert_eq!(new_id(now, 0).unwrap().as_str(), "20270115-080000-bbbb");
         assert_ne!(new_id(now, 1 << 120).unwrap(), new_id(now, 0).unwrap());

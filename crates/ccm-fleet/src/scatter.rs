@@ -1,14 +1,15 @@
-//! Asking many nodes and hearing each of them once.
+//! Scatter-gather requests: one request to many nodes, one result for each of them.
 //!
-//! Chosen nodes are asked one by one, so many at a time; everyone is asked with one message. Either
-//! way each node that was meant is heard of exactly once: with its reply, or with why there is
-//! none. Answers are handed over as they come and nothing is kept but names.
+//! Selected nodes get one request each, with bounded concurrency; [`Recipients::Broadcast`]
+//! publishes a single message. In both cases every expected node yields exactly one [`RawReply`]:
+//! its reply, or the reason why there is none. Replies are passed on as they arrive; only node
+//! names are kept in memory.
 //!
-//! A broadcast ends when all have answered or at the deadline. When it gets quiet the silent are
-//! looked for: one that nobody connects any more is given up at once, a slow one is waited for. So
-//! neither a dead node nor a slow one has to be guessed from a timeout.
+//! A broadcast ends when all expected nodes have replied or at the timeout. While no replies
+//! arrive, the missing nodes are pinged: a node without a subscriber is reported as disconnected at
+//! once, a slow one is waited for.
 //!
-//! What a reply means is not known here; that is `answer`.
+//! The meaning of a reply is decided in `node_reply`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,65 +24,64 @@ use ccm_core::model::envelope::{CALLER, DEADLINE, DIFF, IDENTITY, NOOP, REQUEST_
 use ccm_core::model::id::EventId;
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Clock, RandomError, random};
-use ccm_nats::{Bytes, Connection, Headers, NatsError, Reply, Stop, Subjects, Verb};
+use ccm_nats::{Bytes, Connection, Headers, NatsError, Reply, ReplyLimits, Subjects, Verb};
 use ccm_value::text::go_time;
 
-/// How many nodes are asked at once.
-pub const IN_FLIGHT: usize = 128;
+/// Number of concurrent requests that nodes answer immediately.
+pub(super) const MAX_CONCURRENT: usize = 128;
 
-/// How many nodes are asked at once for work. They take their time and cost nothing meanwhile.
-const AT_WORK: usize = 2048;
+/// Number of concurrent requests that start a run on the node: long, but cheap while pending.
+const MAX_CONCURRENT_RUNS: usize = 2048;
 
-/// How long it is quiet before the silent are looked for. It doubles each time, so that a long
-/// wait costs few questions.
+/// Time without a reply before missing nodes are pinged. Doubles each time, up to [`MAX_QUIET`].
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How long it is quiet at most before they are looked for again.
-const LONGEST_QUIET: Duration = Duration::from_secs(30);
+/// Longest interval between two rounds of pings.
+const MAX_QUIET: Duration = Duration::from_secs(30);
 
-/// How long a node may take to show that it is there.
-const PROBE_LIMIT: Duration = Duration::from_secs(2);
+/// Timeout of such a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many nodes that nobody expected are heard at most.
-const MOST_STRANGERS: usize = 10_000;
+/// Maximum number of unexpected nodes whose replies to a broadcast are passed on.
+const MAX_UNEXPECTED: usize = 10_000;
 
-/// The longest caller that a node takes.
-const MAX_CALLER: usize = 256;
+/// Longest caller name that nodes accept.
+const MAX_CALLER_BYTES: usize = 256;
 
-/// What is asked of each node.
+/// A request to a node.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct NodeRequest {
     pub verb: Verb,
     pub body: Bytes,
     pub noop: bool,
-    /// Nodes also tell what changes in files, or would.
+    /// Includes content diffs of files in the reply.
     pub diff: bool,
-    /// How long a node may take to answer.
-    pub limit: Duration,
-    /// It is work that nodes must not begin after that time: whoever asked is gone by then.
-    pub binding: bool,
+    pub timeout: Duration,
+    /// Sends the end of the timeout as a deadline: the node must not start the run after it,
+    /// because the caller no longer waits.
+    pub sends_deadline: bool,
 }
 
-/// Who is asked.
+/// The recipients of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Whom<'a> {
-    These(&'a [NodeName]),
-    /// Everyone, with one message; these are expected to answer and others may.
-    Everyone(&'a [NodeName]),
+pub enum Recipients<'a> {
+    Nodes(&'a [NodeName]),
+    /// All nodes, with one message. These are expected to reply; others may.
+    Broadcast(&'a [NodeName]),
 }
 
-/// What came back from one node.
+/// The result of a request to one node, not yet interpreted.
 #[derive(Debug)]
-pub struct Heard {
+pub struct RawReply {
     pub node: NodeName,
     pub reply: Result<Reply, NatsError>,
-    /// Since it was asked.
-    pub took: Duration,
+    /// Time since the request was sent.
+    pub elapsed: Duration,
 }
 
-/// Asks on behalf of one caller, under one request id.
+/// Sends requests for one caller, all with the same request id.
 #[derive(Clone)]
-pub struct Gatherer {
+pub struct ScatterClient {
     connection: Connection,
     subjects: Subjects,
     request_id: EventId,
@@ -89,8 +89,9 @@ pub struct Gatherer {
     clock: Arc<dyn Clock>,
 }
 
-impl Gatherer {
-    /// Returns one that asks as `caller`, by convention `user@host`.
+impl ScatterClient {
+    /// Returns a client for `caller`, by convention `user@host`. Control characters are removed
+    /// from the caller, and it is cut to the length that nodes accept.
     pub fn new(
         connection: Connection,
         subjects: Subjects,
@@ -100,7 +101,7 @@ impl Gatherer {
         let plain = caller.chars().filter(|c| !c.is_control());
         let mut caller = String::new();
         for c in plain {
-            if caller.len() + c.len_utf8() > MAX_CALLER {
+            if caller.len() + c.len_utf8() > MAX_CALLER_BYTES {
                 break;
             }
             caller.push(c);
@@ -114,178 +115,191 @@ impl Gatherer {
         })
     }
 
-    /// Returns the id that all its requests carry.
+    /// Returns the request id of all requests of this client.
     pub fn request_id(&self) -> &EventId {
         &self.request_id
     }
 
-    /// Asks, and hands over what came back from each node, in the order it came. Fails when nobody
-    /// can be asked at all.
-    pub async fn gather(
+    /// Sends a request and calls `each` with the result of every node, in order of arrival. Fails
+    /// if the request can't be sent to any node.
+    pub async fn scatter(
         &self,
-        ask: &Ask,
-        whom: Whom<'_>,
-        each: impl FnMut(Heard),
+        request: &NodeRequest,
+        recipients: Recipients<'_>,
+        each: impl FnMut(RawReply),
     ) -> Result<(), NatsError> {
-        match whom {
-            Whom::These(nodes) => self.ask_each(ask, nodes, each).await,
-            Whom::Everyone(expected) => self.ask_everyone(ask, expected, each).await,
+        match recipients {
+            Recipients::Nodes(nodes) => self.request_each(request, nodes, each).await,
+            Recipients::Broadcast(expected) => self.broadcast(request, expected, each).await,
         }
     }
 
-    async fn ask_each(
+    async fn request_each(
         &self,
-        ask: &Ask,
+        request: &NodeRequest,
         nodes: &[NodeName],
-        mut each: impl FnMut(Heard),
+        mut each: impl FnMut(RawReply),
     ) -> Result<(), NatsError> {
-        let at_once = if ask.binding { AT_WORK } else { IN_FLIGHT };
-        let mut answers = self.ask_these(ask, nodes.iter()).buffer_unordered(at_once);
-        while let Some(heard) = answers.next().await {
-            match heard.reply {
-                // It is as large for everybody.
+        let concurrency = if request.sends_deadline {
+            MAX_CONCURRENT_RUNS
+        } else {
+            MAX_CONCURRENT
+        };
+        let mut replies = self
+            .requests(request, nodes.iter())
+            .buffer_unordered(concurrency);
+        while let Some(reply) = replies.next().await {
+            match reply.reply {
+                // The same size for all nodes: none of them can get it.
                 Err(err @ NatsError::TooLarge { .. }) => return Err(err),
-                _ => each(heard),
+                _ => each(reply),
             }
         }
         Ok(())
     }
 
-    /// Returns the question to each node, not asked yet. Each has its name as its own: futures
-    /// that borrow it could not move between threads.
-    fn ask_these<'a>(
+    /// Returns one unsent request per node. Each future owns its node name: futures that borrow it
+    /// would not be `Send`.
+    fn requests<'a>(
         &'a self,
-        ask: &'a Ask,
+        request: &'a NodeRequest,
         nodes: impl Iterator<Item = &'a NodeName> + Send + 'a,
-    ) -> impl Stream<Item = impl Future<Output = Heard> + Send + 'a> + Send + 'a {
+    ) -> impl Stream<Item = impl Future<Output = RawReply> + Send + 'a> + Send + 'a {
         let nodes = nodes.cloned();
-        stream::iter(nodes.map(move |node| async move { self.ask_one(ask, &node).await }))
+        stream::iter(nodes.map(move |node| async move { self.request_one(request, &node).await }))
     }
 
-    /// Asks one node, and returns what came back.
-    pub(super) async fn ask_one(&self, ask: &Ask, node: &NodeName) -> Heard {
-        let since = Instant::now();
-        let subject = self.subjects.node(&node.token(), ask.verb);
-        let reply = match self.headers(ask) {
+    /// Sends a request to one node and returns the result.
+    pub(super) async fn request_one(&self, request: &NodeRequest, node: &NodeName) -> RawReply {
+        let start = Instant::now();
+        let subject = self.subjects.node(&node.token(), request.verb);
+        let reply = match self.headers(request) {
             Ok(headers) => {
-                let body = ask.body.clone();
-                let asking = self.connection.request(&subject, headers, body, ask.limit);
-                asking.await
+                let body = request.body.clone();
+                self.connection
+                    .request(&subject, headers, body, request.timeout)
+                    .await
             }
             Err(err) => Err(err),
         };
-        Heard {
+        RawReply {
             node: node.clone(),
             reply,
-            took: since.elapsed(),
+            elapsed: start.elapsed(),
         }
     }
 
-    async fn ask_everyone(
+    async fn broadcast(
         &self,
-        ask: &Ask,
+        request: &NodeRequest,
         expected: &[NodeName],
-        mut each: impl FnMut(Heard),
+        mut each: impl FnMut(RawReply),
     ) -> Result<(), NatsError> {
-        let since = Instant::now();
-        let stop = Stop {
+        let start = Instant::now();
+        let stop = ReplyLimits {
             expected: None,
-            silence: ask.limit,
-            deadline: ask.limit,
+            silence: request.timeout,
+            deadline: request.timeout,
         };
-        let subject = self.subjects.all(ask.verb);
-        let headers = self.headers(ask)?;
-        let asking = self
+        let subject = self.subjects.all(request.verb);
+        let headers = self.headers(request)?;
+        let sent = self
             .connection
-            .request_many(&subject, headers, ask.body.clone(), stop);
-        let mut replies = asking.await?;
-        let mut crowd = Crowd::expecting(expected);
-        let mut hear = |crowd: &mut Crowd, reply: Reply| {
-            if let Some(node) = crowd.answered(&reply) {
-                each(Heard {
+            .request_many(&subject, headers, request.body.clone(), stop);
+        let mut replies = sent.await?;
+        let mut state = BroadcastState::expecting(expected);
+        let mut receive = |state: &mut BroadcastState, reply: Reply| {
+            if let Some(node) = state.accept(&reply) {
+                each(RawReply {
                     node,
                     reply: Ok(reply),
-                    took: since.elapsed(),
+                    elapsed: start.elapsed(),
                 });
             }
         };
-        let mut gone = Vec::new();
+        let mut disconnected = Vec::new();
         let mut quiet = QUIET;
-        while !crowd.waiting.is_empty() {
+        while !state.waiting.is_empty() {
             match timeout(quiet, replies.next()).await {
-                Ok(Some(reply)) => hear(&mut crowd, reply),
+                Ok(Some(reply)) => receive(&mut state, reply),
                 Ok(None) => break,
                 Err(_) => {
-                    let lost = self.look_for(&crowd.waiting).await;
-                    // A node may have answered first and gone then.
+                    let unreachable = self.find_disconnected(&state.waiting).await;
+                    // A node may have replied before it disconnected.
                     while let Ok(Some(reply)) = timeout(Duration::ZERO, replies.next()).await {
-                        hear(&mut crowd, reply);
+                        receive(&mut state, reply);
                     }
-                    let lost = lost.into_iter().filter(|node| crowd.waiting.remove(node));
-                    gone.extend(lost);
-                    quiet = (quiet * 2).min(LONGEST_QUIET);
+                    let removed = unreachable
+                        .into_iter()
+                        .filter(|node| state.waiting.remove(node));
+                    disconnected.extend(removed);
+                    quiet = (quiet * 2).min(MAX_QUIET);
                 }
             }
         }
         if let Some(denial) = replies.denial() {
             return Err(denial.clone().into());
         }
-        let is_deserted = replies.is_deserted();
-        let silent = |node: NodeName, is_gone: bool| {
-            let subject = self.subjects.node(&node.token(), ask.verb).to_string();
-            let limit = ask.limit;
-            let reply = if is_gone {
+        let has_no_responders = replies.has_no_responders();
+        let no_reply = |node: NodeName, is_disconnected: bool| {
+            let subject = self.subjects.node(&node.token(), request.verb).to_string();
+            let limit = request.timeout;
+            let reply = if is_disconnected {
                 Err(NatsError::NoResponders(subject))
             } else {
-                Err(NatsError::NoAnswer { subject, limit })
+                Err(NatsError::NoReply { subject, limit })
             };
-            let took = since.elapsed();
-            Heard { node, reply, took }
+            let elapsed = start.elapsed();
+            RawReply {
+                node,
+                reply,
+                elapsed,
+            }
         };
-        for node in gone {
-            each(silent(node, true));
+        for node in disconnected {
+            each(no_reply(node, true));
         }
-        for node in crowd.waiting {
-            each(silent(node, is_deserted));
+        for node in state.waiting {
+            each(no_reply(node, has_no_responders));
         }
         Ok(())
     }
 
-    /// Returns those of the nodes that are not connected.
-    async fn look_for(&self, nodes: &BTreeSet<NodeName>) -> Vec<NodeName> {
-        let probe = Ask {
+    /// Pings nodes and returns those that are not connected.
+    async fn find_disconnected(&self, nodes: &BTreeSet<NodeName>) -> Vec<NodeName> {
+        let ping = NodeRequest {
             verb: Verb::Ping,
             body: Bytes::new(),
             noop: false,
             diff: false,
-            limit: PROBE_LIMIT,
-            binding: false,
+            timeout: PING_TIMEOUT,
+            sends_deadline: false,
         };
-        let mut answers = self
-            .ask_these(&probe, nodes.iter())
-            .buffer_unordered(IN_FLIGHT);
-        let mut gone = Vec::new();
-        while let Some(heard) = answers.next().await {
-            if matches!(heard.reply, Err(NatsError::NoResponders(_))) {
-                gone.push(heard.node);
+        let mut replies = self
+            .requests(&ping, nodes.iter())
+            .buffer_unordered(MAX_CONCURRENT);
+        let mut disconnected = Vec::new();
+        while let Some(reply) = replies.next().await {
+            if matches!(reply.reply, Err(NatsError::NoResponders(_))) {
+                disconnected.push(reply.node);
             }
         }
-        gone
+        disconnected
     }
 
-    fn headers(&self, ask: &Ask) -> Result<Headers, NatsError> {
+    fn headers(&self, request: &NodeRequest) -> Result<Headers, NatsError> {
         let mut headers = Headers::new().with(REQUEST_ID, self.request_id.as_str())?;
         if !self.caller.is_empty() {
             headers.set(CALLER, &self.caller)?;
         }
-        if ask.noop {
+        if request.noop {
             headers.set(NOOP, "true")?;
         }
-        if ask.diff {
+        if request.diff {
             headers.set(DIFF, "true")?;
         }
-        if ask.binding {
-            headers.set(DEADLINE, &go_time(&self.deadline(ask.limit)))?;
+        if request.sends_deadline {
+            headers.set(DEADLINE, &go_time(&self.deadline(request.timeout)))?;
         }
         Ok(headers)
     }
@@ -298,28 +312,29 @@ impl Gatherer {
     }
 }
 
-/// Who answered a broadcast, and who is waited for.
+/// The nodes that replied to a broadcast and those that are still expected to.
 #[derive(Debug)]
-struct Crowd {
+struct BroadcastState {
     waiting: BTreeSet<NodeName>,
-    answered: BTreeSet<NodeName>,
-    most: usize,
+    replied: BTreeSet<NodeName>,
+    max_replies: usize,
 }
 
-impl Crowd {
+impl BroadcastState {
     fn expecting(expected: &[NodeName]) -> Self {
         Self {
             waiting: expected.iter().cloned().collect(),
-            answered: BTreeSet::new(),
-            most: expected.len().saturating_add(MOST_STRANGERS),
+            replied: BTreeSet::new(),
+            max_replies: expected.len().saturating_add(MAX_UNEXPECTED),
         }
     }
 
-    /// Notes an answer. Returns who gave it, unless nobody says so or it is not the first.
-    fn answered(&mut self, reply: &Reply) -> Option<NodeName> {
+    /// Records a reply. Returns its sender, unless the reply has no valid identity or is not the
+    /// first of that node.
+    fn accept(&mut self, reply: &Reply) -> Option<NodeName> {
         let node: NodeName = reply.header(IDENTITY)?.parse().ok()?;
         self.waiting.remove(&node);
-        let is_new = self.answered.len() < self.most && self.answered.insert(node.clone());
+        let is_new = self.replied.len() < self.max_replies && self.replied.insert(node.clone());
         is_new.then_some(node)
     }
 }
@@ -338,23 +353,24 @@ mod tests {
     }
 
     #[test]
-    fn each_node_is_heard_once_and_only_by_its_name() {
-        let mut crowd = Crowd::expecting(&["web1".parse().unwrap(), "web2".parse().unwrap()]);
-        assert!(crowd.answered(&reply("web1")).is_some());
-        assert!(crowd.answered(&reply("web1")).is_none());
-        assert!(crowd.answered(&reply("No Name")).is_none());
-        assert!(crowd.answered(&reply("stranger")).is_some());
-        assert_eq!(crowd.waiting, ["web2".parse().unwrap()].into());
+    fn one_reply_per_node_is_accepted_and_only_with_a_valid_identity() {
+        let mut state =
+            BroadcastState::expecting(&["web1".parse().unwrap(), "web2".parse().unwrap()]);
+        assert!(state.accept(&reply("web1")).is_some());
+        assert!(state.accept(&reply("web1")).is_none());
+        assert!(state.accept(&reply("No Name")).is_none());
+        assert!(state.accept(&reply("unexpected")).is_some());
+        assert_eq!(state.waiting, ["web2".parse().unwrap()].into());
     }
 
     #[test]
-    fn strangers_beyond_reason_are_not_kept() {
-        let mut crowd = Crowd::expecting(&[]);
-        crowd.most = 2;
-        let heard = (0..5).filter(|number| {
+    fn replies_of_unexpected_nodes_are_limited() {
+        let mut state = BroadcastState::expecting(&[]);
+        state.max_replies = 2;
+        let accepted = (0..5).filter(|number| {
             let reply = reply(&format!("n{number}"));
-            crowd.answered(&reply).is_some()
+            state.accept(&reply).is_some()
         });
-        assert_eq!(heard.count(), 2);
+        assert_eq!(accepted.count(), 2);
     }
 }

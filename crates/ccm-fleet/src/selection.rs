@@ -1,23 +1,21 @@
-//! Which nodes are meant: names, groups, facts and expressions into a list, the absent named.
+//! Node selection: resolves names, groups, facts and expressions to a list of nodes.
 //!
-//! Everything is decided from presence, which is what the nodes last said, and from labels, which
-//! the controller says. A node that is known but away can't be asked: it is offline when its name
-//! or labels alone, or the lack of any condition, say that it is meant. Nothing is asked here.
-//!
-//! The conditions themselves are decided by [`ccm_core::filter`], as nodes do it.
+//! Conditions are evaluated with [`ccm_core::filter`], the same code that nodes use, on what the
+//! nodes last published (presence) and on labels, which operators set. Known nodes without presence
+//! are listed as offline if their name and labels alone satisfy the conditions. No request is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ccm_core::filter::{About, FilterError, Matcher};
+use ccm_core::filter::{FilterError, Matcher, NodeAttributes};
 use ccm_core::model::amount::Amount;
 use ccm_core::model::envelope::{Compound, FactFilter, Filter};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{BadName, NodeName, NodeStatus};
+use ccm_core::model::node::{NameError, NodeName, NodeStatus};
 use ccm_core::system::Digest;
 use ccm_template::env::Facts;
 use ccm_value::text::quote;
 
-/// Which nodes are meant. Without any condition all of them are.
+/// Conditions that nodes must meet. Without any condition all nodes are selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Any of these names, or `/regular expressions/`.
@@ -27,37 +25,37 @@ pub struct Selection {
     pub facts: Vec<FactFilter>,
     /// An expression over facts, labels, groups and the name.
     pub select: Option<String>,
-    /// Only so many of them, by chance.
+    /// Random sample of this size.
     pub sample: Option<Amount>,
-    /// The chance: the same seed gives the same sample.
+    /// Random seed: the same seed gives the same sample.
     pub seed: u64,
-    /// At most so many, in the order of their names.
+    /// Maximum number of nodes, in the order of their names.
     pub limit: Option<usize>,
 }
 
 impl Selection {
-    /// Reports whether only a part of those that meet the conditions is meant; such a part is one
-    /// of the nodes that are there.
-    pub fn is_part(&self) -> bool {
+    /// Reports whether a sample or limit takes only some of the matching nodes. Offline nodes are
+    /// never part of such a subset.
+    pub fn is_subset(&self) -> bool {
         self.sample.is_some() || self.limit.is_some()
     }
 
-    /// Returns how nodes are chosen, for people: in the words of the command line.
-    pub fn described(&self) -> Vec<String> {
-        let mut words: Vec<String> = Vec::new();
-        words.extend(self.nodes.iter().map(|it| format!("--node {it}")));
-        words.extend(self.groups.iter().map(|it| format!("--group {it}")));
-        words.extend(self.facts.iter().map(|it| format!("--fact {it}")));
-        words.extend(self.select.iter().map(|it| format!("--select {it}")));
-        words.extend(self.sample.iter().map(|it| format!("--sample {it}")));
-        words.extend(self.limit.iter().map(|it| format!("--limit {it}")));
-        if words.is_empty() {
-            words.push("--all".into());
+    /// Returns the selection as command-line flags, to be shown to people.
+    pub fn to_flags(&self) -> Vec<String> {
+        let mut flags: Vec<String> = Vec::new();
+        flags.extend(self.nodes.iter().map(|it| format!("--node {it}")));
+        flags.extend(self.groups.iter().map(|it| format!("--group {it}")));
+        flags.extend(self.facts.iter().map(|it| format!("--fact {it}")));
+        flags.extend(self.select.iter().map(|it| format!("--select {it}")));
+        flags.extend(self.sample.iter().map(|it| format!("--sample {it}")));
+        flags.extend(self.limit.iter().map(|it| format!("--limit {it}")));
+        if flags.is_empty() {
+            flags.push("--all".into());
         }
-        words
+        flags
     }
 
-    /// Returns the conditions as the filter that a node decides for itself.
+    /// Returns the conditions as the filter that nodes evaluate.
     pub fn filter(&self) -> Filter {
         let expression = |code: &String| vec![Compound { expr: code.clone() }];
         Filter {
@@ -70,7 +68,7 @@ impl Selection {
     }
 }
 
-/// Why a selection can't be read.
+/// Why a selection is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
     #[error(transparent)]
@@ -79,29 +77,29 @@ pub enum SelectionError {
     Name {
         line: usize,
         #[source]
-        cause: BadName,
+        cause: NameError,
     },
-    #[error("line {line} of the node list names no node: {}", quote(.text))]
+    #[error("line {line} of the node list has no node name: {}", quote(.text))]
     NoName { line: usize, text: String },
 }
 
-/// Which nodes a selection means. All lists are in the order of the names.
+/// The nodes of a selection. All lists are sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// They are there and are meant.
+    /// Online and selected.
     pub chosen: Vec<NodeName>,
-    /// Those of the chosen that are paused.
+    /// The paused ones among `chosen`.
     pub paused: Vec<NodeName>,
-    /// They are meant, but away.
+    /// Selected, but offline.
     pub offline: Vec<NodeName>,
-    /// They were named, and nobody has heard of them.
+    /// Named in the selection, but unknown.
     pub unknown: Vec<String>,
-    /// They are there, and whether they are meant can't be told. They are not chosen.
+    /// Online, but the conditions could not be evaluated. Not selected.
     pub undecided: Vec<(NodeName, FilterError)>,
 }
 
-/// Finds the nodes a selection means, among those present and those that are only known.
-pub fn resolve(
+/// Resolves a selection among the nodes that are online and those that are only known.
+pub(super) fn resolve(
     selection: &Selection,
     present: &[NodeStatus],
     known: &BTreeMap<NodeName, Labels>,
@@ -111,7 +109,7 @@ pub fn resolve(
     let statuses: BTreeMap<&NodeName, &NodeStatus> =
         present.iter().map(|node| (&node.identity, node)).collect();
     for (name, status) in &statuses {
-        let about = About {
+        let about = NodeAttributes {
             identity: name,
             groups: &status.groups,
             facts: &Facts::Known(status.facts.clone()),
@@ -128,25 +126,26 @@ pub fn resolve(
         .iter()
         .filter(|(name, _)| !statuses.contains_key(name))
     {
-        let about = About {
+        let about = NodeAttributes {
             identity: name,
             groups: &[],
             facts: &nothing,
             labels,
         };
-        // What a node that is away can't tell does not count against the expression.
+        // Facts and groups of an offline node are unknown: an expression that needs them does not
+        // match.
         if matches!(matcher.matches(&about), Ok(true)) {
             resolved.offline.push(name.clone());
         }
     }
-    let is_unheard = |name: &&String| {
+    let is_unknown = |name: &&String| {
         let is_pattern = name.len() > 1 && name.starts_with('/') && name.ends_with('/');
         !is_pattern
             && !name.parse().is_ok_and(|name: NodeName| {
                 statuses.contains_key(&name) || known.contains_key(&name)
             })
     };
-    let unknown: BTreeSet<&String> = selection.nodes.iter().filter(is_unheard).collect();
+    let unknown: BTreeSet<&String> = selection.nodes.iter().filter(is_unknown).collect();
     resolved.unknown = unknown.into_iter().cloned().collect();
     narrow(&mut resolved.chosen, selection);
     let is_paused = |name: &&NodeName| {
@@ -157,17 +156,17 @@ pub fn resolve(
     Ok(resolved)
 }
 
-/// Takes the sample, then the first of it.
+/// Applies the sample, then the limit.
 fn narrow(chosen: &mut Vec<NodeName>, selection: &Selection) {
     if let Some(sample) = selection.sample {
         let count = sample.of(chosen.len());
-        // A node's lot depends on the seed and its own name alone, so that nodes that come or go
-        // hardly change who else is in a sample.
-        let lot = |name: &NodeName| {
+        // The key depends only on the seed and the node name, so that other nodes that come or go
+        // barely change the sample.
+        let key = |name: &NodeName| {
             let text = format!("{} {name}", selection.seed);
             *Digest::of(text.as_bytes()).as_bytes()
         };
-        chosen.sort_by_cached_key(lot);
+        chosen.sort_by_cached_key(key);
         chosen.truncate(count);
         chosen.sort_unstable();
     }
@@ -176,8 +175,9 @@ fn narrow(chosen: &mut Vec<NodeName>, selection: &Selection) {
     }
 }
 
-/// Reads a list of nodes: one name per line, with `#` comments, or the JSON that our own commands
-/// print, one document or one per line. Each node is returned once, as it first appears.
+/// Parses a list of nodes: one name per line, with `#` comments, or the JSON that `ccm fleet`
+/// commands print, as one document or one per line. Returns each node once, in order of first
+/// appearance.
 pub fn parse_nodes(text: &str) -> Result<Vec<NodeName>, SelectionError> {
     let mut list = NodeList::default();
     if text.trim_start().starts_with(['[', '{'])
@@ -206,7 +206,7 @@ pub fn parse_nodes(text: &str) -> Result<Vec<NodeName>, SelectionError> {
     Ok(list.nodes)
 }
 
-/// Collects nodes, each once.
+/// Collects nodes without duplicates.
 #[derive(Default)]
 struct NodeList {
     nodes: Vec<NodeName>,
@@ -224,8 +224,8 @@ impl NodeList {
         Ok(())
     }
 
-    /// Takes the nodes of a document: a name, a node by its `identity` or `node`, or a list of
-    /// them, which may be under `nodes`.
+    /// Adds the nodes of a document: a name, an object with `identity` or `node`, or a list of
+    /// these, possibly under `nodes`.
     fn document(
         &mut self,
         line: usize,
@@ -300,32 +300,32 @@ mod tests {
         nodes.iter().map(NodeName::as_str).collect()
     }
 
-    fn found(selection: &Selection) -> Resolved {
+    fn resolve_in_fleet(selection: &Selection) -> Resolved {
         resolve(selection, &fleet(), &known()).unwrap()
     }
 
     #[test]
-    fn how_nodes_were_chosen_is_kept_for_people() {
-        assert_eq!(Selection::default().described(), ["--all"]);
+    fn a_selection_is_shown_as_flags() {
+        assert_eq!(Selection::default().to_flags(), ["--all"]);
         let selection = Selection {
             nodes: vec!["web1".into()],
             limit: Some(3),
             ..Selection::default()
         };
-        assert_eq!(selection.described(), ["--node web1", "--limit 3"]);
+        assert_eq!(selection.to_flags(), ["--node web1", "--limit 3"]);
     }
 
     #[test]
-    fn without_conditions_everyone_is_meant() {
-        let resolved = found(&Selection::default());
+    fn without_conditions_all_nodes_are_selected() {
+        let resolved = resolve_in_fleet(&Selection::default());
         assert_eq!(names(&resolved.chosen), ["db1", "web1", "web2"]);
         assert_eq!(names(&resolved.paused), ["web2"]);
         assert_eq!(names(&resolved.offline), ["away1", "away2"]);
     }
 
     #[test]
-    fn a_named_node_that_is_away_or_unheard_of_is_named_as_such() {
-        let resolved = found(&Selection {
+    fn named_nodes_that_are_offline_or_unknown_are_listed() {
+        let resolved = resolve_in_fleet(&Selection {
             nodes: ["web1", "away2", "typo", "No Name", "/^db/"]
                 .map(Into::into)
                 .into(),
@@ -337,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_facts_are_those_the_nodes_last_said() {
-        let resolved = found(&Selection {
+    fn groups_and_facts_come_from_presence() {
+        let resolved = resolve_in_fleet(&Selection {
             groups: vec!["web".into()],
             facts: vec![parse_fact("os=debian").unwrap()],
             ..Selection::default()
@@ -348,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_known_of_nodes_that_are_away_too() {
-        let resolved = found(&Selection {
+    fn labels_also_select_offline_nodes() {
+        let resolved = resolve_in_fleet(&Selection {
             facts: vec![parse_fact("label.role=web").unwrap()],
             ..Selection::default()
         });
         assert_eq!(names(&resolved.chosen), ["db1"]);
         assert_eq!(names(&resolved.offline), ["away1"]);
-        let by_expression = found(&Selection {
+        let by_expression = resolve_in_fleet(&Selection {
             select: Some(r#"labels.role == "web""#.into()),
             ..Selection::default()
         });
@@ -363,8 +363,8 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_can_not_be_decided_is_named_and_not_chosen() {
-        let resolved = found(&Selection {
+    fn a_node_whose_condition_fails_to_evaluate_is_listed_and_not_selected() {
+        let resolved = resolve_in_fleet(&Selection {
             select: Some(r#"identity == "web1" || Facts.os > 3"#.into()),
             ..Selection::default()
         });
@@ -402,7 +402,7 @@ mod tests {
         shuffled.reverse();
         assert_eq!(sample(7, "10", &shuffled), first);
         assert_ne!(sample(8, "10", &fleet), first);
-        // Nodes that leave take only their own places with them.
+        // Removing a node replaces only that node in the sample.
         let rest = fleet.iter().filter(|node| node.identity != first[0]);
         let rest: Vec<NodeStatus> = rest.cloned().collect();
         let again = sample(7, "10", &rest);
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_limit_takes_the_first_names() {
-        let resolved = found(&Selection {
+        let resolved = resolve_in_fleet(&Selection {
             limit: Some(1),
             ..Selection::default()
         });
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_nodes_is_lines_or_our_own_json() {
+    fn a_node_list_is_lines_or_json() {
         let expected = ["web1.example.net", "db1"];
         for text in [
             "# mine\nweb1.example.net\n\n  db1  # the old one\nweb1.example.net\n",
@@ -434,15 +434,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_names_no_node_is_named() {
+    fn an_invalid_line_of_a_node_list_is_reported() {
         for (text, error) in [
             (
                 "a\nBad Name\n",
                 "line 2 of the node list: invalid identity \"Bad Name\"",
             ),
-            ("a\n{\"x\":1}\n", "line 2 of the node list names no node: "),
-            ("a\n{", "line 2 of the node list names no node: \"{\""),
-            ("[1]", "line 1 of the node list names no node: \"1\""),
+            (
+                "a\n{\"x\":1}\n",
+                "line 2 of the node list has no node name: ",
+            ),
+            ("a\n{", "line 2 of the node list has no node name: \"{\""),
+            ("[1]", "line 1 of the node list has no node name: \"1\""),
         ] {
             let found = parse_nodes(text).unwrap_err().to_string();
             assert!(found.starts_with(error), "{found}");

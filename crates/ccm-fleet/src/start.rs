@@ -1,9 +1,8 @@
-//! How a rollout begins: a request becomes a proposal, which can be shown, and a proposal becomes a
-//! stored rollout, signed by whoever starts it.
+//! Start of a rollout: a [`Request`] is resolved to a [`Proposal`], which can be shown and
+//! previewed; a proposal is stored as a rollout, signed if there is a signer.
 //!
-//! Nothing is changed before [`Proposal::start`]. Who drives the rollout afterwards is not decided
-//! here; that is [`super::executor`]. Entry points translate their words into a [`Request`] and show
-//! what comes of it.
+//! Nothing is changed before [`Proposal::start`]. The rollout is then driven by
+//! [`super::executor`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,18 +10,18 @@ use std::time::Duration;
 use chrono::SubsecRound as _;
 
 use super::assignments::requires_signature;
-use super::bundle_store::{Bundles, BundlesError, Wanted};
+use super::bundle_store::{BundleSelector, BundleStore, BundleStoreError};
 use super::decision;
 use super::inventory::{Inventory, Unreadable};
-use super::node_reply::line_of;
-use super::preview::{self, Outlook, Question, Silence};
-use super::rollout_store::{RolloutError, Rollouts, Stored, new_id};
+use super::node_reply::event_line;
+use super::preview::{self, Preview, PreviewError, PreviewRequest};
+use super::rollout_store::{RolloutError, RolloutStore, StoredRollout, new_id};
 use super::selection::{Selection, SelectionError};
-use super::summarize::{Answer, Outcome};
+use super::summarize::{Outcome, ReplyLine};
 use super::waves::{PlanError, candidates, plan as cut};
 use ccm_core::filter::FilterError;
 use ccm_core::model::node::{Assignment, BundleRef, NodeName};
-use ccm_core::model::rollout::{Lease, Plan, ROLLOUT, Rollout, Settings, State};
+use ccm_core::model::rollout::{Lease, Plan, ROLLOUT, Rollout, RolloutState, Settings};
 use ccm_core::system::{Clock as _, RandomError, SystemClock, random};
 use ccm_nats::request_signature::{KeyError, Signer};
 use ccm_nats::rollout_decision::content_digest;
@@ -30,28 +29,30 @@ use ccm_nats::streams::DESIRED;
 use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::Value;
 
-/// What somebody wants rolled out.
+/// The parameters of a rollout.
 #[derive(Clone, Debug)]
 pub struct Request {
-    pub bundle: Wanted,
+    pub bundle: BundleSelector,
     pub selection: Selection,
     pub settings: Settings,
-    /// Laid over the data of the manifest.
+    /// Merged over the data of the manifest.
     pub data: Value,
-    /// Nodes only say what they would do.
+    /// Noop: nodes only report what they would change.
     pub noop: bool,
 }
 
-/// Why a rollout does not begin. Nothing was changed.
+/// Why a rollout can't start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Random(#[from] RandomError),
-    #[error("a node may wait longer for its slot than it may stay silent")]
+    #[error("the governor timeout must be shorter than the node timeout")]
     GovernorTimeout,
     #[error("unknown nodes: {}", .0.join(", "))]
     UnknownNodes(Vec<String>),
-    #[error("{count} of the nodes require signatures, {first} among them, and nobody signs")]
+    #[error(
+        "{count} of the nodes require signatures, such as {first}, and the rollout is not signed"
+    )]
     SignatureRequired { count: usize, first: NodeName },
     #[error("the rollout can't be signed: {0}")]
     Signing(#[from] KeyError),
@@ -60,34 +61,34 @@ pub enum StartError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
-    Bundles(#[from] BundlesError),
+    BundleStore(#[from] BundleStoreError),
     #[error(transparent)]
     Rollout(#[from] RolloutError),
     #[error(transparent)]
     Nats(#[from] NatsError),
 }
 
-/// What a request amounts to now.
+/// A rollout that can be started.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     pub bundle: BundleRef,
     pub data: Value,
     pub noop: bool,
     pub settings: Settings,
-    /// How the nodes were chosen, for people.
+    /// The selection as flags, for people.
     pub selection: Vec<String>,
     pub plan: Plan,
-    /// Those of the plan that are away.
+    /// Offline nodes of the plan.
     pub offline: Vec<NodeName>,
-    /// Nodes that are left out because whether they are meant can't be told.
+    /// Nodes that are left out because the selection could not be evaluated for them.
     pub undecided: Vec<(NodeName, FilterError)>,
-    /// Records of the fleet that could not be read.
+    /// Inventory records that could not be read.
     pub unreadable: Vec<Unreadable>,
-    /// Those of the plan that follow only what is signed.
+    /// Nodes of the plan that require signatures.
     pub signature_required: Vec<NodeName>,
 }
 
-/// Finds out what a request amounts to. Changes nothing.
+/// Resolves a request to a proposal. Changes nothing.
 pub async fn propose(
     connection: &Connection,
     subjects: &Subjects,
@@ -104,14 +105,18 @@ pub async fn propose(
     if longest_wait.is_some_and(|longest| longest >= settings.node_timeout) {
         return Err(StartError::GovernorTimeout);
     }
-    let bundle = Bundles::open(connection).await?.find(&bundle).await?.bundle;
+    let bundle = BundleStore::open(connection)
+        .await?
+        .find(&bundle)
+        .await?
+        .bundle;
     let inventory = Inventory::load(connection, subjects).await?;
     let resolved = inventory.resolve(&selection)?;
     if !resolved.unknown.is_empty() {
         return Err(StartError::UnknownNodes(resolved.unknown));
     }
-    // A part of the fleet is a part of those that are there.
-    let offline = if selection.is_part() {
+    // A sample or limit selects online nodes only.
+    let offline = if selection.is_subset() {
         Vec::new()
     } else {
         resolved.offline
@@ -126,7 +131,7 @@ pub async fn propose(
         data,
         noop,
         settings,
-        selection: selection.described(),
+        selection: selection.to_flags(),
         signature_required: members.filter(is_strict).cloned().collect(),
         plan,
         offline,
@@ -136,36 +141,36 @@ pub async fn propose(
 }
 
 impl Proposal {
-    /// Asks the nodes what the rollout would change, many at once, and returns their answers in
-    /// the order of the plan. Changes nothing.
-    pub async fn ask(
+    /// Requests a preview of the rollout from its nodes, and returns the results in the order of
+    /// the plan. Changes nothing.
+    pub async fn preview(
         &self,
         connection: &Connection,
         subjects: &Subjects,
         caller: &str,
-        limit: Duration,
-    ) -> Result<Vec<Answer>, NatsError> {
-        let question = |node: &NodeName| Question {
+        timeout: Duration,
+    ) -> Result<Vec<ReplyLine>, NatsError> {
+        let request = |node: &NodeName| PreviewRequest {
             node: node.clone(),
             bundle: self.bundle.clone(),
             data: self.data.clone(),
         };
         let nodes = self.plan.waves.iter().flat_map(|wave| &wave.nodes);
-        let questions = nodes.map(question).collect();
-        let asked = preview::ask(connection, subjects, questions, caller, limit).await?;
-        let answers = asked.into_iter().map(|(question, said)| {
-            let (outcome, text) = meaning(said);
-            Answer {
-                node: question.node,
+        let requests = nodes.map(request).collect();
+        let results = preview::request_all(connection, subjects, requests, caller, timeout).await?;
+        let lines = results.into_iter().map(|(request, result)| {
+            let (outcome, text) = outcome_and_text(result);
+            ReplyLine {
+                node: request.node,
                 outcome,
                 text,
             }
         });
-        Ok(answers.collect())
+        Ok(lines.collect())
     }
 
-    /// Stores the rollout. With a signer it is signed; without one it must have no node that
-    /// requires that. Whoever gives a lease drives it.
+    /// Stores the rollout, signed if there is a signer. Without a signer no node may require
+    /// signatures. The holder of the lease drives it.
     pub async fn start(
         self,
         connection: &Connection,
@@ -173,15 +178,15 @@ impl Proposal {
         signer: Option<&Signer>,
         caller: String,
         lease: Option<Lease>,
-    ) -> Result<Stored, StartError> {
+    ) -> Result<StoredRollout, StartError> {
         if let (None, Some(first)) = (signer, self.signature_required.first()) {
             return Err(StartError::SignatureRequired {
                 count: self.signature_required.len(),
                 first: first.clone(),
             });
         }
-        let rollouts = Rollouts::open(connection, subjects).await?;
-        // Only microseconds are signed.
+        let rollouts = RolloutStore::open(connection, subjects).await?;
+        // Signatures have microsecond precision.
         let now = SystemClock.now().trunc_subsecs(6);
         let mut rollout = Rollout {
             protocol: ROLLOUT.into(),
@@ -195,7 +200,7 @@ impl Proposal {
             caller,
             settings: self.settings,
             plan: self.plan,
-            state: State::Running,
+            state: RolloutState::Running,
             wave: 0,
             nodes: BTreeMap::new(),
             previous: Default::default(),
@@ -214,14 +219,14 @@ impl Proposal {
     }
 }
 
-/// Returns what a node's answer comes to, for people.
-fn meaning(said: Result<Outlook, Silence>) -> (Outcome, String) {
-    match said {
-        Err(Silence::NoAnswer) => (Outcome::NoAnswer, Silence::NoAnswer.to_string()),
-        Err(silence) => (Outcome::Failed, silence.to_string()),
-        Ok(outlook) if outlook.events.is_empty() => (Outcome::Ok, "nothing".into()),
-        Ok(Outlook { events, .. }) => {
-            let lines: Vec<String> = events.iter().map(line_of).collect();
+/// Returns the outcome and text of a preview.
+fn outcome_and_text(result: Result<Preview, PreviewError>) -> (Outcome, String) {
+    match result {
+        Err(PreviewError::NoReply) => (Outcome::NoReply, PreviewError::NoReply.to_string()),
+        Err(error) => (Outcome::Failed, error.to_string()),
+        Ok(preview) if preview.events.is_empty() => (Outcome::Ok, "no changes".into()),
+        Ok(Preview { events, .. }) => {
+            let lines: Vec<String> = events.iter().map(event_line).collect();
             let outcome = if events.iter().any(|event| event.failed) {
                 Outcome::Failed
             } else {
@@ -232,8 +237,8 @@ fn meaning(said: Result<Outlook, Silence>) -> (Outcome, String) {
     }
 }
 
-/// Returns the digests of what the nodes of a plan are assigned now. What can't be read has none:
-/// no controller replaces it.
+/// Returns the digests of the current assignments of the nodes of a plan. An assignment that can't
+/// be read has none: no controller replaces it.
 async fn previous_digests(
     connection: &Connection,
     subjects: &Subjects,
@@ -245,7 +250,7 @@ async fn previous_digests(
         .collect();
     let desired = connection.bucket(DESIRED).await?;
     let mut digests: BTreeMap<String, BTreeSet<NodeName>> = BTreeMap::new();
-    for entry in desired.entries(&subjects.keys()).await? {
+    for entry in desired.entries(&subjects.all_keys()).await? {
         if let Some(node) = members.get(&entry.key)
             && let Ok(assignment) = serde_json::from_slice::<Assignment>(&entry.value)
             && let Some(digest) = content_digest(&assignment)?

@@ -1,6 +1,6 @@
-//! Many results into few lines: what is equal is said once, failures first.
+//! Grouping of equal replies into summary lines, failures first, and counts by outcome.
 //!
-//! Knows nodes, outcomes and texts; who gathered them and where the lines go is not known here.
+//! Knows node names, outcomes and texts; sending requests and printing lines happen elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,17 +10,19 @@ use serde::{Deserialize, Serialize};
 use ccm_core::model::node::NodeName;
 use ccm_value::text::count_of;
 
-/// Up to how many nodes a line names them all; of more it counts them and names as many.
-const NAMED: usize = 3;
+/// Maximum number of node names in a line. With more nodes the line has their number and the first
+/// names.
+const MAX_NAMES: usize = 3;
 
-/// What came of asking one node, the worst first.
+/// The outcome of a request to one node, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Failed,
     Denied,
     Busy,
-    NoAnswer,
+    #[serde(rename = "no_answer")]
+    NoReply,
     Changed,
     Ok,
 }
@@ -30,109 +32,116 @@ impl Outcome {
         Self::Failed,
         Self::Denied,
         Self::Busy,
-        Self::NoAnswer,
+        Self::NoReply,
         Self::Changed,
         Self::Ok,
     ];
 
-    /// Returns the words people know it by.
+    /// Returns the text for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
             Self::Denied => "denied",
             Self::Busy => "busy",
-            Self::NoAnswer => "no answer",
+            Self::NoReply => "no reply",
             Self::Changed => "changed",
             Self::Ok => "ok",
         }
     }
+
+    /// Returns the name in JSON documents.
+    pub fn wire_name(self) -> &'static str {
+        match self {
+            Self::NoReply => "no_answer",
+            other => other.as_str(),
+        }
+    }
 }
 
-/// What one node answered, in one line.
+/// The reply of one node as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ReplyLine {
     pub node: NodeName,
     pub outcome: Outcome,
     pub text: String,
 }
 
-/// Nodes that all answered the same.
+/// Nodes with equal replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folded {
+pub struct SummaryLine {
     pub outcome: Outcome,
     pub text: String,
-    /// In order, each once.
+    /// Sorted, without duplicates.
     pub nodes: Vec<NodeName>,
 }
 
-impl fmt::Display for Folded {
+impl fmt::Display for SummaryLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.nodes.iter().take(NAMED).map(NodeName::as_str);
+        let names = self.nodes.iter().take(MAX_NAMES).map(NodeName::as_str);
         let names = names.collect::<Vec<_>>().join(", ");
         match self.nodes.len() {
-            count if count <= NAMED => write!(out, "{names}: {}", self.text),
+            count if count <= MAX_NAMES => write!(out, "{names}: {}", self.text),
             count => write!(out, "{count} nodes: {} ({names}, …)", self.text),
         }
     }
 }
 
-/// Folds equal answers: the worst outcomes first, of those the most common.
-pub fn fold(answers: impl IntoIterator<Item = Answer>) -> Vec<Folded> {
+/// Groups equal replies: the worst outcome first, then by number of nodes.
+pub fn summarize(replies: impl IntoIterator<Item = ReplyLine>) -> Vec<SummaryLine> {
     let mut groups: BTreeMap<(Outcome, String), Vec<NodeName>> = BTreeMap::new();
-    for answer in answers {
-        let nodes = groups.entry((answer.outcome, answer.text)).or_default();
-        nodes.push(answer.node);
+    for reply in replies {
+        let nodes = groups.entry((reply.outcome, reply.text)).or_default();
+        nodes.push(reply.node);
     }
-    let mut folded: Vec<Folded> = groups
+    let mut lines: Vec<SummaryLine> = groups
         .into_iter()
         .map(|((outcome, text), mut nodes)| {
             nodes.sort_unstable();
             nodes.dedup();
-            Folded {
+            SummaryLine {
                 outcome,
                 text,
                 nodes,
             }
         })
         .collect();
-    // Stable: equally common texts stay in the order of the text.
-    folded.sort_by(|a, b| {
-        let common = || b.nodes.len().cmp(&a.nodes.len());
-        a.outcome.cmp(&b.outcome).then_with(common)
+    // A stable sort: lines with the same number of nodes stay sorted by text.
+    lines.sort_by(|a, b| {
+        let by_count = || b.nodes.len().cmp(&a.nodes.len());
+        a.outcome.cmp(&b.outcome).then_with(by_count)
     });
-    folded
+    lines
 }
 
-/// How many nodes came to what.
+/// Number of nodes by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<Outcome, usize>);
 
 impl Counts {
-    /// Returns how many nodes came to an outcome.
+    /// Returns the number of nodes with an outcome.
     pub fn of(&self, outcome: Outcome) -> usize {
         self.0.get(&outcome).copied().unwrap_or_default()
     }
 
-    /// Counts one more.
+    /// Adds one node.
     pub fn add(&mut self, outcome: Outcome) {
         *self.0.entry(outcome).or_default() += 1;
     }
 
-    /// Returns how many nodes there are in all.
+    /// Returns the total number of nodes.
     pub fn total(&self) -> usize {
         self.0.values().sum()
     }
 
-    /// Returns how many nodes failed or refused. Silent ones are neither.
+    /// Returns the number of nodes that failed or refused. Nodes without a reply are not included.
     pub fn failures(&self) -> usize {
         let failures = [Outcome::Failed, Outcome::Denied, Outcome::Busy];
         failures.map(|outcome| self.of(outcome)).iter().sum()
     }
 
-    /// Returns the exit code that tells a script: 1 when something failed or was refused, 2 when
-    /// only some did not answer, else 0.
+    /// Returns the exit code: 1 if a node failed or refused, 2 if nodes only did not reply, else 0.
     pub fn exit_code(&self) -> u8 {
-        match (self.failures(), self.of(Outcome::NoAnswer)) {
+        match (self.failures(), self.of(Outcome::NoReply)) {
             (0, 0) => 0,
             (0, _) => 2,
             _ => 1,
@@ -165,65 +174,65 @@ impl fmt::Display for Counts {
 mod tests {
     use super::*;
 
-    fn answer(node: &str, outcome: Outcome, text: &str) -> Answer {
-        Answer {
+    fn reply(node: &str, outcome: Outcome, text: &str) -> ReplyLine {
+        ReplyLine {
             node: node.parse().unwrap(),
             outcome,
             text: text.into(),
         }
     }
 
-    fn lines(answers: Vec<Answer>) -> Vec<String> {
-        fold(answers).iter().map(ToString::to_string).collect()
+    fn lines(replies: Vec<ReplyLine>) -> Vec<String> {
+        summarize(replies).iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn many_equal_answers_are_one_line_with_a_count() {
+    fn equal_replies_of_many_nodes_are_one_line_with_a_count() {
         let text = "package#nginx changed 1.22 -> 1.24";
         let nodes = (0..812).rev();
-        let answers = nodes.map(|n| answer(&format!("n{n:03}"), Outcome::Changed, text));
+        let replies = nodes.map(|n| reply(&format!("n{n:03}"), Outcome::Changed, text));
         assert_eq!(
-            lines(answers.collect()),
+            lines(replies.collect()),
             ["812 nodes: package#nginx changed 1.22 -> 1.24 (n000, n001, n002, …)"]
         );
     }
 
     #[test]
-    fn few_nodes_are_all_named() {
-        let answers = vec![
-            answer("c", Outcome::Changed, "x"),
-            answer("a", Outcome::Changed, "x"),
-            answer("b", Outcome::Changed, "y"),
+    fn a_line_of_few_nodes_names_all() {
+        let replies = vec![
+            reply("c", Outcome::Changed, "x"),
+            reply("a", Outcome::Changed, "x"),
+            reply("b", Outcome::Changed, "y"),
         ];
-        assert_eq!(lines(answers), ["a, c: x", "b: y"]);
+        assert_eq!(lines(replies), ["a, c: x", "b: y"]);
     }
 
     #[test]
-    fn the_worst_comes_first_and_then_the_most_common() {
-        let answers = vec![
-            answer("a", Outcome::Ok, "stable"),
-            answer("b", Outcome::Failed, "one"),
-            answer("c", Outcome::Failed, "two"),
-            answer("d", Outcome::Failed, "two"),
-            answer("e", Outcome::NoAnswer, "no answer"),
+    fn lines_are_sorted_by_outcome_then_by_number_of_nodes() {
+        let replies = vec![
+            reply("a", Outcome::Ok, "stable"),
+            reply("b", Outcome::Failed, "one"),
+            reply("c", Outcome::Failed, "two"),
+            reply("d", Outcome::Failed, "two"),
+            reply("e", Outcome::NoReply, "no reply"),
         ];
         assert_eq!(
-            lines(answers),
-            ["c, d: two", "b: one", "e: no answer", "a: stable"]
+            lines(replies),
+            ["c, d: two", "b: one", "e: no reply", "a: stable"]
         );
     }
 
     #[test]
-    fn an_equal_text_of_another_outcome_is_another_line() {
-        let answers = vec![
-            answer("a", Outcome::Ok, "x"),
-            answer("b", Outcome::Failed, "x"),
+    fn equal_texts_with_different_outcomes_are_separate_lines() {
+        let replies = vec![
+            reply("a", Outcome::Ok, "x"),
+            reply("b", Outcome::Failed, "x"),
         ];
-        assert_eq!(lines(answers), ["b: x", "a: x"]);
+        assert_eq!(lines(replies), ["b: x", "a: x"]);
     }
 
     #[test]
-    fn counts_are_summed_up_in_one_line() {
+    fn counts_print_as_one_line() {
         let counts: Counts = [Outcome::Ok, Outcome::Failed, Outcome::Ok]
             .into_iter()
             .collect();
@@ -232,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_says_the_worst() {
+    fn the_exit_code_is_that_of_the_worst_outcome() {
         for (outcomes, code) in [
             (&[][..], 0),
             (&[Outcome::Ok, Outcome::Changed], 0),
-            (&[Outcome::Ok, Outcome::NoAnswer], 2),
-            (&[Outcome::NoAnswer, Outcome::Failed], 1),
+            (&[Outcome::Ok, Outcome::NoReply], 2),
+            (&[Outcome::NoReply, Outcome::Failed], 1),
             (&[Outcome::Denied], 1),
             (&[Outcome::Busy], 1),
         ] {

@@ -1,38 +1,42 @@
-//! Nodes into waves. The plan is a value: made once, shown, stored, followed, never changed.
+//! Rollout plan: cuts nodes into waves. A plan is made once, then shown, stored and executed
+//! without changes.
 //!
-//! A pure function: the same nodes and settings give the same plan, in whatever order the nodes
-//! come. Nodes are ordered by the tag the settings name, then by name; those without the tag come
-//! last. The first of them are the canary. A wave that is a count takes so many more; one that is
-//! a percentage goes on until that part of all nodes, canary included, is done, rounded up. When
-//! the sizes run out, a count is repeated and after a percentage one last wave takes the rest.
+//! A pure function: the same nodes and settings give the same plan, independent of the input order.
+//! Nodes are sorted by the tag that the settings name, then by name; nodes without the tag come
+//! last. The first nodes are the canary. A wave size that is a count takes this number of nodes; a
+//! percentage extends the rollout to this part of all nodes, canary included, rounded up. After the
+//! last size, a count is repeated and a percentage is followed by one wave with the rest.
 //!
-//! Knows neither who is reachable nor what is rolled out; read [`super::planner`] for what happens
-//! to a plan.
+//! Reachability and the content of the rollout are not considered; see [`super::planner`] for the
+//! execution of a plan.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::inventory::Inventory;
-use ccm_core::filter::About;
+use ccm_core::filter::NodeAttributes;
 use ccm_core::model::amount::{Amount, Percent};
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::{NodeName, Pause};
-use ccm_core::model::rollout::{LeftOut, Plan, Settings, Wave};
+use ccm_core::model::rollout::{ExcludedNode, Plan, Settings, Wave};
 use ccm_template::env::Facts;
 use ccm_value::Value;
 
-/// A node that was chosen.
+/// A selected node.
 #[derive(Clone, Debug)]
-pub struct Candidate<'a> {
-    pub name: &'a NodeName,
-    /// As the node last said; null for one that is away.
-    pub facts: &'a Value,
-    pub labels: &'a Labels,
-    pub pause: Option<&'a Pause>,
+pub(super) struct Candidate<'a> {
+    pub(super) name: &'a NodeName,
+    /// Facts from presence; null for an offline node.
+    pub(super) facts: &'a Value,
+    pub(super) labels: &'a Labels,
+    pub(super) pause: Option<&'a Pause>,
 }
 
-/// Returns these nodes with what is known about them.
-pub fn candidates<'a>(inventory: &'a Inventory, nodes: &'a [NodeName]) -> Vec<Candidate<'a>> {
+/// Returns nodes with their facts, labels and pause.
+pub(super) fn candidates<'a>(
+    inventory: &'a Inventory,
+    nodes: &'a [NodeName],
+) -> Vec<Candidate<'a>> {
     static UNKNOWN: Value = Value::Null;
     let candidate = |name| {
         let status = inventory.status(name);
@@ -46,38 +50,38 @@ pub fn candidates<'a>(inventory: &'a Inventory, nodes: &'a [NodeName]) -> Vec<Ca
     nodes.iter().map(candidate).collect()
 }
 
-/// Why there is no plan.
+/// Why nodes can't be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("no node to roll out to")]
     NoNodes,
     #[error("all {0} nodes are paused")]
     AllPaused(usize),
-    #[error("node {0} was chosen twice")]
-    Twice(NodeName),
-    #[error("a wave of 0 nodes")]
+    #[error("node {0} is selected twice")]
+    Duplicate(NodeName),
+    #[error("a wave can't have 0 nodes")]
     EmptyWave,
-    #[error("wave {later} does not go beyond {earlier}: percentages are of all nodes")]
+    #[error("wave {later} must be larger than {earlier}: percentages are cumulative")]
     NotRising { earlier: Percent, later: Percent },
 }
 
-/// Cuts nodes into waves. Every node is in exactly one wave, or left out with a reason.
-pub fn plan(nodes: &[Candidate<'_>], settings: &Settings) -> Result<Plan, PlanError> {
+/// Returns the plan. Every node is in exactly one wave, or left out with a reason.
+pub(super) fn plan(nodes: &[Candidate<'_>], settings: &Settings) -> Result<Plan, PlanError> {
     check_sizes(&settings.waves)?;
     let mut seen = BTreeSet::new();
-    if let Some(twice) = nodes.iter().find(|node| !seen.insert(node.name)) {
-        return Err(PlanError::Twice(twice.name.clone()));
+    if let Some(duplicate) = nodes.iter().find(|node| !seen.insert(node.name)) {
+        return Err(PlanError::Duplicate(duplicate.name.clone()));
     }
-    let (paused, awake): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.pause.is_some());
-    match (awake.is_empty(), paused.len()) {
+    let (paused, active): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.pause.is_some());
+    match (active.is_empty(), paused.len()) {
         (true, 0) => return Err(PlanError::NoNodes),
         (true, count) => return Err(PlanError::AllPaused(count)),
         _ => {}
     }
-    let mut left_out: Vec<LeftOut> = paused.into_iter().map(left_out).collect();
+    let mut left_out: Vec<ExcludedNode> = paused.into_iter().map(left_out).collect();
     left_out.sort_by(|a, b| a.node.cmp(&b.node));
     Ok(Plan {
-        waves: cut(ordered(awake, settings.order_by.as_deref()), settings),
+        waves: cut(ordered(active, settings.order_by.as_deref()), settings),
         left_out,
     })
 }
@@ -99,22 +103,22 @@ fn check_sizes(sizes: &[Amount]) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn left_out(node: &Candidate<'_>) -> LeftOut {
+fn left_out(node: &Candidate<'_>) -> ExcludedNode {
     let reason = match node.pause.map(|pause| pause.reason.as_str()) {
         None | Some("") => "paused".into(),
         Some(reason) => format!("paused: {reason}"),
     };
-    LeftOut {
+    ExcludedNode {
         node: node.name.clone(),
         reason,
     }
 }
 
-/// Returns the names in the order of the rollout.
+/// Returns the names in rollout order.
 fn ordered(nodes: Vec<&Candidate<'_>>, order_by: Option<&str>) -> Vec<NodeName> {
     let tag = |node: &Candidate<'_>| {
         let facts = Facts::Known(node.facts.clone());
-        let about = About {
+        let about = NodeAttributes {
             identity: node.name,
             groups: &[],
             facts: &facts,
@@ -130,7 +134,7 @@ fn ordered(nodes: Vec<&Candidate<'_>>, order_by: Option<&str>) -> Vec<NodeName> 
     tagged.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
-/// What a node is ordered by.
+/// Sort key of a node.
 enum Tag {
     Number(f64),
     Text(String),
@@ -143,7 +147,7 @@ impl Tag {
             None | Some(Value::Null) => Self::Missing,
             Some(value) => {
                 let text = value.to_string();
-                // Labels are text; a rank of 10 comes after one of 9 all the same.
+                // Label values are strings; numbers among them sort numerically.
                 match text.parse::<f64>().ok().filter(|it| it.is_finite()) {
                     Some(number) => Self::Number(number),
                     None => Self::Text(text),
@@ -194,7 +198,7 @@ fn cut(names: Vec<NodeName>, settings: &Settings) -> Vec<Wave> {
         };
         let more = match last {
             Amount::Count(count) => count,
-            // The canary may already be more than this part.
+            // The canary may already be larger than this part.
             Amount::Percent(percent) => percent.of(total).saturating_sub(done),
         };
         let nodes: Vec<NodeName> = names.by_ref().take(more).collect();
@@ -258,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn waves_are_cut_by_count_and_by_part() {
+    fn waves_are_cut_by_count_and_by_percentage() {
         for (count, canary, waves, expected) in [
             (10, 0, "", &[10][..]),
             (10, 1, "", &[1, 9]),
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_nodes_are_left_out_and_named() {
+    fn paused_nodes_are_left_out_with_the_reason() {
         let mut fleet = Fleet::of(3);
         fleet.0[1].3 = Some(Pause {
             reason: "disk swap".into(),
@@ -331,18 +335,18 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_planned_says_why() {
+    fn invalid_plans_are_errors() {
         let plan = |count, waves| Fleet::of(count).plan(&settings(0, waves));
         assert_eq!(plan(0, ""), Err(PlanError::NoNodes));
         assert_eq!(plan(1, "0"), Err(PlanError::EmptyWave));
         assert_eq!(
             plan(9, "25%,5%").unwrap_err().to_string(),
-            "wave 5% does not go beyond 25%: percentages are of all nodes"
+            "wave 5% must be larger than 25%: percentages are cumulative"
         );
-        let mut twice = Fleet::of(2);
-        twice.0[1].0 = twice.0[0].0.clone();
-        let error = twice.plan(&Settings::default()).unwrap_err();
-        assert_eq!(error.to_string(), "node n0001 was chosen twice");
+        let mut duplicate = Fleet::of(2);
+        duplicate.0[1].0 = duplicate.0[0].0.clone();
+        let error = duplicate.plan(&Settings::default()).unwrap_err();
+        assert_eq!(error.to_string(), "node n0001 is selected twice");
     }
 
     fn sizes_strategy() -> impl Strategy<Value = Vec<Amount>> {
@@ -356,7 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_node_is_in_exactly_one_wave_whatever_order_they_come_in(
+        fn every_node_is_in_exactly_one_wave_independent_of_input_order(
             mut numbers in prop::collection::btree_set(0_u16..500, 1..120)
                 .prop_map(|set| set.into_iter().collect::<Vec<_>>()).prop_shuffle(),
             tags in prop::collection::vec(0_i64..4, 500),
@@ -393,7 +397,7 @@ mod tests {
         }
 
         #[test]
-        fn after_the_wave_of_a_percentage_that_part_is_done(
+        fn a_percentage_wave_completes_that_part_of_all_nodes(
             count in 1_usize..300,
             canary in 0_usize..5,
             percents in prop::collection::btree_set(1_u8..=100, 1..5),

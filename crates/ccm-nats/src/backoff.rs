@@ -1,27 +1,26 @@
-//! How long to wait before the next try: longer each time, and never the same for two nodes.
+//! Delays between retries: increasing, with jitter.
 //!
-//! The steps are those of Choria: from half a second to twenty seconds in 44 steps, each spread
-//! over half to one and a half of itself, so that a fleet that lost its server does not come back
-//! as one.
+//! The steps are those of Choria: half a second to twenty seconds in 44 steps. Each delay is between
+//! half and one and a half times its step, so that the nodes of a fleet do not reconnect at once.
 
 use std::time::Duration;
 
 use ccm_core::system;
 
-/// One round of steps in milliseconds; the next round adds the last of them.
+/// The steps of the first round in milliseconds; each further round adds five seconds.
 const ROUND: [u64; 11] = [
     500, 750, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000,
 ];
 
-/// The rounds until the steps stay at twenty seconds.
+/// Number of rounds until the maximum of twenty seconds.
 const ROUNDS: usize = 4;
 
-/// Returns a wait before another try, after this many that failed.
+/// Returns the delay before the next try, after `failed` tries.
 pub fn delay(failed: usize) -> Duration {
-    spread_by_chance(step(failed))
+    with_jitter(step(failed))
 }
 
-/// Returns the step after this many failures, before chance is added.
+/// Returns the step after `failed` tries, without jitter.
 fn step(failed: usize) -> Duration {
     let index = failed.min(ROUND.len() * ROUNDS - 1);
     let within = ROUND.get(index % ROUND.len()).copied().unwrap_or_default();
@@ -29,19 +28,17 @@ fn step(failed: usize) -> Duration {
     Duration::from_millis(before + within)
 }
 
-/// Spreads a step by chance. Where the system has none to give, the step itself is waited:
-/// whoever tries again must not fail for that.
-pub(super) fn spread_by_chance(step: Duration) -> Duration {
+/// Adds jitter to a step. Without a source of random numbers, returns the step itself.
+pub(super) fn with_jitter(step: Duration) -> Duration {
     match system::random() {
-        Ok(chance) => spread(step, chance),
+        Ok(random) => spread(step, random),
         Err(_) => step,
     }
 }
 
-/// Spreads a step evenly over half to one and a half of itself.
-fn spread(step: Duration, chance: u128) -> Duration {
-    // One in 2^32 parts of the step is fine enough.
-    let part = u64::try_from(chance & 0xffff_ffff).unwrap_or_default();
+/// Returns a delay between half and one and a half times a step.
+fn spread(step: Duration, random: u128) -> Duration {
+    let part = u64::try_from(random & 0xffff_ffff).unwrap_or_default();
     let nanos = (u128::from(part) * step.as_nanos()) >> 32;
     step / 2 + Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
 }
@@ -60,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_spreads_a_step_from_half_to_one_and_a_half() {
+    fn jitter_is_half_to_one_and_a_half_steps() {
         let second = Duration::from_secs(1);
         assert_eq!(spread(second, 0), second / 2);
         assert_eq!(spread(second, 1 << 31), second);

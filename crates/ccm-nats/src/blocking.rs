@@ -1,36 +1,36 @@
-//! The bus for code that waits: engines, templates and command lines.
+//! A blocking NATS client for synchronous code: runs, templates and commands.
 //!
-//! A [`Bus`] connects when it is first asked something, so a run that needs no server needs none.
-//! Its work happens on a thread of the client's runtime; the caller only waits for the outcome,
-//! whichever thread it is on.
+//! A [`BlockingClient`] connects at its first use. Its operations run on a tokio runtime; the calling
+//! thread waits for the result.
 
 use std::fs::File;
 use std::future::Future;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-use super::governor::{Governor, Left, Slot};
+use super::governor::{Governor, Release, Slot};
 use super::object::Info;
-use super::{Bytes, Connection, ContextError, NatsError, Patience, Settings, connect};
+use super::{Bytes, ConnectMode, Connection, ContextError, NatsError, Settings, connect};
 use ccm_core::model::registration::Entry;
-use ccm_core::run::bus::{self, BusError, BusErrorKind, SlotRequest};
+use ccm_core::run::nats_client::{self, NatsClientError, NatsClientErrorKind, SlotRequest};
 
-/// How long connecting may take.
+/// Time limit of the connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Finds out where the server is.
+/// Returns the connection settings.
 type Resolve = Box<dyn Fn() -> Result<Settings, ContextError> + Send + Sync>;
 
-/// A handle for code that waits; clones share one connection.
+/// A blocking client; clones share one connection.
 #[derive(Clone)]
-pub struct Bus(Arc<Inner>);
+pub struct BlockingClient(Arc<Inner>);
 
 struct Inner {
-    /// How to connect, and what the server calls it; nothing over a connection that is there.
+    /// The settings and the client name; nothing if created from a connection.
     connecting: Option<(Resolve, String)>,
     connected: Mutex<Option<Connected>>,
 }
@@ -38,21 +38,21 @@ struct Inner {
 struct Connected {
     connection: Connection,
     handle: Handle,
-    /// The runtime behind the handle, if it is ours.
+    /// The runtime of the handle, if it belongs to this client.
     runtime: Option<Runtime>,
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        // An ordinary drop would wait, and panics where waiting is not allowed.
+        // Dropping a runtime blocks, which panics in async code.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-impl Bus {
-    /// Returns a bus that asks `resolve` and connects when it is first used.
+impl BlockingClient {
+    /// Returns a client that calls `resolve` and connects at its first use.
     pub fn lazy(
         name: impl Into<String>,
         resolve: impl Fn() -> Result<Settings, ContextError> + Send + Sync + 'static,
@@ -63,7 +63,7 @@ impl Bus {
         }))
     }
 
-    /// Returns a bus over a connection that lives on a runtime.
+    /// Returns a client for an existing connection on a runtime.
     pub fn over(connection: Connection, runtime: Handle) -> Self {
         Self(Arc::new(Inner {
             connecting: None,
@@ -75,7 +75,7 @@ impl Bus {
         }))
     }
 
-    /// Returns the value of a key, if it has one.
+    /// Returns the value of a key, if it exists.
     pub fn kv_bytes(&self, bucket: &str, key: &str) -> Result<Option<Bytes>, NatsError> {
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
         self.run(|connection| async move {
@@ -84,7 +84,7 @@ impl Bus {
         })
     }
 
-    /// Writes an object of at most `limit` bytes and returns what it is.
+    /// Writes the content of an object of at most `limit` bytes to `out`, and returns its metadata.
     pub fn object(
         &self,
         bucket: &str,
@@ -99,21 +99,20 @@ impl Bus {
         })
     }
 
-    /// Does something with the connection and waits for it.
-    pub fn run<T, F>(&self, doing: impl FnOnce(Connection) -> F) -> Result<T, NatsError>
+    /// Runs an async operation on the connection and waits for it.
+    pub fn run<T, F>(&self, operation: impl FnOnce(Connection) -> F) -> Result<T, NatsError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, NatsError>> + Send + 'static,
     {
         let (connection, runtime) = self.connection()?;
-        wait(&runtime, doing(connection))
+        wait(&runtime, operation(connection))
     }
 
     fn connection(&self) -> Result<(Connection, Handle), NatsError> {
-        let connected = &self.0.connected;
-        let mut connected = connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = &*connected {
-            return Ok((there.connection.clone(), there.handle.clone()));
+        let mut connected = self.0.connected.lock();
+        if let Some(existing) = &*connected {
+            return Ok((existing.connection.clone(), existing.handle.clone()));
         }
         let Some((resolve, name)) = &self.0.connecting else {
             return Err(NatsError::Closed);
@@ -125,13 +124,13 @@ impl Bus {
             .enable_all()
             .build()
             .map_err(|err| NatsError::Connect {
-                servers: settings.shown(),
+                servers: settings.server_list(),
                 reason: err.to_string(),
                 source: Some(err.into()),
             })?;
         let handle = runtime.handle().clone();
         let connection = wait(&handle, async move {
-            connect(&settings, Patience::Once(CONNECT_LIMIT), &name).await
+            connect(&settings, ConnectMode::Once(CONNECT_LIMIT), &name).await
         });
         let connection = match connection {
             Ok(connection) => connection,
@@ -149,31 +148,37 @@ impl Bus {
     }
 }
 
-impl From<NatsError> for BusError {
+impl From<NatsError> for NatsClientError {
     fn from(error: NatsError) -> Self {
         let kind = match error {
-            NatsError::Context(_) => BusErrorKind::Settings,
-            NatsError::NotAwaited { .. } => BusErrorKind::GivenUp,
+            NatsError::Context(_) => NatsClientErrorKind::Settings,
+            NatsError::WaitCancelled { .. } => NatsClientErrorKind::GivenUp,
             NatsError::NoStream(_) | NatsError::NoBucket(_) | NatsError::NoObject { .. } => {
-                BusErrorKind::NotFound
+                NatsClientErrorKind::NotFound
             }
-            _ => BusErrorKind::Failed,
+            _ => NatsClientErrorKind::Failed,
         };
         Self::new(kind, error)
     }
 }
 
-impl bus::Bus for Bus {
-    fn value(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>, BusError> {
+impl nats_client::NatsClient for BlockingClient {
+    fn value(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>, NatsClientError> {
         Ok(self.kv_bytes(bucket, key)?.map(Vec::from))
     }
 
-    fn object(&self, bucket: &str, name: &str, limit: u64, out: File) -> Result<(), BusError> {
+    fn object(
+        &self,
+        bucket: &str,
+        name: &str,
+        limit: u64,
+        out: File,
+    ) -> Result<(), NatsClientError> {
         Ok(self.object(bucket, name, limit, out).map(drop)?)
     }
 
-    /// What is registered but can't be read is nothing that a template could use.
-    fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, BusError> {
+    /// Invalid registrations are left out.
+    fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, NatsClientError> {
         let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
         let found = self.run(|connection| async move {
             let words = words.each_ref().map(String::as_str);
@@ -182,7 +187,7 @@ impl bus::Bus for Bus {
         Ok(found.entries)
     }
 
-    fn enter(&self, request: SlotRequest) -> Result<Box<dyn bus::Slot>, BusError> {
+    fn enter(&self, request: SlotRequest) -> Result<Box<dyn nats_client::Slot>, NatsClientError> {
         let SlotRequest {
             collective,
             governor,
@@ -202,45 +207,49 @@ impl bus::Bus for Bus {
             Ok((slot, watch))
         })?;
         Ok(Box::new(HeldSlot {
-            bus: self.clone(),
+            client: self.clone(),
             slot,
             watch,
         }))
     }
 }
 
-/// A slot, and the task that notices when it is taken away.
+/// A governor slot, and the task that detects its eviction.
 struct HeldSlot {
-    bus: Bus,
+    client: BlockingClient,
     slot: Slot,
     watch: JoinHandle<()>,
 }
 
-impl bus::Slot for HeldSlot {
+impl nats_client::Slot for HeldSlot {
     fn sequence(&self) -> u64 {
         self.slot.sequence()
     }
 
-    fn leave(self: Box<Self>) -> Result<bus::Left, BusError> {
-        let Self { bus, slot, watch } = *self;
+    fn leave(self: Box<Self>) -> Result<nats_client::SlotRelease, NatsClientError> {
+        let Self {
+            client,
+            slot,
+            watch,
+        } = *self;
         watch.abort();
-        let left = bus.run(|_| async move { slot.leave().await })?;
+        let left = client.run(|_| async move { slot.leave().await })?;
         Ok(match left {
-            Left::Freed => bus::Left::Freed,
-            Left::Evicted => bus::Left::Evicted,
+            Release::Freed => nats_client::SlotRelease::Freed,
+            Release::Evicted => nats_client::SlotRelease::Evicted,
         })
     }
 }
 
-/// Runs something over there and waits for it here. Unlike the runtime's own way to wait, this
-/// never panics, wherever it is called.
+/// Runs a future on the runtime and waits for it. Unlike `Handle::block_on`, it may be called from
+/// async code.
 fn wait<T: Send + 'static>(
     runtime: &Handle,
-    doing: impl Future<Output = Result<T, NatsError>> + Send + 'static,
+    operation: impl Future<Output = Result<T, NatsError>> + Send + 'static,
 ) -> Result<T, NatsError> {
     let (done, outcome) = mpsc::sync_channel(1);
     runtime.spawn(async move {
-        let _ = done.send(doing.await);
+        let _ = done.send(operation.await);
     });
     outcome.recv().unwrap_or(Err(NatsError::Closed))
 }
@@ -252,24 +261,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_resolved_before_it_is_needed() {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        let bus = Bus::lazy("test", move || {
+    fn settings_are_resolved_at_first_use() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&calls);
+        let client = BlockingClient::lazy("test", move || {
             count.fetch_add(1, Ordering::SeqCst);
             Err(ContextError::Name("x".into()))
         });
-        assert_eq!(asked.load(Ordering::SeqCst), 0);
-        let refused = bus.kv_bytes("B", "k").unwrap_err();
+        assert_eq!(calls.load(Ordering::SeqCst), 0);
+        let refused = client.kv_bytes("B", "k").unwrap_err();
         assert_eq!(refused.to_string(), "invalid context name \"x\"");
-        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_named_without_credentials() {
-        // Nobody listens on port 1.
-        let bus = Bus::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
-        let refused = bus.kv_bytes("B", "k").unwrap_err();
+    fn connect_error_names_the_server_without_credentials() {
+        // Port 1 is closed.
+        let client =
+            BlockingClient::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
+        let refused = client.kv_bytes("B", "k").unwrap_err();
         assert_eq!(
             refused.to_string(),
             "can't connect to NATS at nats://127.0.0.1:1: connection refused"

@@ -1,11 +1,9 @@
-//! Stored events in the order they were stored, each handed over once: those of the past, and
-//! those to come for whoever wants to follow.
+//! Stored events in the order of the event stream, each returned once.
 //!
-//! A reader that lost its server goes on after the last event it saw. One that was away longer
-//! than events are kept is told which numbers it missed. What an event says is not known here.
+//! A reader that loses its connection continues after the last event it returned. Events that were
+//! deleted before they were read are reported as a [`Gap`]. The content of events is opaque here.
 //!
-//! Read next: `ordered` remembers nothing on the servers, `durable` lets them remember how far a
-//! reader came, `gap` finds what is missing. How messages are read is in `direct`.
+//! `ordered` keeps its position itself, `durable` on the server, `gap` detects deleted events.
 
 mod durable;
 mod gap;
@@ -17,7 +15,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
 pub use durable::BATCH;
-pub use gap::{Extent, Gap};
+pub use gap::{Gap, StreamRange};
 
 use self::durable::Durable;
 use self::ordered::Ordered;
@@ -27,41 +25,42 @@ use super::{Cause, Connection, NatsError, Subject, kv};
 use ccm_core::model::node::Token;
 use ccm_value::text::go_time;
 
-/// An event as the stream keeps it.
+/// An event as stored in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredEvent {
     pub subject: String,
     pub body: Bytes,
-    /// When it was stored.
+    /// Time of storage.
     pub time: DateTime<Utc>,
 }
 
-/// Which events, and until when.
+/// Which events to read.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ReadOptions {
     pub filter: Subject,
-    /// Those stored since then; without it only those to come.
+    /// Events stored at or after this time; only new events if not set.
     pub since: Option<DateTime<Utc>>,
-    /// Waits for more when all that is stored has been handed over.
+    /// Waits for new events after the stored ones.
     pub follow: bool,
 }
 
-/// With which event reading begins.
+/// The first event to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
-    /// The next one to come.
+pub enum FeedStart {
+    /// The next event to be stored.
     Next,
+    /// The first event stored at or after this time.
     Since(DateTime<Utc>),
-    /// The one of this number, or the first after it.
-    At(u64),
+    /// The event with this sequence, or the first after it.
+    Sequence(u64),
 }
 
-impl Begin {
+impl FeedStart {
     fn start(self) -> Start {
         match self {
             Self::Next => Start::New,
             Self::Since(since) => Start::Since(since),
-            Self::At(sequence) => Start::At(sequence),
+            Self::Sequence(sequence) => Start::At(sequence),
         }
     }
 
@@ -69,59 +68,59 @@ impl Begin {
         Ok(match self {
             Self::Next => DeliverPolicy::New,
             Self::Since(since) => DeliverPolicy::ByStartTime {
-                start_time: moment(since)?,
+                start_time: client_time(since)?,
             },
-            Self::At(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
+            Self::Sequence(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
         })
     }
 }
 
-/// What a feed hands over.
+/// An item of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum FeedItem {
     Event {
-        /// The number of the event in its stream. Numbers grow from one event to the next.
+        /// Sequence of the event in the stream.
         sequence: u64,
-        stored: Stored,
+        stored: StoredEvent,
     },
-    /// Events that are no longer stored and were never handed over.
+    /// Events that were deleted before they were read.
     Gap(Gap),
-    /// There is nothing more for now. A follower hears it now and then.
-    Pause,
+    /// No new events for now; repeated while following.
+    Idle,
 }
 
-/// Stored events, one after the other.
+/// A feed of stored events.
 pub enum Feed {
     Ordered(Box<Ordered>),
     Durable(Box<Durable>),
 }
 
 impl Feed {
-    /// Returns a feed that leaves nothing behind on the servers.
+    /// Returns a feed without state on the server.
     pub fn ordered(
         connection: &Connection,
         filter: &Subject,
-        begin: Begin,
+        start: FeedStart,
         follow: bool,
     ) -> Result<Self, NatsError> {
-        let feed = Ordered::new(connection, filter, begin, follow);
+        let feed = Ordered::new(connection, filter, start, follow);
         Ok(Self::Ordered(Box::new(feed)))
     }
 
-    /// Returns a feed that goes on after what was confirmed last under this name, by whomever.
-    /// `begin` is where a name begins that is new.
+    /// Returns a feed that continues after the last confirmed event of a durable consumer. `start`
+    /// applies if the consumer is new.
     pub async fn durable(
         connection: &Connection,
         name: &Token,
         filter: &Subject,
-        begin: Begin,
+        start: FeedStart,
         follow: bool,
     ) -> Result<Self, NatsError> {
-        let feed = Durable::open(connection, name, filter, begin, follow).await?;
+        let feed = Durable::open(connection, name, filter, start, follow).await?;
         Ok(Self::Durable(Box::new(feed)))
     }
 
-    /// Waits until there is a stream to read from.
+    /// Waits until the stream is open.
     async fn opened(&mut self) -> Result<(), NatsError> {
         match self {
             Self::Ordered(feed) => feed.opened().await,
@@ -129,15 +128,15 @@ impl Feed {
         }
     }
 
-    /// Returns what comes next; nothing if that was all.
-    pub async fn next(&mut self) -> Result<Option<Heard>, NatsError> {
+    /// Returns the next item, or nothing at the end.
+    pub async fn next(&mut self) -> Result<Option<FeedItem>, NatsError> {
         match self {
             Self::Ordered(feed) => feed.next().await,
             Self::Durable(feed) => feed.next().await,
         }
     }
 
-    /// Whether the next one is still on its way: a good moment to deal with those before it.
+    /// Reports whether all received events were returned: a good time to flush output.
     pub fn is_drained(&mut self) -> bool {
         match self {
             Self::Ordered(feed) => feed.is_drained(),
@@ -145,15 +144,15 @@ impl Feed {
         }
     }
 
-    /// Takes that everything handed over so far is safe with its reader. What is not confirmed is
-    /// handed over again to the next one.
+    /// Confirms all events returned so far. Unconfirmed events are delivered again to the next
+    /// reader of the consumer.
     pub async fn confirm(&mut self) {
         if let Self::Durable(feed) = self {
             feed.confirm().await;
         }
     }
 
-    /// Ends the feed in good order.
+    /// Closes the feed and releases unconfirmed events.
     pub async fn close(self) {
         if let Self::Durable(feed) = self {
             feed.close().await;
@@ -162,40 +161,40 @@ impl Feed {
 }
 
 impl Connection {
-    /// Hands over events until there are no more, or `each` wants no more.
+    /// Calls `each` for every event until the end, or until it returns false.
     pub async fn read_events(
         &self,
-        reading: &Reading,
-        each: impl FnMut(Stored) -> bool,
+        options: &ReadOptions,
+        each: impl FnMut(StoredEvent) -> bool,
     ) -> Result<(), NatsError> {
-        self.read_opened_events(reading, || {}, each).await
+        self.read_events_notifying_open(options, || {}, each).await
     }
 
-    /// Does the same, and says through `opened` that the stream was found: a quiet one hands over
-    /// nothing that would tell it from one that is missing.
-    pub async fn read_opened_events(
+    /// Like [`Self::read_events`], and calls `opened` once the stream is open, before the first
+    /// event.
+    pub async fn read_events_notifying_open(
         &self,
-        reading: &Reading,
+        options: &ReadOptions,
         opened: impl FnOnce(),
-        each: impl FnMut(Stored) -> bool,
+        each: impl FnMut(StoredEvent) -> bool,
     ) -> Result<(), NatsError> {
-        let begin = reading.since.map_or(Begin::Next, Begin::Since);
-        let mut feed = Feed::ordered(self, &reading.filter, begin, reading.follow)?;
-        let outcome = hand_over(&mut feed, opened, each).await;
+        let start = options.since.map_or(FeedStart::Next, FeedStart::Since);
+        let mut feed = Feed::ordered(self, &options.filter, start, options.follow)?;
+        let outcome = for_each(&mut feed, opened, each).await;
         feed.close().await;
         outcome
     }
 }
 
-async fn hand_over(
+async fn for_each(
     feed: &mut Feed,
     opened: impl FnOnce(),
-    mut each: impl FnMut(Stored) -> bool,
+    mut each: impl FnMut(StoredEvent) -> bool,
 ) -> Result<(), NatsError> {
     feed.opened().await?;
     opened();
-    while let Some(heard) = feed.next().await? {
-        if let Heard::Event { stored, .. } = heard
+    while let Some(item) = feed.next().await? {
+        if let FeedItem::Event { stored, .. } = item
             && !each(stored)
         {
             break;
@@ -204,8 +203,8 @@ async fn hand_over(
     Ok(())
 }
 
-/// Returns a moment as the client library has it.
-fn moment(time: DateTime<Utc>) -> Result<datetime::DateTime, NatsError> {
+/// Converts a time to the type of the client library.
+fn client_time(time: DateTime<Utc>) -> Result<datetime::DateTime, NatsError> {
     datetime::parse_rfc3339(&go_time(&time)).map_err(|err| NatsError::Store {
         action: "read",
         name: EVENTS.into(),
@@ -213,7 +212,7 @@ fn moment(time: DateTime<Utc>) -> Result<datetime::DateTime, NatsError> {
     })
 }
 
-/// Returns the failure to read the stream of events.
+/// Wraps an error of reading the event stream.
 fn failed(err: impl std::error::Error + Send + Sync + 'static) -> NatsError {
     kv::failed("read", EVENTS, err)
 }

@@ -1,17 +1,13 @@
-//! Governors: so many slots and no more, kept by the servers, shared with everyone who uses
-//! Choria's.
+//! Choria governors: a limited number of slots, shared by all users of the governor.
 //!
-//! A governor is a stream that takes as many messages as it has slots and refuses the rest. To
-//! enter is to publish, and the sequence of the message is the slot. To leave is to delete it. A
-//! message that got old is dropped by the stream: that is the lease, which frees the slots of those
-//! who died.
+//! A governor is a stream that accepts as many messages as it has slots and rejects the rest. To
+//! enter is to publish a message, whose sequence is the slot; to leave is to delete it. The stream's
+//! maximum age is the lease: it frees the slots of holders that crashed.
 //!
-//! A request whose answer is lost may have entered. Asking again could take a second slot that
-//! nobody leaves, so each try is marked, and after a lost one the stream is searched for the mark
-//! first. Servers that know marks would store the same one once only, too.
+//! A request without a reply may have entered, and a second one could take a second slot. Each
+//! attempt therefore has a unique message id, and after a timeout the stream is searched for it.
 //!
-//! Who needs a slot, and what to do without one, is not known here. Governors are made by
-//! `choria governor add`.
+//! Governors are created by `choria governor add`.
 
 use std::time::Duration;
 
@@ -32,54 +28,55 @@ use ccm_core::model::governor::GovernorName;
 use ccm_core::model::node::Token;
 use ccm_core::system;
 
-/// Marks a message, and tells a server that it may have it already.
-const MARK: &str = "Nats-Msg-Id";
+/// Header with the unique id of an attempt, which the server also uses to drop duplicates.
+const MSG_ID: &str = "Nats-Msg-Id";
 
-/// How long one try may take.
-const TRY_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit of one attempt.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 
-/// The wait after a first try that failed; it grows by half each time.
+/// Delay after the first failed attempt; grows by half each time.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
-/// The longest wait between two tries.
+/// Maximum delay between two attempts.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// How often whoever waits is asked whether to go on.
-const GLANCE: Duration = Duration::from_millis(250);
+/// Interval at which `give_up` is checked.
+const GIVE_UP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long leaving may take; after that the lease frees the slot.
+/// Time limit for leaving; afterwards the lease frees the slot.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How many messages are searched for a mark; no governor has as many slots.
-const MOST_SEARCHED: usize = 10_000;
+/// Maximum number of messages searched for an attempt's id.
+const MAX_SEARCHED: usize = 10_000;
 
-/// How often it is looked whether a slot is still there.
-const LOOK_LEAST: Duration = Duration::from_millis(250);
-const LOOK_MOST: Duration = Duration::from_secs(10);
+/// Bounds of the interval at which a held slot is checked.
+const CHECK_MIN: Duration = Duration::from_millis(250);
+const CHECK_MAX: Duration = Duration::from_secs(10);
 
-/// One governor, seen by one who may want a slot.
+/// A governor.
 #[derive(Clone, Debug)]
 pub struct Governor {
     name: GovernorName,
     subject: Subject,
-    book: Book,
+    stream_api: GovernorStream,
 }
 
-/// What came of a try.
-enum Tried {
-    In(u64),
-    /// Surely not in.
-    Out(String),
-    /// Perhaps in.
-    Lost(String),
+/// The result of an attempt to enter.
+enum Attempt {
+    /// Entered, with the sequence of the slot.
+    Entered(u64),
+    /// Not entered.
+    Refused(String),
+    /// No reply: it may have entered.
+    Unknown(String),
 }
 
 impl Governor {
-    /// Returns the governor of this name; whether there is one turns out on entering.
+    /// Returns the governor of this name. Whether it exists is checked on entering.
     pub fn new(connection: Connection, collective: &Token, name: &GovernorName) -> Self {
         Self {
             subject: choria::governor(collective, name),
-            book: Book {
+            stream_api: GovernorStream {
                 connection,
                 stream: format!("GOVERNOR_{name}"),
             },
@@ -87,46 +84,49 @@ impl Governor {
         }
     }
 
-    /// Waits for a slot, but not longer than `limit`, and only until `given_up` has a reason.
-    /// `who` is what others read about the holder. To be awaited to its end: who drops it half
-    /// way may leave a slot behind, until the lease frees it.
+    /// Waits for a slot for at most `limit`, and only until `give_up` returns a reason. `holder` is
+    /// shown to users of the governor. Not cancel safe: a slot may stay taken until its lease ends.
     pub async fn enter(
         &self,
-        who: &str,
+        holder: &str,
         limit: Duration,
-        given_up: impl Fn() -> Option<String>,
+        give_up: impl Fn() -> Option<String>,
     ) -> Result<Slot, NatsError> {
         let began = Instant::now();
-        let mut mark = new_mark()?;
-        let mut is_lost = false;
+        let mut msg_id = new_msg_id()?;
+        let mut is_unknown = false;
         let mut tries = 0;
         loop {
-            let reason = match self.advance(&mark, who, is_lost).await? {
-                Tried::In(sequence) => return Ok(Slot::new(self.book.clone(), sequence)),
-                Tried::Out(reason) => {
-                    // A mark that was refused may be remembered as one that is on its way.
-                    mark = new_mark()?;
-                    is_lost = false;
+            let reason = match self.attempt(&msg_id, holder, is_unknown).await? {
+                Attempt::Entered(sequence) => {
+                    return Ok(Slot::new(self.stream_api.clone(), sequence));
+                }
+                Attempt::Refused(reason) => {
+                    // The server may treat the id of a refused message as a duplicate.
+                    msg_id = new_msg_id()?;
+                    is_unknown = false;
                     reason
                 }
-                Tried::Lost(reason) => {
-                    is_lost = true;
+                Attempt::Unknown(reason) => {
+                    is_unknown = true;
                     reason
                 }
             };
             let left = limit.saturating_sub(began.elapsed());
-            let given_up_for = pause(wait_after(tries).min(left), &given_up).await;
+            let cancelled = pause(wait_after(tries).min(left), &give_up).await;
             tries += 1;
-            if given_up_for.is_none() && began.elapsed() < limit {
+            if cancelled.is_none() && began.elapsed() < limit {
                 continue;
             }
-            if is_lost && let Ok(Some(sequence)) = self.book.find(&self.subject, &mark).await {
-                // In after all, but nobody waits any more.
-                let _ = Slot::new(self.book.clone(), sequence).leave().await;
+            if is_unknown
+                && let Ok(Some(sequence)) = self.stream_api.find(&self.subject, &msg_id).await
+            {
+                // Entered after all: free the slot again.
+                let _ = Slot::new(self.stream_api.clone(), sequence).leave().await;
             }
             let governor = self.name.to_string();
-            return Err(match given_up_for {
-                Some(reason) => NatsError::NotAwaited { governor, reason },
+            return Err(match cancelled {
+                Some(reason) => NatsError::WaitCancelled { governor, reason },
                 None => NatsError::NoSlot {
                     governor,
                     limit,
@@ -136,40 +136,45 @@ impl Governor {
         }
     }
 
-    /// Tries once; after a try that was lost the stream is searched for it first.
-    async fn advance(&self, mark: &str, who: &str, is_lost: bool) -> Result<Tried, NatsError> {
-        if is_lost {
-            match self.book.find(&self.subject, mark).await {
-                Ok(Some(sequence)) => return Ok(Tried::In(sequence)),
+    /// Attempts to enter once. After an attempt without a reply, searches the stream for it first.
+    async fn attempt(
+        &self,
+        msg_id: &str,
+        holder: &str,
+        is_unknown: bool,
+    ) -> Result<Attempt, NatsError> {
+        if is_unknown {
+            match self.stream_api.find(&self.subject, msg_id).await {
+                Ok(Some(sequence)) => return Ok(Attempt::Entered(sequence)),
                 Ok(None) => {}
                 Err(err) if err.is_denied() => return Err(err),
-                Err(err) => return Ok(Tried::Lost(err.to_string())),
+                Err(err) => return Ok(Attempt::Unknown(err.to_string())),
             }
         }
-        if !self.book.connection.is_up() {
+        if !self.stream_api.connection.is_up() {
             let reason = NatsError::Closed.to_string();
-            return Ok(if is_lost {
-                Tried::Lost(reason)
+            return Ok(if is_unknown {
+                Attempt::Unknown(reason)
             } else {
-                Tried::Out(reason)
+                Attempt::Refused(reason)
             });
         }
-        let headers = Headers::new().with(MARK, mark)?;
-        let body = Bytes::copy_from_slice(who.as_bytes());
-        let connection = &self.book.connection;
-        let asked = connection.request(&self.subject, headers, body, TRY_LIMIT);
-        match asked.await {
-            Ok(reply) => self.read(&reply.body),
-            Err(NatsError::NoResponders(_)) => self.explain_silence().await,
-            Err(err @ (NatsError::NoAnswer { .. } | NatsError::Closed)) => {
-                Ok(Tried::Lost(err.to_string()))
+        let headers = Headers::new().with(MSG_ID, msg_id)?;
+        let body = Bytes::copy_from_slice(holder.as_bytes());
+        let connection = &self.stream_api.connection;
+        let request = connection.request(&self.subject, headers, body, ATTEMPT_LIMIT);
+        match request.await {
+            Ok(reply) => self.parse_ack(&reply.body),
+            Err(NatsError::NoResponders(_)) => self.explain_no_responders().await,
+            Err(err @ (NatsError::NoReply { .. } | NatsError::Closed)) => {
+                Ok(Attempt::Unknown(err.to_string()))
             }
             Err(err) => Err(err),
         }
     }
 
-    /// Reads the stream's answer.
-    fn read(&self, body: &[u8]) -> Result<Tried, NatsError> {
+    /// Parses the acknowledgement of the stream.
+    fn parse_ack(&self, body: &[u8]) -> Result<Attempt, NatsError> {
         let failed = |source| NatsError::Failed {
             action: "enter governor",
             subject: self.subject.to_string(),
@@ -177,26 +182,28 @@ impl Governor {
         };
         let ack: Response<Ack> = serde_json::from_slice(body).map_err(|err| failed(err.into()))?;
         match ack {
-            Response::Ok(Ack { stream, seq }) if stream == self.book.stream => Ok(Tried::In(seq)),
-            // Somebody stores everything; that limits nobody.
+            Response::Ok(Ack { stream, seq }) if stream == self.stream_api.stream => {
+                Ok(Attempt::Entered(seq))
+            }
+            // Another stream captures the subject; it does not limit slots.
             Response::Ok(_) => Err(self.missing()),
             Response::Err { error } if error.error_code() == ErrorCode::STREAM_STORE_FAILED => {
-                Ok(Tried::Out("all slots are taken".into()))
+                Ok(Attempt::Refused("all slots are taken".into()))
             }
-            // The servers are busy with themselves, or with this very message.
+            // No leader, or the message is being processed.
             Response::Err { error }
                 if error.code() == 503
                     || error.error_code() == ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT =>
             {
-                Ok(Tried::Lost(error.to_string()))
+                Ok(Attempt::Unknown(error.to_string()))
             }
             Response::Err { error } => Err(failed(Cause::client(error))),
         }
     }
 
-    /// Finds out why nobody listens: there is no such governor, or it has no leader just now.
-    async fn explain_silence(&self) -> Result<Tried, NatsError> {
-        match self.book.info().await {
+    /// Determines why there are no responders: no such governor, or no leader at the moment.
+    async fn explain_no_responders(&self) -> Result<Attempt, NatsError> {
+        match self.stream_api.info().await {
             Ok(Some(info))
                 if info
                     .config
@@ -204,11 +211,11 @@ impl Governor {
                     .iter()
                     .any(|it| it == self.subject.as_str()) =>
             {
-                Ok(Tried::Out("it has no leader".into()))
+                Ok(Attempt::Refused("it has no leader".into()))
             }
             Ok(_) => Err(self.missing()),
             Err(err @ (NatsError::NoJetStream { .. } | NatsError::Denied(_))) => Err(err),
-            Err(err) => Ok(Tried::Out(err.to_string())),
+            Err(err) => Ok(Attempt::Refused(err.to_string())),
         }
     }
 
@@ -220,118 +227,118 @@ impl Governor {
     }
 }
 
-/// Returns a mark that no other try has.
-fn new_mark() -> Result<String, NatsError> {
+/// Returns a unique message id.
+fn new_msg_id() -> Result<String, NatsError> {
     Ok(format!("{:032x}", system::random()?))
 }
 
-/// Returns the wait after so many tries, before chance is added.
+/// Returns the delay after `tries` attempts, without jitter.
 fn step(tries: usize) -> Duration {
     let tries = i32::try_from(tries.min(16)).unwrap_or(16);
     FIRST_WAIT.mul_f64(1.5_f64.powi(tries)).min(LAST_WAIT)
 }
 
-/// Returns a wait after so many tries, another one for everybody who waits.
+/// Returns the delay after `tries` attempts, with jitter.
 fn wait_after(tries: usize) -> Duration {
-    backoff::spread_by_chance(step(tries))
+    backoff::with_jitter(step(tries))
 }
 
-/// Waits, and returns early with the reason if there is one to give up.
-async fn pause(wait: Duration, given_up: &impl Fn() -> Option<String>) -> Option<String> {
+/// Waits; returns early with the reason if `give_up` returns one.
+async fn pause(wait: Duration, give_up: &impl Fn() -> Option<String>) -> Option<String> {
     let until = Instant::now() + wait;
     loop {
-        if let Some(reason) = given_up() {
+        if let Some(reason) = give_up() {
             return Some(reason);
         }
         let now = Instant::now();
         if now >= until {
             return None;
         }
-        sleep_until(until.min(now + GLANCE)).await;
+        sleep_until(until.min(now + GIVE_UP_INTERVAL)).await;
     }
 }
 
-/// Whether a slot was still there when it was left.
+/// Whether a slot was still held when it was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum Release {
     Freed,
-    /// It was taken away before: the lease ended, or somebody freed it by hand.
+    /// The lease had ended, or the slot was evicted.
     Evicted,
 }
 
-/// A slot that is held. One that is dropped is left in the background, where that is possible.
+/// A held slot. Dropping it frees it in the background.
 #[derive(Debug)]
 #[must_use]
 pub struct Slot {
-    book: Book,
+    stream_api: GovernorStream,
     sequence: u64,
-    /// Where it is left if nobody does; nothing once it was.
+    /// Runtime that frees the slot on drop; nothing once it was left.
     runtime: Option<Handle>,
 }
 
 impl Slot {
-    fn new(book: Book, sequence: u64) -> Self {
+    fn new(stream_api: GovernorStream, sequence: u64) -> Self {
         Self {
-            book,
+            stream_api,
             sequence,
             runtime: Handle::try_current().ok(),
         }
     }
 
-    /// Returns the number by which Choria knows the slot.
+    /// Returns the sequence, by which Choria identifies the slot.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Returns a wait that ends when the slot is taken away while it is held.
+    /// Returns a future that completes when the slot is evicted.
     pub fn evicted(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let (book, sequence) = (self.book.clone(), self.sequence);
+        let (stream_api, sequence) = (self.stream_api.clone(), self.sequence);
         async move {
-            let lease = match book.info().await {
+            let lease = match stream_api.info().await {
                 Ok(Some(info)) => Duration::from_nanos(info.config.max_age),
                 _ => Duration::ZERO,
             };
-            // A lease without an end can still be taken away by hand.
+            // Without a lease the slot can still be evicted manually.
             let every = if lease.is_zero() {
-                LOOK_MOST
+                CHECK_MAX
             } else {
-                (lease / 4).clamp(LOOK_LEAST, LOOK_MOST)
+                (lease / 4).clamp(CHECK_MIN, CHECK_MAX)
             };
             loop {
                 sleep(every).await;
-                // While nobody can be asked, nothing is known.
-                if let Ok(None) = book.message(json!({ "seq": sequence })).await {
+                // An error says nothing about the slot.
+                if let Ok(None) = stream_api.message(json!({ "seq": sequence })).await {
                     return;
                 }
             }
         }
     }
 
-    /// Frees the slot, as long as that takes, up to a limit.
-    pub async fn leave(mut self) -> Result<Left, NatsError> {
+    /// Frees the slot; retries up to a time limit.
+    pub async fn leave(mut self) -> Result<Release, NatsError> {
         self.runtime = None;
-        free(self.book.clone(), self.sequence).await
+        free(self.stream_api.clone(), self.sequence).await
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Without success the lease does it.
-            runtime.spawn(free(self.book.clone(), self.sequence));
+            // If this fails, the lease frees the slot.
+            runtime.spawn(free(self.stream_api.clone(), self.sequence));
         }
     }
 }
 
-async fn free(book: Book, sequence: u64) -> Result<Left, NatsError> {
+async fn free(stream_api: GovernorStream, sequence: u64) -> Result<Release, NatsError> {
     let began = Instant::now();
     let mut tries = 0;
     loop {
-        match book.delete(sequence).await {
-            Ok(true) => return Ok(Left::Freed),
-            // After a try whose answer was lost it may be that one that worked.
-            Ok(false) if tries > 0 => return Ok(Left::Freed),
-            Ok(false) => return Ok(Left::Evicted),
+        match stream_api.delete(sequence).await {
+            Ok(true) => return Ok(Release::Freed),
+            // An earlier attempt without a reply may have deleted it.
+            Ok(false) if tries > 0 => return Ok(Release::Freed),
+            Ok(false) => return Ok(Release::Evicted),
             Err(err) if err.is_denied() || began.elapsed() >= LEAVE_LIMIT => return Err(err),
             Err(_) => sleep(wait_after(tries)).await,
         }
@@ -341,12 +348,12 @@ async fn free(book: Book, sequence: u64) -> Result<Left, NatsError> {
 
 /// The stream behind a governor.
 #[derive(Clone, Debug)]
-struct Book {
+struct GovernorStream {
     connection: Connection,
     stream: String,
 }
 
-/// A stream's answer to a message.
+/// The acknowledgement of a published message.
 #[derive(Deserialize)]
 struct Ack {
     stream: String,
@@ -381,11 +388,11 @@ struct StoredMessage {
 }
 
 impl StoredMessage {
-    fn has_mark(&self, mark: &str) -> bool {
+    fn has_msg_id(&self, msg_id: &str) -> bool {
         let headers = BASE64.decode(self.hdrs.as_bytes()).unwrap_or_default();
         String::from_utf8_lossy(&headers).lines().any(|line| {
             let header = line.split_once(':');
-            header.is_some_and(|(name, value)| name == MARK && value.trim() == mark)
+            header.is_some_and(|(name, value)| name == MSG_ID && value.trim() == msg_id)
         })
     }
 }
@@ -395,38 +402,38 @@ struct Deleted {
     success: bool,
 }
 
-impl Book {
-    /// Returns what the stream is like, if there is one.
+impl GovernorStream {
+    /// Returns the configuration of the stream, if it exists.
     async fn info(&self) -> Result<Option<Info>, NatsError> {
         let missing = [ErrorCode::STREAM_NOT_FOUND];
-        self.ask("INFO", json!({}), &missing).await
+        self.api_request("INFO", json!({}), &missing).await
     }
 
-    /// Returns a message, if there is one like it.
+    /// Returns the message that matches a request, if there is one.
     async fn message(&self, which: serde_json::Value) -> Result<Option<StoredMessage>, NatsError> {
         let missing = [ErrorCode::NO_MESSAGE_FOUND, ErrorCode::STREAM_NOT_FOUND];
-        let stored: Option<Stored> = self.ask("MSG.GET", which, &missing).await?;
+        let stored: Option<Stored> = self.api_request("MSG.GET", which, &missing).await?;
         Ok(stored.map(|stored| stored.message))
     }
 
-    /// Returns the sequence of the message with a mark, if it is there.
-    async fn find(&self, subject: &Subject, mark: &str) -> Result<Option<u64>, NatsError> {
+    /// Returns the sequence of the message with an id, if it is stored.
+    async fn find(&self, subject: &Subject, msg_id: &str) -> Result<Option<u64>, NatsError> {
         let mut from = 1;
-        for _ in 0..MOST_SEARCHED {
+        for _ in 0..MAX_SEARCHED {
             let next = json!({ "seq": from, "next_by_subj": subject.as_str() });
             match self.message(next).await? {
                 None => return Ok(None),
-                Some(message) if message.has_mark(mark) => return Ok(Some(message.seq)),
+                Some(message) if message.has_msg_id(msg_id) => return Ok(Some(message.seq)),
                 Some(message) => from = message.seq.saturating_add(1),
             }
         }
         Err(NatsError::Limit {
             what: format!("stream {}", self.stream),
-            limit: u64::try_from(MOST_SEARCHED).unwrap_or(u64::MAX),
+            limit: u64::try_from(MAX_SEARCHED).unwrap_or(u64::MAX),
         })
     }
 
-    /// Deletes a message and reports whether it was there.
+    /// Deletes a message and reports whether it existed.
     async fn delete(&self, sequence: u64) -> Result<bool, NatsError> {
         let which = json!({ "seq": sequence, "no_erase": true });
         let missing = [
@@ -434,10 +441,10 @@ impl Book {
             ErrorCode::NO_MESSAGE_FOUND,
             ErrorCode::STREAM_NOT_FOUND,
         ];
-        let deleted: Option<Deleted> = match self.ask("MSG.DELETE", which, &missing).await {
+        let deleted: Option<Deleted> = match self.api_request("MSG.DELETE", which, &missing).await {
             Ok(deleted) => deleted,
             Err(err) if err.is_denied() => return Err(err),
-            // Some servers say no more than that it failed.
+            // Some servers return a generic error.
             Err(err) => match self.message(json!({ "seq": sequence })).await {
                 Ok(None) => None,
                 _ => return Err(err),
@@ -446,31 +453,32 @@ impl Book {
         Ok(deleted.is_some_and(|deleted| deleted.success))
     }
 
-    /// Asks JetStream about the stream; some errors only say that something is not there.
-    async fn ask<T: DeserializeOwned>(
+    /// Sends a JetStream API request for the stream. The error codes in `missing` yield nothing.
+    async fn api_request<T: DeserializeOwned>(
         &self,
-        what: &'static str,
+        operation: &'static str,
         body: serde_json::Value,
         missing: &[ErrorCode],
     ) -> Result<Option<T>, NatsError> {
         let name = || self.stream.clone();
         let failed = |source| NatsError::Store {
-            action: what,
+            action: operation,
             name: name(),
             source,
         };
-        let question = format!("STREAM.{what}.{}", self.stream);
-        let subject = self.connection.api(&question);
-        let asking = self.connection.jetstream().request(question, &body);
-        let answer: Result<Response<T>, _> = self.connection.permitted(&subject, asking).await?;
-        match answer {
+        let request = format!("STREAM.{operation}.{}", self.stream);
+        let subject = self.connection.api(&request);
+        let sending = self.connection.jetstream().request(request, &body);
+        let reply: Result<Response<T>, _> =
+            self.connection.unless_denied(&subject, sending).await?;
+        match reply {
             Ok(Response::Ok(found)) => Ok(Some(found)),
             Ok(Response::Err { error }) if missing.contains(&error.error_code()) => Ok(None),
             Ok(Response::Err { error }) => Err(failed(Cause::client(error))),
             Err(err) if err.kind() == RequestErrorKind::NoResponders => {
                 Err(NatsError::NoJetStream {
                     servers: self.connection.servers().into(),
-                    source: Cause::Answer(CoreErrorKind::NoResponders.to_string()),
+                    source: Cause::Reply(CoreErrorKind::NoResponders.to_string()),
                 })
             }
             Err(err) => Err(failed(Cause::client(err))),
@@ -483,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_from_a_quarter_of_a_second_to_two() {
+    fn delays_grow_from_a_quarter_of_a_second_to_two() {
         assert_eq!(step(0), Duration::from_millis(250));
         assert_eq!(step(1), Duration::from_millis(375));
         assert_eq!(step(6), LAST_WAIT);
@@ -491,25 +499,25 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_found_among_headers_and_nowhere_else() {
+    fn message_id_is_found_in_its_header_only() {
         let message = |headers: &str| StoredMessage {
             seq: 1,
             hdrs: BASE64.encode(headers.as_bytes()),
         };
-        assert!(message("NATS/1.0\r\nNats-Msg-Id: abc\r\n\r\n").has_mark("abc"));
-        assert!(!message("NATS/1.0\r\nNats-Msg-Id: abcd\r\n\r\n").has_mark("abc"));
-        assert!(!message("NATS/1.0\r\nOther: abc\r\n\r\n").has_mark("abc"));
+        assert!(message("NATS/1.0\r\nNats-Msg-Id: abc\r\n\r\n").has_msg_id("abc"));
+        assert!(!message("NATS/1.0\r\nNats-Msg-Id: abcd\r\n\r\n").has_msg_id("abc"));
+        assert!(!message("NATS/1.0\r\nOther: abc\r\n\r\n").has_msg_id("abc"));
         let damaged = StoredMessage {
             seq: 1,
             hdrs: "?".into(),
         };
-        assert!(!damaged.has_mark("abc"));
+        assert!(!damaged.has_msg_id("abc"));
     }
 
     #[tokio::test]
-    async fn a_pause_ends_when_nobody_waits_any_more() {
-        let told = pause(Duration::from_secs(3600), &|| Some("enough".into())).await;
-        assert_eq!(told.as_deref(), Some("enough"));
+    async fn pause_ends_when_the_caller_gives_up() {
+        let reason = pause(Duration::from_secs(3600), &|| Some("enough".into())).await;
+        assert_eq!(reason.as_deref(), Some("enough"));
         assert_eq!(pause(Duration::ZERO, &|| None).await, None);
     }
 }

@@ -1,8 +1,7 @@
-//! Buckets of values: read, written, compared and watched.
+//! Key-value buckets: get, put, compare-and-set, watch.
 //!
-//! What a value means is not known here. A write that depends on what was read uses
-//! [`Bucket::create`] or [`Bucket::update`], whose failure [`NatsError::Conflict`] says that
-//! somebody was quicker. A [`Watch`] outlives servers; see `follow`.
+//! [`Bucket::create`] and [`Bucket::update`] fail with [`NatsError::Conflict`] if another client was
+//! first. A [`Watch`] continues after reconnects; see `stream_reader`. Values are opaque here.
 
 use std::error::Error;
 use std::future::Future;
@@ -15,25 +14,24 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 
-use super::direct_get::{Stored, Wanted};
-use super::stream_reader::{self, Seen};
+use super::direct_get::{ReadRequest, StoredMessage};
+use super::stream_reader::{self, StreamItem};
 use super::{Cause, Connection, Denial, NatsError, Subject};
 
-/// A value with its history's number.
+/// A key with its value and revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: String,
     pub value: Bytes,
-    /// Grows with every change to the bucket; [`Bucket::update`] wants it back.
+    /// Increases with every change to the bucket; the argument of [`Bucket::update`].
     pub revision: u64,
     pub created: DateTime<Utc>,
 }
 
-/// What a watcher hears.
+/// A change of a watched bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// What was heard before may be out of date: the present values follow. A key that is not
-    /// among them is gone.
+    /// All current values follow. Keys that are not among them were removed.
     Restart,
     Put(Entry),
     /// Deleted, purged or expired.
@@ -41,13 +39,13 @@ pub enum Change {
         key: String,
         revision: u64,
     },
-    /// All present values are told; what follows is news.
+    /// All current values were sent; changes follow.
     Current,
-    /// The server forbids to watch. It is tried again once in a while.
+    /// Watching is forbidden; retried from time to time.
     Denied(Denial),
 }
 
-/// A bucket of values.
+/// A key-value bucket.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     store: Store,
@@ -55,11 +53,11 @@ pub struct Bucket {
 }
 
 impl Connection {
-    /// Returns a bucket, which must exist.
+    /// Returns an existing bucket.
     pub async fn bucket(&self, name: &str) -> Result<Bucket, NatsError> {
         check_name(name)?;
-        let asks = self.api(&format!("STREAM.INFO.KV_{name}"));
-        let store = self.permitted(&asks, self.jetstream().get_key_value(name));
+        let subject = self.api(&format!("STREAM.INFO.KV_{name}"));
+        let store = self.unless_denied(&subject, self.jetstream().get_key_value(name));
         let store = store.await?.map_err(|err| match err.kind() {
             KeyValueErrorKind::GetBucket if is_missing(&err) => NatsError::NoBucket(name.into()),
             _ => failed("open", name, err),
@@ -70,15 +68,15 @@ impl Connection {
         })
     }
 
-    /// Watches keys of a bucket that may not exist yet, on servers that may be away. `filter` is
-    /// a key or a pattern such as `lab.*` or `>`.
+    /// Watches keys of a bucket. The bucket may not exist yet and the connection may be down.
+    /// `filter` is a key or a pattern such as `lab.*` or `>`.
     pub fn watch_bucket(&self, name: &str, filter: &str) -> Result<Watch, NatsError> {
         check_name(name)?;
         let prefix = format!("$KV.{name}.");
         let subject = check_filter(name, &prefix, filter)?;
-        let wanted = Wanted::last(format!("KV_{name}"), subject.as_str());
+        let wanted = ReadRequest::last(format!("KV_{name}"), subject.as_str());
         Ok(Watch {
-            seen: stream_reader::follow(self, wanted),
+            items: stream_reader::follow(self, wanted),
             prefix,
         })
     }
@@ -89,15 +87,14 @@ impl Bucket {
         &self.store.name
     }
 
-    /// Returns the present value of a key. Read from any replica: a write of the last
-    /// milliseconds may not be there yet.
+    /// Returns the value of a key. Reads from any replica, which may lag behind the last write.
     pub async fn get(&self, key: &str) -> Result<Option<Entry>, NatsError> {
-        let found = self.permitted(key, self.store.entry(key)).await?;
-        let found = found.map_err(|err| match err.kind() {
+        let entry = self.unless_denied(key, self.store.entry(key)).await?;
+        let entry = entry.map_err(|err| match err.kind() {
             EntryErrorKind::InvalidKey => self.bad_key(key),
             _ => self.failed("get", key, err),
         })?;
-        Ok(found
+        Ok(entry
             .filter(|entry| entry.operation == Operation::Put)
             .map(|entry| Entry {
                 key: entry.key,
@@ -109,16 +106,18 @@ impl Bucket {
 
     /// Sets a key and returns its revision.
     pub async fn put(&self, key: &str, value: Bytes) -> Result<u64, NatsError> {
-        let put = self.permitted(key, self.store.put(key, value)).await?;
+        let put = self.unless_denied(key, self.store.put(key, value)).await?;
         put.map_err(|err| match err.kind() {
             PutErrorKind::InvalidKey => self.bad_key(key),
             _ => self.failed("put", key, err),
         })
     }
 
-    /// Sets a key that has no value and returns its revision; fails with a conflict if it has one.
+    /// Sets a key without a value and returns its revision; fails with a conflict if it has one.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, NatsError> {
-        let created = self.permitted(key, self.store.create(key, value)).await?;
+        let created = self
+            .unless_denied(key, self.store.create(key, value))
+            .await?;
         created.map_err(|err| match err.kind() {
             CreateErrorKind::AlreadyExists => self.conflict(key),
             CreateErrorKind::InvalidKey => self.bad_key(key),
@@ -126,11 +125,10 @@ impl Bucket {
         })
     }
 
-    /// Sets a key whose last revision is this, and returns the new one; fails with a conflict if
-    /// it is another by now.
+    /// Sets a key if its revision is unchanged, and returns the new one; else fails with a conflict.
     pub async fn update(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, NatsError> {
         let updating = self.store.update(key, value, revision);
-        let updated = self.permitted(key, updating).await?;
+        let updated = self.unless_denied(key, updating).await?;
         updated.map_err(|err| match err.kind() {
             UpdateErrorKind::WrongLastRevision => self.conflict(key),
             UpdateErrorKind::InvalidKey => self.bad_key(key),
@@ -138,23 +136,23 @@ impl Bucket {
         })
     }
 
-    /// Removes a key; its history stays. Removing one that is not there is fine.
+    /// Deletes a key and keeps its history. No error if it does not exist.
     pub async fn delete(&self, key: &str) -> Result<(), NatsError> {
-        let deleted = self.permitted(key, self.store.delete(key)).await?;
+        let deleted = self.unless_denied(key, self.store.delete(key)).await?;
         deleted.map_err(|err| self.failed("delete", key, err))
     }
 
-    /// Removes a key and its history.
+    /// Deletes a key and its history.
     pub async fn purge(&self, key: &str) -> Result<(), NatsError> {
-        let purged = self.permitted(key, self.store.purge(key)).await?;
+        let purged = self.unless_denied(key, self.store.purge(key)).await?;
         purged.map_err(|err| self.failed("purge", key, err))
     }
 
-    /// Returns all keys that match a pattern and have a value, in one pass, by order of writing.
+    /// Returns the keys that match a pattern and have a value, in the order of writing.
     pub async fn entries(&self, filter: &str) -> Result<Vec<Entry>, NatsError> {
         let prefix = &self.store.prefix;
         let subject = check_filter(self.name(), prefix, filter)?;
-        let wanted = Wanted::last(&self.store.stream_name, subject.as_str());
+        let wanted = ReadRequest::last(&self.store.stream_name, subject.as_str());
         let stored = stream_reader::read_all(&self.connection, &wanted).await?;
         let changes = stored.into_iter().filter_map(|one| change(one, prefix));
         let entries = changes.filter_map(|change| match change {
@@ -167,9 +165,9 @@ impl Bucket {
     /// Watches keys that match a pattern.
     pub fn watch(&self, filter: &str) -> Result<Watch, NatsError> {
         let subject = check_filter(self.name(), &self.store.prefix, filter)?;
-        let wanted = Wanted::last(&self.store.stream_name, subject.as_str());
+        let wanted = ReadRequest::last(&self.store.stream_name, subject.as_str());
         Ok(Watch {
-            seen: stream_reader::follow(&self.connection, wanted),
+            items: stream_reader::follow(&self.connection, wanted),
             prefix: self.store.prefix.clone(),
         })
     }
@@ -188,8 +186,8 @@ impl Bucket {
         }
     }
 
-    /// Waits for an answer about a key, unless the server forbids to read or write it.
-    async fn permitted<T>(
+    /// Awaits `doing`; fails as soon as the server forbids to read or write the key.
+    async fn unless_denied<T>(
         &self,
         key: &str,
         doing: impl Future<Output = T>,
@@ -204,7 +202,7 @@ impl Bucket {
             self.connection.api(&format!("STREAM.MSG.GET.{stream}")),
             subject,
         ];
-        self.connection.permitted_all(&subjects, doing).await
+        self.connection.unless_any_denied(&subjects, doing).await
     }
 
     fn failed(
@@ -217,22 +215,22 @@ impl Bucket {
     }
 }
 
-/// The changes of a bucket. Watching ends when this is dropped.
+/// A watch of a bucket. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
-    seen: mpsc::Receiver<Seen>,
+    items: mpsc::Receiver<StreamItem>,
     prefix: String,
 }
 
 impl Watch {
-    /// Returns the next change, or nothing once the connection has ended for good.
+    /// Returns the next change, or nothing once the connection is closed.
     pub async fn next(&mut self) -> Option<Change> {
         loop {
-            return Some(match self.seen.recv().await? {
-                Seen::Restart => Change::Restart,
-                Seen::Current => Change::Current,
-                Seen::Denied(denial) => Change::Denied(denial),
-                Seen::Message(stored) => match change(stored, &self.prefix) {
+            return Some(match self.items.recv().await? {
+                StreamItem::Restart => Change::Restart,
+                StreamItem::Current => Change::Current,
+                StreamItem::Denied(denial) => Change::Denied(denial),
+                StreamItem::Message(stored) => match change(stored, &self.prefix) {
                     Some(change) => change,
                     None => continue,
                 },
@@ -241,8 +239,8 @@ impl Watch {
     }
 }
 
-/// Returns what a stored message says about a key.
-fn change(stored: Stored, prefix: &str) -> Option<Change> {
+/// Returns the change that a stored message represents.
+fn change(stored: StoredMessage, prefix: &str) -> Option<Change> {
     let key = stored.subject.strip_prefix(prefix)?.to_owned();
     let revision = stored.sequence;
     let operation = stored.headers.get("KV-Operation");
@@ -259,7 +257,7 @@ fn change(stored: Stored, prefix: &str) -> Option<Change> {
     })
 }
 
-/// Returns the subject of a pattern of keys, if it is one.
+/// Returns the subject of a key pattern.
 fn check_filter(bucket: &str, prefix: &str, filter: &str) -> Result<Subject, NatsError> {
     let subject = format!("{prefix}{filter}").parse();
     subject.map_err(|_| NatsError::Key {
@@ -268,7 +266,7 @@ fn check_filter(bucket: &str, prefix: &str, filter: &str) -> Result<Subject, Nat
     })
 }
 
-/// Refuses what can't be the name of a bucket before it becomes part of a subject.
+/// Rejects invalid bucket names, before they become part of a subject.
 pub(super) fn check_name(name: &str) -> Result<(), NatsError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) {
@@ -278,7 +276,7 @@ pub(super) fn check_name(name: &str) -> Result<(), NatsError> {
     }
 }
 
-/// Whether the servers were reached and know no such stream.
+/// Reports whether the server replied that the stream does not exist.
 pub(super) fn is_missing(err: &(dyn Error + 'static)) -> bool {
     use async_nats::jetstream::{ErrorCode, context::GetStreamError};
     let mut cause = Some(err);
@@ -297,9 +295,10 @@ pub(super) fn time(nanos: i128) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(i64::try_from(nanos).unwrap_or_default())
 }
 
-/// How the client says that nobody answers for JetStream.
-const UNANSWERED: &str = "requested JetStream resource does not exist";
+/// The client's error text if JetStream has no responders.
+const NO_JETSTREAM: &str = "requested JetStream resource does not exist";
 
+/// Wraps an error of a bucket operation.
 pub(super) fn failed(
     action: &'static str,
     name: &str,
@@ -308,7 +307,7 @@ pub(super) fn failed(
     NatsError::Store {
         action,
         name: name.into(),
-        source: if err.to_string().contains(UNANSWERED) {
+        source: if err.to_string().contains(NO_JETSTREAM) {
             Cause::NoJetStream(Box::new(err))
         } else {
             Cause::client(err)
@@ -316,7 +315,7 @@ pub(super) fn failed(
     }
 }
 
-/// Returns the name of the bucket that a stream holds.
+/// Returns the bucket name of a stream.
 pub(super) fn bucket_of(stream: &str) -> &str {
     let bucket = stream.strip_prefix("KV_").or(stream.strip_prefix("OBJ_"));
     bucket.unwrap_or(stream)
@@ -327,11 +326,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_without_jetstream_are_not_called_a_missing_resource() {
-        let said = "request failed: requested JetStream resource does not exist";
-        let error = failed("read", "CCM_EVENTS", std::io::Error::other(said));
-        let text = error.to_string();
-        assert_eq!(text, "read of CCM_EVENTS: JetStream is not available");
+    fn missing_jetstream_is_named_in_the_error() {
+        let text = "request failed: requested JetStream resource does not exist";
+        let error = failed("read", "CCM_EVENTS", std::io::Error::other(text));
+        let message = error.to_string();
+        assert_eq!(message, "read of CCM_EVENTS: JetStream is not available");
         let error = failed("read", "CCM_EVENTS", std::io::Error::other("timed out"));
         assert_eq!(error.to_string(), "read of CCM_EVENTS: timed out");
         let source = error.source().and_then(Error::source);

@@ -1,20 +1,20 @@
-//! The bus: the only room that names a subject or knows the NATS client.
+//! NATS: the only crate that builds subjects or uses the NATS client.
 //!
-//! - [`context`]: where the server is and who we are, as the `nats` command keeps it
-//! - [`connection`]: one connection that comes back by itself; messages, requests, many answers
+//! - [`context`]: servers and credentials, from contexts of the `nats` command
+//! - [`connection`]: connect and reconnect, publish, request, subscribe
 //! - [`subject`]: every subject and key, as types
-//! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
-//! - [`event_feed`]: stored events in order, and those to come
-//! - [`governor`]: slots that Choria's governors give out
-//! - [`registration`]: services and where they are found
-//! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
-//! - [`request_signature`]: signatures on requests
-//! - [`rollout_decision`]: signed decisions about rollouts
-//! - [`micro`]: a service that the `nats` command can find, ask and count
-//! - [`blocking`]: the same for code that waits
-//! - [`backoff`]: how long to wait before the next try
+//! - [`kv`] and [`object`]: key-value buckets and object stores
+//! - [`event_feed`]: the events of the event stream, in order
+//! - [`governor`]: slots of Choria governors
+//! - [`registration`]: service registrations
+//! - [`streams`]: the streams and buckets of a fleet
+//! - [`request_signature`]: signatures of requests
+//! - [`rollout_decision`]: signatures and membership proofs of rollouts
+//! - [`micro`]: NATS micro services
+//! - [`blocking`]: a client for synchronous code
+//! - [`backoff`]: delays between retries
 //!
-//! Knows what travels only as bytes and headers. Nothing here decides what a node does.
+//! Messages are bytes and headers here; their meaning is defined in `ccm_core::model`.
 
 #![warn(unreachable_pub)]
 
@@ -40,16 +40,18 @@ mod stream_reader;
 pub mod streams;
 pub mod subject;
 
-pub use blocking::Bus;
+pub use blocking::BlockingClient;
 pub use bytes::Bytes;
-pub use connection::{Connection, Denial, Headers, Link, Patience, Reply, Stop, connect};
-pub use context::{ContextError, Given, Settings};
+pub use connection::{
+    ConnectMode, Connection, ConnectionState, Denial, Headers, Reply, ReplyLimits, connect,
+};
+pub use context::{ContextError, ContextOptions, Settings};
 pub use subject::{Subject, Subjects, Verb};
 
-/// Why a server, a store or a decoder did not do what was asked.
+/// The cause of a failed operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
-    /// What the client library says.
+    /// An error of the client library.
     #[error(transparent)]
     Client(Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]
@@ -62,19 +64,19 @@ pub enum Cause {
     NoJetStream(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("timed out")]
     TimedOut,
-    /// What a server answers, or what its answer lacks.
+    /// An error reply of the server, or an invalid reply.
     #[error("{0}")]
-    Answer(String),
+    Reply(String),
 }
 
 impl Cause {
-    /// Returns what the client library says as a cause.
+    /// Wraps an error of the client library.
     pub(crate) fn client(err: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Client(Box::new(err))
     }
 }
 
-/// What went wrong on the bus. No text holds a password.
+/// A NATS operation that failed. No message contains a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum NatsError {
     #[error("invalid subject {}", quote(.0))]
@@ -95,16 +97,16 @@ pub enum NatsError {
     Closed,
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// The server forbids it, and will until somebody changes the permissions of this user.
+    /// A permission violation; permanent until the permissions of the user are changed.
     #[error(transparent)]
     Denied(#[from] Denial),
-    #[error("no answer on {subject} within {}", go_duration(*.limit))]
-    NoAnswer { subject: String, limit: Duration },
-    #[error("nobody listens on {0}")]
+    #[error("no reply on {subject} within {}", go_duration(*.limit))]
+    NoReply { subject: String, limit: Duration },
+    #[error("no responders on {0}")]
     NoResponders(String),
-    #[error("no stream stores what is published on {0}")]
+    #[error("no stream captures subject {0}")]
     NotStored(String),
-    #[error("a message of {size} bytes on {subject} is larger than the server takes")]
+    #[error("message of {size} bytes on {subject} exceeds the maximum payload of the server")]
     TooLarge { subject: String, size: usize },
     #[error("{action} on {subject}: {source}")]
     Failed {
@@ -120,8 +122,8 @@ pub enum NatsError {
     NoBucket(String),
     #[error("invalid key {} for bucket {bucket}", quote(.key))]
     Key { bucket: String, key: String },
-    /// Somebody else changed it in between.
-    #[error("key {key} of bucket {bucket} has changed meanwhile")]
+    /// The key was changed since it was read.
+    #[error("key {key} of bucket {bucket} was changed by another client")]
     Conflict { bucket: String, key: String },
     #[error("object {name} does not exist in bucket {bucket}")]
     NoObject { bucket: String, name: String },
@@ -140,7 +142,7 @@ pub enum NatsError {
         source: Cause,
     },
     #[error(
-        "governor {governor} does not exist, no stream of its own stores {subject}: make it with \
+        "governor {governor} does not exist (no stream captures {subject}): create it with \
          choria governor add {governor} CAPACITY EXPIRE"
     )]
     NoGovernor { governor: String, subject: String },
@@ -151,14 +153,14 @@ pub enum NatsError {
         reason: String,
     },
     #[error("no longer waiting for a slot in governor {governor}: {reason}")]
-    NotAwaited { governor: String, reason: String },
-    /// The place of a reader lies behind the end of the stream.
+    WaitCancelled { governor: String, reason: String },
+    /// The requested sequence is past the end of the stream.
     #[error(
-        "event {wanted} is not stored, the last is {last}: this place belongs to another stream"
+        "event {wanted} is not stored, the last is {last}: the position belongs to another stream"
     )]
-    Ahead { wanted: u64, last: u64 },
-    #[error("consumer {name} reads {found} and not {wanted}: use another name")]
-    OtherReader {
+    SequenceAhead { wanted: u64, last: u64 },
+    #[error("consumer {name} reads {found}, not {wanted}: use another name")]
+    ConsumerMismatch {
         name: String,
         found: String,
         wanted: String,
@@ -170,17 +172,17 @@ pub enum NatsError {
 }
 
 impl NatsError {
-    /// Whether somebody else wrote first, so that reading again and retrying makes sense.
+    /// Reports whether another client changed the key first: read it again and retry.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 
-    /// Whether the server forbids it, so that trying again soon makes no sense.
+    /// Reports whether it is a permission violation: a retry fails, too.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Denied(_))
     }
 
-    /// Whether what was asked for is not there, as opposed to out of reach.
+    /// Reports whether a stream, bucket or object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(
             self,

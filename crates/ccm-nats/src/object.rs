@@ -1,7 +1,6 @@
-//! Buckets of objects: files of any size, in chunks, known by name and digest.
+//! Object stores: get, put, list, watch.
 //!
-//! An object is believed only when its size and digest are right. Names may hold slashes. What an
-//! object holds is not known here.
+//! Size and SHA-256 digest of an object are verified when it is read. Names may contain slashes.
 
 use std::error::Error;
 use std::future::Future;
@@ -15,45 +14,44 @@ use chrono::{DateTime, Utc};
 use data_encoding::{BASE64URL, BASE64URL_NOPAD, HEXLOWER};
 use tokio::sync::mpsc;
 
-use super::direct_get::{Start, Wanted};
+use super::direct_get::{ReadRequest, Start};
 use super::kv::{check_name, failed, is_missing, time};
-use super::stream_reader::{self, Seen};
+use super::stream_reader::{self, StreamItem};
 use super::{Connection, Denial, NatsError, Subject};
 use ccm_core::system::Digester;
 
-/// How many links lead to an object at most.
+/// Maximum number of links to follow.
 const MAX_LINKS: usize = 4;
 
-/// The longest name of an object.
+/// Maximum length of an object name.
 const MAX_NAME: usize = 512;
 
-/// What a bucket says about an object.
+/// Metadata of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     pub name: String,
     pub size: u64,
-    /// The SHA-256 in hex, if the writer left one.
+    /// SHA-256 digest in hex, if the writer set one.
     pub digest: Option<String>,
     pub modified: Option<DateTime<Utc>>,
 }
 
-/// What a watcher hears.
+/// A change of a watched object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// What was heard before may be out of date: the present objects follow. One that is not
-    /// among them is gone.
+    /// All current objects follow. Objects that are not among them were removed.
     Restart,
     Put(Info),
     Removed {
         name: String,
     },
-    /// All present objects are told; what follows is news.
+    /// All current objects were sent; changes follow.
     Current,
-    /// The server forbids to watch. It is tried again once in a while.
+    /// Watching is forbidden; retried from time to time.
     Denied(Denial),
 }
 
-/// A bucket of objects.
+/// An object store.
 #[derive(Clone)]
 pub struct Store {
     store: ObjectStore,
@@ -62,11 +60,11 @@ pub struct Store {
 }
 
 impl Connection {
-    /// Returns a bucket of objects, which must exist.
+    /// Returns an existing object store.
     pub async fn objects(&self, bucket: &str) -> Result<Store, NatsError> {
         check_name(bucket)?;
-        let asks = self.api(&format!("STREAM.INFO.OBJ_{bucket}"));
-        let store = self.permitted(&asks, self.jetstream().get_object_store(bucket));
+        let subject = self.api(&format!("STREAM.INFO.OBJ_{bucket}"));
+        let store = self.unless_denied(&subject, self.jetstream().get_object_store(bucket));
         let store = store.await?.map_err(|err| {
             if is_missing(&err) {
                 NatsError::NoBucket(bucket.into())
@@ -81,7 +79,7 @@ impl Connection {
         })
     }
 
-    /// Watches a bucket of objects that may not exist yet, on servers that may be away.
+    /// Watches an object store. It may not exist yet and the connection may be down.
     pub fn watch_objects(&self, bucket: &str) -> Result<Watch, NatsError> {
         check_name(bucket)?;
         Ok(Watch(stream_reader::follow(self, meta(bucket))))
@@ -100,16 +98,16 @@ impl Store {
         Ok(content.into())
     }
 
-    /// Writes the content of an object of at most `limit` bytes, and returns what it is. If that
-    /// fails, what was written is worth nothing.
+    /// Writes the content of an object of at most `limit` bytes to `out`, and returns its metadata.
+    /// On an error, discard what was written.
     pub async fn get_into(
         &self,
         name: &str,
         limit: u64,
         out: &mut (dyn Write + Send),
     ) -> Result<Info, NatsError> {
-        let (store, found) = self.resolve(name).await?;
-        let info = describe(&found);
+        let (store, object) = self.resolve(name).await?;
+        let info = describe(&object);
         let too_large = || NatsError::Limit {
             what: format!("object {name} of bucket {}", self.bucket),
             limit,
@@ -122,21 +120,21 @@ impl Store {
         if info.size > limit {
             return Err(too_large());
         }
-        let chunks: Subject = format!("$O.{}.C.{}", store.bucket, found.nuid).parse()?;
+        let chunks: Subject = format!("$O.{}.C.{}", store.bucket, object.nuid).parse()?;
         if chunks.is_wildcard() {
-            return Err(damaged("its id is not valid"));
+            return Err(damaged("its id is invalid"));
         }
-        let wanted = Wanted {
+        let request = ReadRequest {
             start: Start::At(1),
-            ..Wanted::last(format!("OBJ_{}", store.bucket), chunks.as_str())
+            ..ReadRequest::last(format!("OBJ_{}", store.bucket), chunks.as_str())
         };
         let mut digest = Digester::default();
         let mut size: u64 = 0;
-        if found.chunks > 0 {
-            stream_reader::read(&self.connection, &wanted, |chunk| {
+        if object.chunks > 0 {
+            stream_reader::read(&self.connection, &request, |chunk| {
                 size += u64::try_from(chunk.body.len()).unwrap_or(u64::MAX);
                 if size > info.size {
-                    return Err(damaged("it has more bytes than it says"));
+                    return Err(damaged("it is larger than its metadata states"));
                 }
                 digest.update(&chunk.body);
                 let written = out.write_all(&chunk.body);
@@ -146,15 +144,15 @@ impl Store {
             .await?;
         }
         if size != info.size {
-            return Err(damaged("it has fewer bytes than it says"));
+            return Err(damaged("it is smaller than its metadata states"));
         }
-        if found.digest.is_some() && info.digest != Some(digest.finish().to_string()) {
+        if object.digest.is_some() && info.digest != Some(digest.finish().to_string()) {
             return Err(damaged("its digest does not match"));
         }
         Ok(info)
     }
 
-    /// Stores an object in place of any of that name.
+    /// Stores an object; replaces an object of the same name.
     pub async fn put(&self, name: &str, content: &[u8]) -> Result<Info, NatsError> {
         self.check_object(name)?;
         let meta = ObjectMetadata {
@@ -162,16 +160,16 @@ impl Store {
             ..ObjectMetadata::default()
         };
         let mut content = content;
-        let stored = self.permitted(name, self.store.put(meta, &mut content));
+        let stored = self.unless_denied(name, self.store.put(meta, &mut content));
         let stored = stored.await?;
         let stored = stored.map_err(|err| self.failed("put", name, err))?;
         Ok(describe(&stored))
     }
 
-    /// Returns what there is to know about an object, if there is one.
+    /// Returns the metadata of an object, if it exists.
     pub async fn info(&self, name: &str) -> Result<Option<Info>, NatsError> {
-        let found = self.look(name).await?;
-        Ok(found.as_ref().map(describe))
+        let info = self.object_info(name).await?;
+        Ok(info.as_ref().map(describe))
     }
 
     /// Returns all objects.
@@ -185,10 +183,10 @@ impl Store {
         Ok(objects.collect())
     }
 
-    /// Removes an object. Removing one that is not there is fine.
+    /// Deletes an object. No error if it does not exist.
     pub async fn delete(&self, name: &str) -> Result<(), NatsError> {
         self.check_object(name)?;
-        match self.permitted(name, self.store.delete(name)).await? {
+        match self.unless_denied(name, self.store.delete(name)).await? {
             Ok(()) => Ok(()),
             Err(err) if err.kind() == DeleteErrorKind::NotFound => Ok(()),
             Err(err) => Err(self.failed("delete", name, err)),
@@ -200,17 +198,17 @@ impl Store {
         Watch(stream_reader::follow(&self.connection, meta(&self.bucket)))
     }
 
-    /// Returns an object's own description.
-    async fn look(&self, name: &str) -> Result<Option<ObjectInfo>, NatsError> {
+    /// Returns the metadata of an object without following links.
+    async fn object_info(&self, name: &str) -> Result<Option<ObjectInfo>, NatsError> {
         self.check_object(name)?;
-        match self.permitted(name, self.store.info(name)).await? {
+        match self.unless_denied(name, self.store.info(name)).await? {
             Ok(info) => Ok(Some(info).filter(|info| !info.deleted)),
             Err(err) if err.kind() == InfoErrorKind::NotFound => Ok(None),
             Err(err) => Err(self.failed("get", name, err)),
         }
     }
 
-    /// Follows links to where an object really is.
+    /// Follows links to the object, and returns its store and metadata.
     async fn resolve(&self, name: &str) -> Result<(Self, ObjectInfo), NatsError> {
         let missing = || NatsError::NoObject {
             bucket: self.bucket.clone(),
@@ -219,7 +217,7 @@ impl Store {
         let mut store = self.clone();
         let mut target = name.to_owned();
         for _ in 0..=MAX_LINKS {
-            let info = store.look(&target).await?.ok_or_else(missing)?;
+            let info = store.object_info(&target).await?.ok_or_else(missing)?;
             let link = info
                 .options
                 .as_ref()
@@ -235,7 +233,7 @@ impl Store {
         Err(NatsError::Damaged {
             bucket: self.bucket.clone(),
             name: name.into(),
-            reason: "it is a link that leads too far",
+            reason: "too many links",
         })
     }
 
@@ -250,20 +248,20 @@ impl Store {
         }
     }
 
-    /// Waits for an answer about an object, unless the server forbids to read or write it.
-    async fn permitted<T>(
+    /// Awaits `doing`; fails as soon as the server forbids to read or write the object.
+    async fn unless_denied<T>(
         &self,
         name: &str,
         doing: impl Future<Output = T>,
     ) -> Result<T, NatsError> {
         let bucket = &self.bucket;
-        let about = format!("$O.{bucket}.M.{}", BASE64URL.encode(name.as_bytes()));
+        let meta = format!("$O.{bucket}.M.{}", BASE64URL.encode(name.as_bytes()));
         let subjects = [
             self.connection
-                .api(&format!("DIRECT.GET.OBJ_{bucket}.{about}")),
+                .api(&format!("DIRECT.GET.OBJ_{bucket}.{meta}")),
             self.connection.api(&format!("STREAM.MSG.GET.OBJ_{bucket}")),
             self.connection.api(&format!("STREAM.PURGE.OBJ_{bucket}")),
-            about,
+            meta,
         ];
         let chunks = format!("$O.{bucket}.C.");
         let mut denied = self.connection.denials();
@@ -283,19 +281,19 @@ impl Store {
     }
 }
 
-/// The changes of a bucket of objects. Watching ends when this is dropped.
+/// A watch of an object store. Dropping it ends the watch.
 #[derive(Debug)]
-pub struct Watch(mpsc::Receiver<Seen>);
+pub struct Watch(mpsc::Receiver<StreamItem>);
 
 impl Watch {
-    /// Returns the next change, or nothing once the connection has ended for good.
+    /// Returns the next change, or nothing once the connection is closed.
     pub async fn next(&mut self) -> Option<Change> {
         loop {
             return Some(match self.0.recv().await? {
-                Seen::Restart => Change::Restart,
-                Seen::Current => Change::Current,
-                Seen::Denied(denial) => Change::Denied(denial),
-                Seen::Message(stored) => match change(&stored.body) {
+                StreamItem::Restart => Change::Restart,
+                StreamItem::Current => Change::Current,
+                StreamItem::Denied(denial) => Change::Denied(denial),
+                StreamItem::Message(stored) => match change(&stored.body) {
                     Some(change) => change,
                     None => continue,
                 },
@@ -304,12 +302,12 @@ impl Watch {
     }
 }
 
-/// Returns which messages describe the objects of a bucket.
-fn meta(bucket: &str) -> Wanted {
-    Wanted::last(format!("OBJ_{bucket}"), format!("$O.{bucket}.M.>"))
+/// Returns a request for the metadata messages of a store.
+fn meta(bucket: &str) -> ReadRequest {
+    ReadRequest::last(format!("OBJ_{bucket}"), format!("$O.{bucket}.M.>"))
 }
 
-/// Returns what a description says; what is none says nothing.
+/// Returns the change that a metadata message represents; nothing if it is invalid.
 fn change(body: &[u8]) -> Option<Change> {
     let info: ObjectInfo = serde_json::from_slice(body).ok()?;
     Some(if info.deleted {
@@ -328,7 +326,7 @@ fn describe(info: &ObjectInfo) -> Info {
     }
 }
 
-/// Returns a digest in hex.
+/// Converts a digest to hex.
 fn hex(digest: &str) -> Option<String> {
     let text = digest.strip_prefix("SHA-256=")?.as_bytes();
     let bytes = BASE64URL
@@ -342,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_read_with_and_without_its_filling() {
+    fn digest_is_read_with_and_without_padding() {
         let zeros = "00".repeat(32);
         let text = "A".repeat(43);
         assert_eq!(hex(&format!("SHA-256={text}=")), Some(zeros.clone()));
@@ -351,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_put_removed_or_ignored() {
+    fn metadata_is_put_removed_or_ignored() {
         let text = br#"{"name":"a/b","bucket":"B","nuid":"x","size":3,"chunks":1}"#;
         assert!(matches!(change(text), Some(Change::Put(info)) if info.name == "a/b"));
         let text = br#"{"name":"a/b","bucket":"B","deleted":true}"#;

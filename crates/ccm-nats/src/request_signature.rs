@@ -1,10 +1,9 @@
-//! Signatures on requests: who asks, for what, where and when, so that it can't be changed,
-//! repeated elsewhere or made up on the way.
+//! Signatures of requests, assignments and bundles with nkeys.
 //!
-//! A signature covers the subject, the headers of the envelope and the body. What it covers is laid
-//! out as a version and then each part with its length before it, so no two requests look alike.
-//! Headers count as the text they are: nothing is read before it is known to be genuine. Whom a
-//! node believes, and for how long, is not known here; that is `agent::trust`.
+//! A request signature covers the subject, the envelope headers and the body: a version, then each
+//! part with its length in front, so that no two requests have the same encoding. Headers are signed
+//! as text; nothing is parsed before the signature is verified. Which keys are trusted, and for how
+//! long, is decided in `ccm_agent::trust`.
 
 use std::fmt;
 
@@ -23,30 +22,29 @@ use ccm_core::system::{Clock as _, Digest, SystemClock, random};
 use ccm_value::secret::Secret;
 use ccm_value::text::parse_time;
 
-/// What every signed request begins with; another layout gets another version.
+/// Version of the signed encoding.
 const VERSION: &str = "ccm.request.v1";
 
-/// The headers that a signature covers, in order. A header that is not there counts as empty, as
-/// it does for whoever reads the envelope.
-const COVERED: [&str; 7] = [REQUEST_ID, TIMESTAMP, CALLER, NOOP, FILTER, DEADLINE, DIFF];
+/// The signed headers, in order. A missing header is signed as empty, as the envelope reads it.
+const SIGNED_HEADERS: [&str; 7] = [REQUEST_ID, TIMESTAMP, CALLER, NOOP, FILTER, DEADLINE, DIFF];
 
-/// The longest header that is covered; longer ones are refused before anything is computed.
+/// Maximum length of a signed header; checked before the signature.
 const MAX_HEADER: usize = 16 * 1024;
 
-/// Why a text is no key, or a key signs nothing.
+/// An invalid key, or a value that can't be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("this is no nkey seed: a seed begins with S")]
+    #[error("not an nkey seed: a seed begins with S")]
     Seed,
-    #[error("this is no public nkey, such as one that begins with U")]
+    #[error("not a public nkey: a user key begins with U")]
     Public,
-    #[error("this can't be written down, so it can't be signed")]
-    Unwritable,
+    #[error("value can't be serialized for signing")]
+    Unserializable,
 }
 
-/// Why a request is not what its signer signed. No text holds anything that the sender chose.
+/// Why a request signature is invalid. No message contains text of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Forged {
+pub enum SignatureError {
     #[error("request is not signed")]
     Unsigned,
     #[error("header {0} is missing")]
@@ -55,40 +53,40 @@ pub enum Forged {
     Repeated(&'static str),
     #[error("header {0} is longer than {MAX_HEADER} bytes")]
     TooLong(&'static str),
-    #[error("header {0} can't be read")]
-    Unreadable(&'static str),
-    #[error("signature does not fit the request")]
+    #[error("header {0} is invalid")]
+    Invalid(&'static str),
+    #[error("signature does not match the request")]
     Signature,
 }
 
-/// One who signs.
+/// A signing key.
 #[derive(Clone)]
 pub struct Signer(KeyPair);
 
 impl Signer {
-    /// Returns a signer that nobody had before.
+    /// Returns a signer with a new key.
     pub fn generate() -> Self {
         Self(KeyPair::new(KeyPairType::User))
     }
 
-    /// Returns the signer whose seed this is.
+    /// Returns the signer of an nkey seed.
     pub fn from_seed(seed: &str) -> Result<Self, KeyError> {
         let pair = KeyPair::from_seed(seed.trim()).map_err(|_| KeyError::Seed)?;
         Ok(Self(pair))
     }
 
-    /// Returns the key by which others know this signer.
+    /// Returns the public key.
     pub fn public_key(&self) -> String {
         self.0.public_key()
     }
 
-    /// Returns what the signer must keep to itself.
+    /// Returns the secret seed.
     pub fn seed(&self) -> Result<Secret, KeyError> {
         self.0.seed().map(Secret::new).map_err(|_| KeyError::Seed)
     }
 
-    /// Signs a request that goes out now: sets who signs, when, the signature, and a request id
-    /// where there is none. Headers of the envelope must not be changed afterwards.
+    /// Signs a request with the current time: sets signer, timestamp and signature, and a request
+    /// id if there is none. Envelope headers must not be changed afterwards.
     pub fn sign(
         &self,
         subject: &Subject,
@@ -98,7 +96,7 @@ impl Signer {
         self.sign_at(SystemClock.now(), subject, headers, body)
     }
 
-    /// Signs a request as of another time.
+    /// Signs a request with a given time.
     pub fn sign_at(
         &self,
         now: DateTime<Utc>,
@@ -111,11 +109,11 @@ impl Signer {
         }
         headers.set(TIMESTAMP, &now.to_rfc3339_opts(SecondsFormat::Nanos, true))?;
         headers.set(SIGNER, &self.public_key())?;
-        let signature = self.sign_bytes(&covered(subject.as_str(), headers, body));
+        let signature = self.sign_bytes(&signed_bytes(subject.as_str(), headers, body));
         headers.set(SIGNATURE, &signature.map_err(|_| header(SIGNATURE))?)
     }
 
-    /// Signs an assignment for one node, in place of who signed it before.
+    /// Signs an assignment for one node; replaces an existing signature.
     pub fn sign_assignment(
         &self,
         assignment: &mut Assignment,
@@ -123,7 +121,7 @@ impl Signer {
     ) -> Result<(), KeyError> {
         let bytes = assignment
             .signable(node)
-            .map_err(|_| KeyError::Unwritable)?;
+            .map_err(|_| KeyError::Unserializable)?;
         let signature = DirectSignature {
             signer: self.public_key(),
             signature: self.sign_bytes(&bytes)?,
@@ -132,7 +130,7 @@ impl Signer {
         Ok(())
     }
 
-    /// Signs a bundle, or a document of data, for the place where it will be found.
+    /// Signs a bundle or data document for its source URL.
     pub fn sign_bundle(
         &self,
         source: &str,
@@ -147,12 +145,12 @@ impl Signer {
             signer: self.public_key(),
             signature: String::new(),
         };
-        let bytes = signature.signable().map_err(|_| KeyError::Unwritable)?;
+        let bytes = signature.signable().map_err(|_| KeyError::Unserializable)?;
         signature.signature = self.sign_bytes(&bytes)?;
         Ok(signature)
     }
 
-    /// Returns a signature over bytes, as text.
+    /// Returns the signature of bytes in base64url.
     pub fn sign_bytes(&self, bytes: &[u8]) -> Result<String, KeyError> {
         let signature = self.0.sign(bytes).map_err(|_| KeyError::Seed)?;
         Ok(BASE64URL_NOPAD.encode(&signature))
@@ -169,19 +167,19 @@ fn header(name: &str) -> NatsError {
     NatsError::Header(name.into())
 }
 
-/// A key that signatures can be checked with.
+/// A public key for verification.
 #[derive(Clone)]
 pub struct PublicKey(KeyPair);
 
 impl PublicKey {
-    /// Returns the key that a text stands for.
+    /// Parses a public nkey.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let pair = KeyPair::from_public_key(text).map_err(|_| KeyError::Public)?;
         Ok(Self(pair))
     }
 
-    /// Whether the holder of this key signed the bytes.
-    pub fn signed(&self, bytes: &[u8], signature: &str) -> bool {
+    /// Reports whether this key signed the bytes.
+    pub fn is_signature_valid(&self, bytes: &[u8], signature: &str) -> bool {
         let signature = BASE64URL_NOPAD.decode(signature.as_bytes());
         signature.is_ok_and(|signature| self.0.verify(bytes, &signature).is_ok())
     }
@@ -193,72 +191,80 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// What a request says about its signature, before anybody believes it.
+/// The unverified signature headers of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'h> {
-    /// The public key of whoever is said to have signed.
+pub struct SignatureClaim<'h> {
+    /// The claimed public key.
     pub signer: &'h str,
-    /// When that is said to have happened.
+    /// The claimed time.
     pub time: DateTime<Utc>,
     signature: &'h str,
     headers: &'h Headers,
 }
 
-impl<'h> Claim<'h> {
-    /// Reads the claim that headers make.
-    pub fn read(headers: &'h Headers) -> Result<Self, Forged> {
+impl<'h> SignatureClaim<'h> {
+    /// Parses the signature headers.
+    pub fn read(headers: &'h Headers) -> Result<Self, SignatureError> {
         if [SIGNER, SIGNATURE].map(|name| headers.count(name)) == [0, 0] {
-            return Err(Forged::Unsigned);
+            return Err(SignatureError::Unsigned);
         }
-        for name in COVERED.into_iter().chain([SIGNER, SIGNATURE]) {
+        for name in SIGNED_HEADERS.into_iter().chain([SIGNER, SIGNATURE]) {
             if headers.count(name) > 1 {
-                return Err(Forged::Repeated(name));
+                return Err(SignatureError::Repeated(name));
             }
             if headers
                 .get(name)
                 .is_some_and(|text| text.len() > MAX_HEADER)
             {
-                return Err(Forged::TooLong(name));
+                return Err(SignatureError::TooLong(name));
             }
         }
-        let given = |name| match headers.get(name) {
-            None | Some("") => Err(Forged::Missing(name)),
+        let required = |name| match headers.get(name) {
+            None | Some("") => Err(SignatureError::Missing(name)),
             Some(text) => Ok(text),
         };
-        given(REQUEST_ID)?;
-        let time = parse_time(given(TIMESTAMP)?).map_err(|_| Forged::Unreadable(TIMESTAMP))?;
+        required(REQUEST_ID)?;
+        let time =
+            parse_time(required(TIMESTAMP)?).map_err(|_| SignatureError::Invalid(TIMESTAMP))?;
         Ok(Self {
-            signer: given(SIGNER)?,
+            signer: required(SIGNER)?,
             time: time.to_utc(),
-            signature: given(SIGNATURE)?,
+            signature: required(SIGNATURE)?,
             headers,
         })
     }
 
-    /// Checks that the holder of a key signed this very request, and returns what it is known by:
-    /// the same only for a request that was sent before.
-    pub fn check(&self, key: &PublicKey, subject: &str, body: &[u8]) -> Result<Digest, Forged> {
-        let bytes = covered(subject, self.headers, body);
-        if key.signed(&bytes, self.signature) {
-            Ok(Digest::of(&lay_out(&[self.signer.as_bytes(), &bytes])))
+    /// Verifies that the key signed this request, and returns its id for replay detection: equal
+    /// only for a request that was sent before.
+    pub fn verify(
+        &self,
+        key: &PublicKey,
+        subject: &str,
+        body: &[u8],
+    ) -> Result<Digest, SignatureError> {
+        let bytes = signed_bytes(subject, self.headers, body);
+        if key.is_signature_valid(&bytes, self.signature) {
+            Ok(Digest::of(&join_with_lengths(&[
+                self.signer.as_bytes(),
+                &bytes,
+            ])))
         } else {
-            Err(Forged::Signature)
+            Err(SignatureError::Signature)
         }
     }
 }
 
-/// Returns what a signature of a request is made over.
-fn covered(subject: &str, headers: &Headers, body: &[u8]) -> Vec<u8> {
+/// Returns the signed encoding of a request.
+fn signed_bytes(subject: &str, headers: &Headers, body: &[u8]) -> Vec<u8> {
     let digest = Digest::of(body);
     let mut parts = vec![VERSION.as_bytes(), subject.as_bytes()];
-    parts.extend(COVERED.map(|name| headers.get(name).unwrap_or_default().as_bytes()));
+    parts.extend(SIGNED_HEADERS.map(|name| headers.get(name).unwrap_or_default().as_bytes()));
     parts.push(digest.as_bytes());
-    lay_out(&parts)
+    join_with_lengths(&parts)
 }
 
-/// Returns the parts one after the other, each behind its length, so that nothing can be moved
-/// from one to the next.
-fn lay_out(parts: &[&[u8]]) -> Vec<u8> {
+/// Concatenates parts, each with its length in front, so that the boundaries are signed, too.
+fn join_with_lengths(parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in parts {
         let length = u64::try_from(part.len()).unwrap_or(u64::MAX);
@@ -290,23 +296,23 @@ mod tests {
         signer: &Signer,
         subject: &str,
         body: &[u8],
-    ) -> Result<Digest, Forged> {
+    ) -> Result<Digest, SignatureError> {
         let key = PublicKey::parse(&signer.public_key()).unwrap();
-        Claim::read(headers)?.check(&key, subject, body)
+        SignatureClaim::read(headers)?.verify(&key, subject, body)
     }
 
     #[test]
-    fn what_was_signed_is_believed_and_known_again() {
+    fn signed_request_is_verified_and_has_a_stable_id() {
         let signer = Signer::generate();
         let headers = signed(&signer);
-        let known = check(&headers, &signer, SUBJECT, BODY).unwrap();
-        assert_eq!(check(&headers, &signer, SUBJECT, BODY), Ok(known));
+        let id = check(&headers, &signer, SUBJECT, BODY).unwrap();
+        assert_eq!(check(&headers, &signer, SUBJECT, BODY), Ok(id));
         let other = check(&signed(&signer), &signer, SUBJECT, BODY).unwrap();
-        assert_ne!(known, other, "each request has an id and a time of its own");
+        assert_ne!(id, other, "each request has an id and a time of its own");
     }
 
     #[test]
-    fn every_part_that_is_altered_breaks_the_signature() {
+    fn every_altered_part_breaks_the_signature() {
         let signer = Signer::generate();
         let good = signed(&signer);
         for (name, value) in [
@@ -319,52 +325,58 @@ mod tests {
         ] {
             let altered = good.clone().with(name, value).unwrap();
             let found = check(&altered, &signer, SUBJECT, BODY);
-            assert_eq!(found, Err(Forged::Signature), "{name}");
+            assert_eq!(found, Err(SignatureError::Signature), "{name}");
         }
         let elsewhere = SUBJECT.replace("web1", "web2");
         assert_eq!(
             check(&good, &signer, &elsewhere, BODY),
-            Err(Forged::Signature)
+            Err(SignatureError::Signature)
         );
         assert_eq!(
             check(&good, &signer, SUBJECT, b"[]"),
-            Err(Forged::Signature)
+            Err(SignatureError::Signature)
         );
-        let stranger = Signer::generate();
+        let other_signer = Signer::generate();
         assert_eq!(
-            check(&good, &stranger, SUBJECT, BODY),
-            Err(Forged::Signature)
+            check(&good, &other_signer, SUBJECT, BODY),
+            Err(SignatureError::Signature)
         );
     }
 
     #[test]
-    fn what_can_not_be_a_claim_is_told_apart() {
+    fn invalid_signature_headers_have_specific_errors() {
         let good = signed(&Signer::generate());
-        let read = |headers: &Headers| Claim::read(headers).map(|_| ()).unwrap_err();
-        assert_eq!(read(&Headers::new()), Forged::Unsigned);
+        let read = |headers: &Headers| SignatureClaim::read(headers).map(|_| ()).unwrap_err();
+        assert_eq!(read(&Headers::new()), SignatureError::Unsigned);
         for name in [REQUEST_ID, SIGNER, SIGNATURE] {
             assert_eq!(
                 read(&good.clone().with(name, "").unwrap()),
-                Forged::Missing(name)
+                SignatureError::Missing(name)
             );
         }
         let long = "x".repeat(MAX_HEADER + 1);
         for (name, value, expected) in [
-            (TIMESTAMP, "soon", Forged::Unreadable(TIMESTAMP)),
-            (CALLER, long.as_str(), Forged::TooLong(CALLER)),
+            (TIMESTAMP, "soon", SignatureError::Invalid(TIMESTAMP)),
+            (CALLER, long.as_str(), SignatureError::TooLong(CALLER)),
         ] {
             assert_eq!(read(&good.clone().with(name, value).unwrap()), expected);
         }
     }
 
     #[test]
-    fn nothing_can_be_moved_from_one_part_to_the_next() {
-        assert_ne!(lay_out(&[b"ab", b"c"]), lay_out(&[b"a", b"bc"]));
-        assert_ne!(lay_out(&[b"", b"a"]), lay_out(&[b"a", b""]));
+    fn boundaries_between_parts_are_signed() {
+        assert_ne!(
+            join_with_lengths(&[b"ab", b"c"]),
+            join_with_lengths(&[b"a", b"bc"])
+        );
+        assert_ne!(
+            join_with_lengths(&[b"", b"a"]),
+            join_with_lengths(&[b"a", b""])
+        );
     }
 
     #[test]
-    fn a_seed_makes_the_same_signer_and_is_never_shown() {
+    fn seed_restores_the_signer_and_is_not_shown_in_debug() {
         let signer = Signer::generate();
         let seed = signer.seed().unwrap();
         let again = Signer::from_seed(&format!("{}\n", seed.reveal())).unwrap();
@@ -377,12 +389,12 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_that_is_no_text_of_ours_is_none() {
+    fn malformed_signatures_are_invalid() {
         let signer = Signer::generate();
         let key = PublicKey::parse(&signer.public_key()).unwrap();
-        assert!(key.signed(b"x", &signer.sign_bytes(b"x").unwrap()));
+        assert!(key.is_signature_valid(b"x", &signer.sign_bytes(b"x").unwrap()));
         for bad in ["", "!", "AAAA", &"A".repeat(86), &"A".repeat(10_000)] {
-            assert!(!key.signed(b"x", bad), "{bad}");
+            assert!(!key.is_signature_valid(b"x", bad), "{bad}");
         }
     }
 }

@@ -1,36 +1,37 @@
-//! Decisions about rollouts: made by whoever starts one, proven for each node, checked by
-//! controllers and nodes. What is hashed and signed is laid out in `model::decision`; which keys
-//! count is for callers to say.
+//! Signatures of rollout decisions, and proofs that a node is a member of a rollout.
+//!
+//! The signed bytes are defined in `ccm_core::model::decision`; the caller decides which keys are
+//! trusted.
 
 use chrono::{DateTime, Utc};
 
 use super::request_signature::{KeyError, PublicKey, Signer};
-use ccm_core::model::decision::{self, Decision, Member, Rollback, Sibling};
+use ccm_core::model::decision::{self, MemberProof, Rollback, RolloutDecision, Sibling};
 use ccm_core::model::node::{Assignment, NodeName, Token};
 use ccm_core::model::rollout::{Plan, Settings};
 use ccm_core::system::Digest;
 
-/// The longest path that is followed; it would do for more nodes than there are addresses.
-const LONGEST_PATH: usize = 64;
+/// Maximum length of a proof.
+const MAX_PATH: usize = 64;
 
-/// What is decided about a rollout, before it is signed.
+/// The content of a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Decided<'a> {
+pub struct DecisionInput<'a> {
     pub collective: &'a Token,
     pub rollout: &'a Token,
     pub created: DateTime<Utc>,
-    /// What every node is assigned; its generation and time do not count.
+    /// The assignment of every node; its generation and time are not signed.
     pub assignment: &'a Assignment,
     pub plan: &'a Plan,
     pub settings: &'a Settings,
     pub members: &'a Members,
 }
 
-impl Decided<'_> {
+impl DecisionInput<'_> {
     /// Returns the decision without a signature.
-    pub fn unsigned(&self) -> Result<Decision, KeyError> {
-        let plan = decision::plan(self.plan, self.settings).map_err(unwritable)?;
-        Ok(Decision {
+    pub fn unsigned(&self) -> Result<RolloutDecision, KeyError> {
+        let plan = decision::plan_bytes(self.plan, self.settings).map_err(serialization_error)?;
+        Ok(RolloutDecision {
             collective: self.collective.clone(),
             rollout: self.rollout.clone(),
             created: self.created,
@@ -42,11 +43,11 @@ impl Decided<'_> {
         })
     }
 
-    /// Returns the decision, signed.
-    pub fn sign(&self, signer: &Signer) -> Result<Decision, KeyError> {
+    /// Returns the signed decision.
+    pub fn sign(&self, signer: &Signer) -> Result<RolloutDecision, KeyError> {
         let decision = self.unsigned()?;
-        let bytes = decision.signable().map_err(unwritable)?;
-        Ok(Decision {
+        let bytes = decision.signable().map_err(serialization_error)?;
+        Ok(RolloutDecision {
             signer: signer.public_key(),
             signature: signer.sign_bytes(&bytes)?,
             ..decision
@@ -57,7 +58,7 @@ impl Decided<'_> {
 /// Returns the signed decision to roll a rollout back.
 pub fn sign_rollback(
     signer: &Signer,
-    decision: &Decision,
+    decision: &RolloutDecision,
     now: DateTime<Utc>,
 ) -> Result<Rollback, KeyError> {
     let mut rollback = Rollback {
@@ -65,36 +66,40 @@ pub fn sign_rollback(
         signer: signer.public_key(),
         signature: String::new(),
     };
-    let bytes = rollback.signable(decision).map_err(unwritable)?;
+    let bytes = rollback.signable(decision).map_err(serialization_error)?;
     rollback.signature = signer.sign_bytes(&bytes)?;
     Ok(rollback)
 }
 
-/// Reports whether the holder of a key signed a decision.
-pub fn is_signed(decision: &Decision, key: &PublicKey) -> bool {
+/// Reports whether a key signed a decision.
+pub fn is_signed(decision: &RolloutDecision, key: &PublicKey) -> bool {
     let bytes = decision.signable();
-    bytes.is_ok_and(|bytes| key.signed(&bytes, &decision.signature))
+    bytes.is_ok_and(|bytes| key.is_signature_valid(&bytes, &decision.signature))
 }
 
-/// Reports whether the holder of a key signed that this decision is rolled back.
-pub fn is_rollback_signed(rollback: &Rollback, decision: &Decision, key: &PublicKey) -> bool {
+/// Reports whether a key signed the rollback of a decision.
+pub fn is_rollback_signed(
+    rollback: &Rollback,
+    decision: &RolloutDecision,
+    key: &PublicKey,
+) -> bool {
     let bytes = rollback.signable(decision);
-    bytes.is_ok_and(|bytes| key.signed(&bytes, &rollback.signature))
+    bytes.is_ok_and(|bytes| key.is_signature_valid(&bytes, &rollback.signature))
 }
 
-/// Reports whether a node is a member of the decision it is said to be one of.
-pub fn is_member(member: &Member, node: &NodeName) -> bool {
-    if member.path.len() > LONGEST_PATH {
+/// Reports whether a membership proof is valid for a node.
+pub fn is_member(member: &MemberProof, node: &NodeName) -> bool {
+    if member.path.len() > MAX_PATH {
         return false;
     }
-    let Ok(leaf) = decision::leaf(node, member.wave, member.previous.as_deref()) else {
+    let Ok(leaf) = decision::leaf_bytes(node, member.wave, member.previous.as_deref()) else {
         return false;
     };
     let mut hash = digest(&leaf);
     for sibling in &member.path {
         let pair = match sibling {
-            Sibling::Left(left) => decision::pair(left, &hash),
-            Sibling::Right(right) => decision::pair(&hash, right),
+            Sibling::Left(left) => decision::pair_bytes(left, &hash),
+            Sibling::Right(right) => decision::pair_bytes(&hash, right),
         };
         let Ok(pair) = pair else {
             return false;
@@ -104,9 +109,9 @@ pub fn is_member(member: &Member, node: &NodeName) -> bool {
     hash == member.decision.members
 }
 
-/// Returns the digest of what an assignment makes of a node; nothing for an assignment of nothing.
+/// Returns the digest of the content of an assignment; nothing if it is empty.
 pub fn content_digest(assignment: &Assignment) -> Result<Option<String>, KeyError> {
-    let content = decision::content(assignment).map_err(unwritable)?;
+    let content = decision::content_bytes(assignment).map_err(serialization_error)?;
     Ok(content.map(|bytes| digest(&bytes)))
 }
 
@@ -114,12 +119,12 @@ fn digest(bytes: &[u8]) -> String {
     Digest::of(bytes).to_string()
 }
 
-fn unwritable(_: serde_json::Error) -> KeyError {
-    KeyError::Unwritable
+fn serialization_error(_: serde_json::Error) -> KeyError {
+    KeyError::Unserializable
 }
 
-/// The members of a rollout as a tree of hashes, from the leaves up to the root. The last hash of
-/// a row of odd length has no other half and goes up as it is.
+/// The members of a rollout as a Merkle tree. The last hash of a row of odd length moves up
+/// unchanged.
 #[derive(Clone, Debug)]
 pub struct Members {
     rows: Vec<Vec<String>>,
@@ -127,13 +132,13 @@ pub struct Members {
 }
 
 impl Members {
-    /// Returns the tree of these members, in this order: node, wave, digest of what it was before.
+    /// Returns the tree of the members: node, wave, and digest of the previous assignment.
     pub fn new<'a>(
         members: impl IntoIterator<Item = (&'a NodeName, usize, Option<&'a str>)>,
     ) -> Result<Self, KeyError> {
         let mut row = Vec::new();
         for (node, wave, previous) in members {
-            let leaf = decision::leaf(node, wave, previous).map_err(unwritable)?;
+            let leaf = decision::leaf_bytes(node, wave, previous).map_err(serialization_error)?;
             row.push(digest(&leaf));
         }
         let mut rows = Vec::new();
@@ -141,7 +146,9 @@ impl Members {
             let mut above = Vec::with_capacity(row.len().div_ceil(2));
             for half in row.chunks(2) {
                 above.push(match half {
-                    [left, right] => digest(&decision::pair(left, right).map_err(unwritable)?),
+                    [left, right] => {
+                        digest(&decision::pair_bytes(left, right).map_err(serialization_error)?)
+                    }
                     alone => alone.concat(),
                 });
             }
@@ -156,21 +163,21 @@ impl Members {
         &self.root
     }
 
-    /// Returns the way from the member at this place to the root.
-    pub fn path(&self, place: usize) -> Vec<Sibling> {
-        let mut place = place;
+    /// Returns the proof of the member at an index: the siblings on the path to the root.
+    pub fn path(&self, index: usize) -> Vec<Sibling> {
+        let mut index = index;
         let mut path = Vec::new();
         for row in &self.rows {
-            // Places come in pairs that differ in the last bit.
-            let other = row.get(place ^ 1).cloned();
+            // The indexes of siblings differ in the last bit.
+            let other = row.get(index ^ 1).cloned();
             path.extend(other.map(|hash| {
-                if place.is_multiple_of(2) {
+                if index.is_multiple_of(2) {
                     Sibling::Right(hash)
                 } else {
                     Sibling::Left(hash)
                 }
             }));
-            place /= 2;
+            index /= 2;
         }
         path
     }
@@ -184,9 +191,9 @@ mod tests {
         format!("n{number}").parse().unwrap()
     }
 
-    fn member(members: &Members, place: usize) -> Member {
-        Member {
-            decision: Decision {
+    fn member(members: &Members, index: usize) -> MemberProof {
+        MemberProof {
+            decision: RolloutDecision {
                 collective: "default".parse().unwrap(),
                 rollout: "r1".parse().unwrap(),
                 created: DateTime::UNIX_EPOCH,
@@ -196,29 +203,29 @@ mod tests {
                 signer: String::new(),
                 signature: String::new(),
             },
-            wave: place / 3,
+            wave: index / 3,
             previous: None,
-            path: members.path(place),
+            path: members.path(index),
         }
     }
 
     #[test]
-    fn every_member_is_proven_and_nobody_else() {
+    fn proof_is_valid_for_its_member_only() {
         for count in 1..20 {
             let names: Vec<NodeName> = (0..count).map(name).collect();
             let leaves = names.iter().enumerate();
             let members = Members::new(leaves.map(|(at, node)| (node, at / 3, None))).unwrap();
-            for (place, node) in names.iter().enumerate() {
-                let good = member(&members, place);
-                assert!(is_member(&good, node), "{place} of {count}");
+            for (index, node) in names.iter().enumerate() {
+                let good = member(&members, index);
+                assert!(is_member(&good, node), "{index} of {count}");
                 assert!(!is_member(&good, &name(count)));
-                assert!(count == 1 || !is_member(&good, &name((place + 1) % count)));
-                let moved = Member {
+                assert!(count == 1 || !is_member(&good, &name((index + 1) % count)));
+                let moved = MemberProof {
                     wave: good.wave + 1,
                     ..good.clone()
                 };
                 assert!(!is_member(&moved, node));
-                let other_past = Member {
+                let other_past = MemberProof {
                     previous: Some("00".repeat(32)),
                     ..good.clone()
                 };
@@ -228,16 +235,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_longer_than_any_is_not_followed() {
+    fn overlong_proof_is_rejected() {
         let names = [name(0)];
         let members = Members::new([(&names[0], 0, None)]).unwrap();
         let mut long = member(&members, 0);
-        long.path = vec![Sibling::Left(String::new()); LONGEST_PATH + 1];
+        long.path = vec![Sibling::Left(String::new()); MAX_PATH + 1];
         assert!(!is_member(&long, &names[0]));
     }
 
     #[test]
-    fn whatever_is_altered_breaks_the_signature() {
+    fn every_altered_field_breaks_the_signature() {
         let signer = Signer::generate();
         let key = PublicKey::parse(&signer.public_key()).unwrap();
         let names = [name(0), name(1)];
@@ -248,7 +255,7 @@ mod tests {
         }))
         .unwrap();
         let (collective, rollout) = ("default".parse().unwrap(), "r1".parse().unwrap());
-        let decided = Decided {
+        let input = DecisionInput {
             collective: &collective,
             rollout: &rollout,
             created: DateTime::UNIX_EPOCH,
@@ -257,9 +264,9 @@ mod tests {
             settings: &Settings::default(),
             members: &members,
         };
-        let good = decided.sign(&signer).unwrap();
+        let good = input.sign(&signer).unwrap();
         assert!(is_signed(&good, &key));
-        let changes: [fn(&mut Decision); 6] = [
+        let changes: [fn(&mut RolloutDecision); 6] = [
             |it| it.collective = "other".parse().unwrap(),
             |it| it.rollout = "r2".parse().unwrap(),
             |it| it.created += chrono::TimeDelta::microseconds(1),
@@ -277,7 +284,7 @@ mod tests {
         let mut later = rollback.clone();
         later.decided += chrono::TimeDelta::seconds(1);
         assert!(!is_rollback_signed(&later, &good, &key));
-        let other = Decision {
+        let other = RolloutDecision {
             signature: "x".into(),
             ..good
         };

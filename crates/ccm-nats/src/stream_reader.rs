@@ -1,8 +1,7 @@
-//! The messages of a stream: read once, or followed for ever.
+//! Reading a stream once, or following it across reconnects.
 //!
-//! Buckets of values and of objects are streams of which the last message of each subject counts.
-//! After a gap or a new connection nothing is assumed: reading starts again from the present. How
-//! messages are read is in `direct`.
+//! In key-value buckets and object stores the last message of each subject counts. After a gap or a
+//! reconnect, reading restarts with the current messages. See `direct_get`.
 
 use std::time::Duration;
 
@@ -12,69 +11,69 @@ use futures_util::stream::Peekable;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::direct_get::{Broken, Reader, Step, Stored, Wanted};
+use super::direct_get::{ReadFailure, ReadRequest, Reader, Step, StoredMessage};
 use super::{Connection, Denial, NatsError, backoff};
 
-/// How often a read that found a gap is tried again.
+/// Maximum number of tries of a read with a gap.
 const READ_TRIES: usize = 3;
 
-/// How many messages wait for a slow follower before it stops asking for more.
-const WAITING: usize = 256;
+/// Buffer size of a follower in messages.
+const BUFFER: usize = 256;
 
-/// How long to wait after the server forbade to read: somebody must change permissions first.
+/// Delay after a permission violation.
 const DENIED_WAIT: Duration = Duration::from_secs(60);
 
-/// What a follower hears.
+/// An item of a followed stream.
 #[derive(Clone, Debug)]
-pub(super) enum Seen {
-    /// What was heard before may be out of date: the present follows.
+pub(super) enum StreamItem {
+    /// The current messages follow; earlier items may be out of date.
     Restart,
-    Message(Stored),
-    /// The present is told; what follows is news.
+    Message(StoredMessage),
+    /// All current messages were sent; new messages follow.
     Current,
-    /// The server forbids to read. It is tried again once in a while.
+    /// Reading is forbidden; retried from time to time.
     Denied(Denial),
 }
 
-/// Reads what there is now and hands it over in order. `each` returns whether it wants more.
+/// Calls `each` for every stored message in order, until it returns false.
 pub(super) async fn read(
     connection: &Connection,
-    wanted: &Wanted,
-    mut each: impl FnMut(Stored) -> Result<bool, NatsError>,
+    request: &ReadRequest,
+    mut each: impl FnMut(StoredMessage) -> Result<bool, NatsError>,
 ) -> Result<(), NatsError> {
-    let mut reader = Reader::open(connection, wanted, false).await?;
-    let mut left = reader.pending();
-    while left > 0 {
+    let mut reader = Reader::open(connection, request, false).await?;
+    let mut remaining = reader.pending();
+    while remaining > 0 {
         match reader.next().await {
             Ok(Step::Message(stored, pending)) => {
-                left = pending;
+                remaining = pending;
                 if !each(stored)? {
                     break;
                 }
             }
-            // What was still to come has expired meanwhile.
+            // The remaining messages have expired.
             Ok(Step::Idle) => break,
-            Err(broken) => return Err(broken.into_error(&wanted.stream)),
+            Err(broken) => return Err(broken.into_error(&request.stream)),
         }
     }
     Ok(())
 }
 
-/// Returns all that there is now, trying again after a gap.
+/// Returns all stored messages; retries after a gap.
 pub(super) async fn read_all(
     connection: &Connection,
-    wanted: &Wanted,
-) -> Result<Vec<Stored>, NatsError> {
+    request: &ReadRequest,
+) -> Result<Vec<StoredMessage>, NatsError> {
     let mut tries = 0;
     loop {
-        let mut found = Vec::new();
-        let outcome = read(connection, wanted, |stored| {
-            found.push(stored);
+        let mut messages = Vec::new();
+        let outcome = read(connection, request, |stored| {
+            messages.push(stored);
             Ok(true)
         });
         tries += 1;
         match outcome.await {
-            Ok(()) => return Ok(found),
+            Ok(()) => return Ok(messages),
             Err(NatsError::Store { .. } | NatsError::NoResponders(_)) if tries < READ_TRIES => {
                 sleep(backoff::delay(0)).await;
             }
@@ -83,15 +82,12 @@ pub(super) async fn read_all(
     }
 }
 
-/// Follows a stream until the receiver is dropped: through restarts of the servers, gaps, and
-/// times when the stream does not exist.
-pub(super) fn follow(connection: &Connection, wanted: Wanted) -> mpsc::Receiver<Seen> {
-    let (out, receiver) = mpsc::channel(WAITING);
+/// Follows a stream until the receiver is dropped, across reconnects, gaps and a missing stream.
+pub(super) fn follow(connection: &Connection, request: ReadRequest) -> mpsc::Receiver<StreamItem> {
+    let (out, receiver) = mpsc::channel(BUFFER);
     let connection = connection.clone();
     tokio::spawn(async move {
-        let following = keep_following(&connection, &wanted, &out);
-        // Nothing below waits without end while somebody still wants to know; this ends it when
-        // nobody does.
+        let following = keep_following(&connection, &request, &out);
         tokio::select! {
             () = following => {}
             () = out.closed() => {}
@@ -100,7 +96,11 @@ pub(super) fn follow(connection: &Connection, wanted: Wanted) -> mpsc::Receiver<
     receiver
 }
 
-async fn keep_following(connection: &Connection, wanted: &Wanted, out: &mpsc::Sender<Seen>) {
+async fn keep_following(
+    connection: &Connection,
+    request: &ReadRequest,
+    out: &mpsc::Sender<StreamItem>,
+) {
     let mut failed = 0;
     let mut link = connection.state();
     loop {
@@ -109,15 +109,15 @@ async fn keep_following(connection: &Connection, wanted: &Wanted, out: &mpsc::Se
         }
         link.mark_unchanged();
         let outcome = tokio::select! {
-            outcome = relay(connection, wanted, out, &mut failed) => outcome,
-            // A new connection may lead to another server, with another stream.
+            outcome = relay(connection, request, out, &mut failed) => outcome,
+            // The new server may have another stream.
             _ = link.changed() => {
                 failed = 0;
                 Ok(())
             }
         };
-        if let Err(Broken::Failed(NatsError::Denied(denial))) = outcome {
-            if out.send(Seen::Denied(denial)).await.is_err() {
+        if let Err(ReadFailure::Failed(NatsError::Denied(denial))) = outcome {
+            if out.send(StreamItem::Denied(denial)).await.is_err() {
                 return;
             }
             tokio::select! {
@@ -131,19 +131,19 @@ async fn keep_following(connection: &Connection, wanted: &Wanted, out: &mpsc::Se
     }
 }
 
-/// Tells what a reader says until it breaks.
+/// Sends the items of a reader until it fails.
 async fn relay(
     connection: &Connection,
-    wanted: &Wanted,
-    out: &mpsc::Sender<Seen>,
+    request: &ReadRequest,
+    out: &mpsc::Sender<StreamItem>,
     failed: &mut usize,
-) -> Result<(), Broken> {
-    let mut reader = Reader::open(connection, wanted, true).await?;
+) -> Result<(), ReadFailure> {
+    let mut reader = Reader::open(connection, request, true).await?;
     let mut is_current = reader.pending() == 0;
-    let gone = |_| Broken::Gap;
-    out.send(Seen::Restart).await.map_err(gone)?;
+    let closed = |_| ReadFailure::Gap;
+    out.send(StreamItem::Restart).await.map_err(closed)?;
     if is_current {
-        out.send(Seen::Current).await.map_err(gone)?;
+        out.send(StreamItem::Current).await.map_err(closed)?;
     }
     loop {
         let (message, is_last) = match reader.next().await? {
@@ -152,16 +152,18 @@ async fn relay(
         };
         *failed = 0;
         if let Some(stored) = message {
-            out.send(Seen::Message(stored)).await.map_err(gone)?;
+            out.send(StreamItem::Message(stored))
+                .await
+                .map_err(closed)?;
         }
         if is_last && !is_current {
             is_current = true;
-            out.send(Seen::Current).await.map_err(gone)?;
+            out.send(StreamItem::Current).await.map_err(closed)?;
         }
     }
 }
 
-/// Whether nothing waits to be taken.
+/// Reports whether no message is buffered.
 pub(super) fn is_drained(messages: &mut Peekable<Subscriber>) -> bool {
     std::pin::Pin::new(messages).peek().now_or_never().is_none()
 }

@@ -1,7 +1,6 @@
-//! What a fleet keeps on the servers: one stream of events, buckets, and a store of manifests.
+//! The streams and buckets of a fleet: created if missing, or updated.
 //!
-//! [`init`] makes what is missing and brings the rest up to date, as often as one likes. Fields
-//! that an administrator set and we have no opinion on stay as they are.
+//! [`init`] is idempotent. Settings of an administrator that this program does not require are kept.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,35 +10,36 @@ use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, Info, St
 use super::kv::failed;
 use super::{Cause, Connection, NatsError, Subjects};
 
-/// The stream of transaction events and run summaries.
+/// Stream: transaction events and run summaries.
 pub const EVENTS: &str = "CCM_EVENTS";
-/// Presence: what each node says about itself, until it expires.
+/// Bucket: presence records of nodes, which expire.
 pub const NODES: &str = "CCM_NODES";
-/// What each node should be.
+/// Bucket: assignments of nodes.
 pub const DESIRED: &str = "CCM_DESIRED";
-/// What each node became.
+/// Bucket: reports of nodes.
 pub const REPORTED: &str = "CCM_REPORTED";
-/// Rollouts, changed by comparing only.
+/// Bucket: rollouts, updated by compare-and-set.
 pub const ROLLOUTS: &str = "CCM_ROLLOUTS";
-/// Labels that operators give to nodes.
+/// Bucket: labels of nodes.
 pub const LABELS: &str = "CCM_LABELS";
-/// The store of manifest bundles.
+/// Object store: manifest bundles.
 pub const MANIFESTS: &str = "CCM_MANIFESTS";
 
-/// How long presence lasts without a beat, unless configured.
+/// Default expiry of presence records.
 pub const PRESENCE_TTL: Duration = Duration::from_secs(90);
 
-/// How long events are kept, unless configured.
+/// Default maximum age of events.
 const EVENTS_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How long the same event is recognized. A spool that was away longer may store one twice.
+/// Window in which a duplicate event is detected. An agent that was offline longer may store an
+/// event twice.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(2 * 3600);
 
-/// How to set a fleet up.
+/// Options of the initialization.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
     pub subjects: Subjects,
-    /// How many servers keep each message; without it 1, or what it is already.
+    /// Number of replicas; 1 for new streams if not set.
     pub replicas: Option<usize>,
     pub events_max_age: Option<Duration>,
     pub presence_ttl: Option<Duration>,
@@ -56,15 +56,15 @@ impl InitOptions {
     }
 }
 
-/// What was done about one stream or bucket.
+/// The result for one stream or bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct InitResult {
     pub name: &'static str,
-    pub what: Kind,
-    pub change: Outcome,
+    pub kind: Kind,
+    pub outcome: Outcome,
 }
 
-/// Which sort of thing it is.
+/// What was initialized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Stream,
@@ -82,6 +82,7 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Whether it was created or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Created,
@@ -99,21 +100,24 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Makes or updates everything a fleet needs, and returns what was done in order.
-pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<Done>, NatsError> {
-    let asking = connection.jetstream().query_account();
+/// Creates or updates the streams and buckets of a fleet, and returns the results in order.
+pub async fn init(
+    connection: &Connection,
+    options: &InitOptions,
+) -> Result<Vec<InitResult>, NatsError> {
+    let query = connection.jetstream().query_account();
     let account = connection
-        .permitted(&connection.api("INFO"), asking)
+        .unless_denied(&connection.api("INFO"), query)
         .await?;
     let account = account.map_err(|err| NatsError::NoJetStream {
         servers: connection.servers().into(),
         source: Cause::client(err),
     })?;
-    // Markers tell watchers of expired keys; servers know them since 2.11.
+    // Delete markers tell watchers about expired keys; supported since server 2.11.
     let has_markers = account.requests.level >= 1;
     let ttl = options.presence_ttl.unwrap_or(PRESENCE_TTL);
     let mut done = Vec::new();
-    for (name, what, wish) in [
+    for (name, kind, wanted) in [
         (EVENTS, Kind::Stream, events(options)),
         (
             NODES,
@@ -126,28 +130,32 @@ pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<
         (LABELS, Kind::Bucket, bucket(LABELS, 1)),
         (MANIFESTS, Kind::ObjectStore, objects(MANIFESTS)),
     ] {
-        let change = settle(connection, name, wish, options).await?;
-        done.push(Done { name, what, change });
+        let outcome = create_or_update(connection, name, wanted, options).await?;
+        done.push(InitResult {
+            name,
+            kind,
+            outcome,
+        });
     }
     Ok(done)
 }
 
-/// Brings one stream to what is wished.
-async fn settle(
+/// Creates or updates one stream.
+async fn create_or_update(
     connection: &Connection,
     name: &str,
-    mut wish: Config,
+    mut wanted: Config,
     options: &InitOptions,
 ) -> Result<Outcome, NatsError> {
-    let existing = match connection.stream_info(&wish.name).await? {
+    let existing = match connection.stream_info(&wanted.name).await? {
         Some(info) => info.config,
         None => {
-            wish.num_replicas = options.replicas.unwrap_or(1);
-            connection.create_stream(name, wish).await?;
+            wanted.num_replicas = options.replicas.unwrap_or(1);
+            connection.create_stream(name, wanted).await?;
             return Ok(Outcome::Created);
         }
     };
-    let merged = merge(&existing, wish, options);
+    let merged = merge(&existing, wanted, options);
     if merged == existing {
         return Ok(Outcome::Unchanged);
     }
@@ -156,35 +164,35 @@ async fn settle(
 }
 
 impl Connection {
-    /// Makes a stream; errors call it by `name`.
+    /// Creates a stream, called `name` in errors.
     pub(super) async fn create_stream(
         &self,
         name: &str,
         config: Config,
     ) -> Result<Info, NatsError> {
         let subject = self.api(&format!("STREAM.CREATE.{}", config.name));
-        let made = self.permitted(&subject, self.jetstream().create_stream(config));
+        let made = self.unless_denied(&subject, self.jetstream().create_stream(config));
         let made = made.await?.map_err(|err| failed("creation", name, err))?;
         Ok(made.cached_info().clone())
     }
 
-    /// Changes a stream; errors call it by `name`.
+    /// Updates a stream, called `name` in errors.
     pub(super) async fn update_stream(
         &self,
         name: &str,
         config: Config,
     ) -> Result<Info, NatsError> {
         let subject = self.api(&format!("STREAM.UPDATE.{}", config.name));
-        let updated = self.permitted(&subject, self.jetstream().update_stream(config));
+        let updated = self.unless_denied(&subject, self.jetstream().update_stream(config));
         updated.await?.map_err(|err| failed("update", name, err))
     }
 }
 
-/// Lays our wishes over what is there. Subjects are only added: another fleet may share the
-/// stream under another prefix.
-fn merge(existing: &Config, wish: Config, options: &InitOptions) -> Config {
+/// Merges the wanted configuration into the existing one. Subjects are only added: fleets with
+/// different prefixes may share a stream.
+fn merge(existing: &Config, wanted: Config, options: &InitOptions) -> Config {
     let mut merged = existing.clone();
-    for subject in wish.subjects {
+    for subject in wanted.subjects {
         if !merged.subjects.contains(&subject) {
             merged.subjects.push(subject);
         }
@@ -192,21 +200,21 @@ fn merge(existing: &Config, wish: Config, options: &InitOptions) -> Config {
     if let Some(replicas) = options.replicas {
         merged.num_replicas = replicas;
     }
-    merged.max_messages_per_subject = wish.max_messages_per_subject;
-    merged.allow_direct = wish.allow_direct;
-    let age = if wish.name == EVENTS {
+    merged.max_messages_per_subject = wanted.max_messages_per_subject;
+    merged.allow_direct = wanted.allow_direct;
+    let age = if wanted.name == EVENTS {
         options.events_max_age
     } else {
-        options.presence_ttl.filter(|_| !wish.max_age.is_zero())
+        options.presence_ttl.filter(|_| !wanted.max_age.is_zero())
     };
     if let Some(age) = age {
         merged.max_age = age;
     }
-    if wish.subject_delete_marker_ttl.is_some() && merged.subject_delete_marker_ttl.is_none() {
+    if wanted.subject_delete_marker_ttl.is_some() && merged.subject_delete_marker_ttl.is_none() {
         merged.allow_message_ttl = true;
-        merged.subject_delete_marker_ttl = wish.subject_delete_marker_ttl;
+        merged.subject_delete_marker_ttl = wanted.subject_delete_marker_ttl;
     }
-    merged.duplicate_window = merged.duplicate_window.max(wish.duplicate_window);
+    merged.duplicate_window = merged.duplicate_window.max(wanted.duplicate_window);
     if !merged.max_age.is_zero() {
         merged.duplicate_window = merged.duplicate_window.min(merged.max_age);
     }
@@ -218,7 +226,7 @@ fn events(options: &InitOptions) -> Config {
     Config {
         name: EVENTS.into(),
         description: Some("ccm: transaction events and run summaries".into()),
-        subjects: vec![options.subjects.stored().to_string()],
+        subjects: vec![options.subjects.event_stream().to_string()],
         max_messages_per_subject: -1,
         max_age,
         duplicate_window: DUPLICATE_WINDOW.min(max_age),
@@ -243,7 +251,7 @@ fn bucket(name: &str, history: i64) -> Config {
     }
 }
 
-/// Returns a bucket whose values expire.
+/// Returns a bucket with expiring values.
 fn presence(bucket: Config, ttl: Duration, has_markers: bool) -> Config {
     Config {
         max_age: ttl,

@@ -1,8 +1,7 @@
-//! Subjects as a type: every text that names a place on the bus is made here and nowhere else.
+//! Subjects and bucket keys, as types; all of them are built here.
 //!
-//! A [`Subject`] is checked when it is made, so whoever holds one may publish or subscribe
-//! without looking at it again. [`Subjects`] knows the layout of one collective; what is said on a
-//! subject it does not know. Keys of buckets follow the same layout.
+//! A [`Subject`] is validated when it is created. [`Subjects`] builds the subjects and keys of one
+//! collective.
 
 pub mod choria;
 
@@ -14,16 +13,16 @@ use ccm_core::model::node::Token;
 use ccm_core::model::run::RunOutcome;
 use ccm_value::text::quote;
 
-/// The prefix of every subject, unless configured.
+/// Default prefix of all subjects.
 pub const DEFAULT_PREFIX: &str = "ccm.v1";
 
-/// The longest subject; servers take 4096 bytes for a whole protocol line.
+/// Maximum length of a subject; the server limits a protocol line to 4096 bytes.
 const MAX_SUBJECT: usize = 1024;
 
-/// The word that stands for the type in the subject of a run's summary.
+/// The type token in the subject of a run summary.
 const RUN: &str = "run";
 
-/// A subject that a server takes: words joined by dots, with or without wildcards.
+/// A valid subject: tokens joined by dots, with or without wildcards.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject(String);
 
@@ -32,12 +31,12 @@ impl Subject {
         &self.0
     }
 
-    /// Whether it names more than one place, so that it can only be listened on.
+    /// Reports whether the subject contains wildcards and can only be subscribed to.
     pub fn is_wildcard(&self) -> bool {
         self.0.split('.').any(|word| word == "*" || word == ">")
     }
 
-    /// Whether a plain subject is this one, or one of those that its wildcards stand for.
+    /// Reports whether a subject without wildcards matches this one.
     pub fn matches(&self, subject: &str) -> bool {
         let mut words = subject.split('.');
         for wanted in self.0.split('.') {
@@ -58,15 +57,15 @@ impl FromStr for Subject {
 
     fn from_str(text: &str) -> Result<Self, NatsError> {
         let mut words = text.split('.').peekable();
-        let mut is_good = text.len() <= MAX_SUBJECT;
+        let mut is_valid = text.len() <= MAX_SUBJECT;
         while let Some(word) = words.next() {
             let is_last = words.peek().is_none();
             let is_plain = !word.is_empty()
                 && !word
                     .contains(|c: char| c.is_whitespace() || c.is_control() || "*>".contains(c));
-            is_good &= is_plain || word == "*" || (word == ">" && is_last);
+            is_valid &= is_plain || word == "*" || (word == ">" && is_last);
         }
-        if is_good {
+        if is_valid {
             Ok(Self(text.into()))
         } else {
             Err(NatsError::Subject(text.into()))
@@ -80,7 +79,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What a node can be asked for.
+/// A request type of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
     Ensure,
@@ -91,7 +90,7 @@ pub enum Verb {
     Pause,
     Resume,
     Cancel,
-    /// Says that the assignment may have changed.
+    /// The assignment may have changed.
     Nudge,
 }
 
@@ -129,7 +128,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// A word that is no verb.
+/// An unknown verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown verb {}", quote(.0))]
 pub struct UnknownVerb(String);
@@ -153,10 +152,10 @@ pub struct Subjects {
 }
 
 impl Subjects {
-    /// Returns the subjects below a prefix, which may hold several words but no wildcard.
+    /// Returns the subjects below a prefix of one or more tokens without wildcards.
     pub fn new(prefix: &str, collective: Token) -> Result<Self, NatsError> {
         let checked: Subject = prefix.parse()?;
-        // What follows the prefix must fit, too; node names are at most 253 bytes.
+        // The rest of the subject must fit, too; node names have at most 253 bytes.
         if checked.is_wildcard() || prefix.len() > MAX_SUBJECT / 4 || prefix.starts_with('$') {
             return Err(NatsError::Prefix(prefix.into()));
         }
@@ -170,46 +169,45 @@ impl Subjects {
         &self.collective
     }
 
-    /// Returns where one node hears a verb.
+    /// Returns the subject of a request to one node.
     pub fn node(&self, node: &Token, verb: Verb) -> Subject {
         self.below(&format!("node.{node}.{verb}"))
     }
 
-    /// Returns where every node hears a verb.
+    /// Returns the subject of a request to all nodes.
     pub fn all(&self, verb: Verb) -> Subject {
         self.below(&format!("all.{verb}"))
     }
 
-    /// Returns where the nodes of a group hear a verb.
+    /// Returns the subject of a request to a group of nodes.
     pub fn group(&self, group: &Token, verb: Verb) -> Subject {
         self.below(&format!("group.{group}.{verb}"))
     }
 
-    /// Returns where an event about a resource goes. Words that are none, such as a type that
-    /// does not exist, become `unknown`: an event is never lost for its name.
+    /// Returns the subject of a resource event. Invalid tokens, such as an unknown type, become
+    /// `unknown`, so that no event is lost.
     pub fn event(&self, node: &Token, type_name: &str, outcome: &str) -> Subject {
-        let (type_name, outcome) = (word(type_name), word(outcome));
+        let (type_name, outcome) = (token_or_unknown(type_name), token_or_unknown(outcome));
         self.below(&format!("event.{node}.{type_name}.{outcome}"))
     }
 
-    /// Returns where the summary of a run goes.
+    /// Returns the subject of a run summary.
     pub fn run_event(&self, node: &Token, outcome: RunOutcome) -> Subject {
         self.event(node, RUN, outcome.as_str())
     }
 
-    /// Returns where all events of the collective can be heard.
+    /// Returns the filter for all events of the collective.
     pub fn events(&self) -> Subject {
         self.below("event.>")
     }
 
-    /// Returns where the events of one node can be heard.
+    /// Returns the filter for the events of one node.
     pub fn events_of(&self, node: &Token) -> Subject {
         self.below(&format!("event.{node}.>"))
     }
 
-    /// Returns where the events of a node, of a type and with an outcome can be heard; whatever is
-    /// not given may be anything.
-    pub fn events_like(
+    /// Returns the filter for the events of a node, a type and an outcome, each optional.
+    pub fn events_matching(
         &self,
         node: Option<&Token>,
         type_name: Option<&Token>,
@@ -220,30 +218,30 @@ impl Subjects {
         self.below(&format!("event.{node}.{type_name}.{outcome}"))
     }
 
-    /// Returns what the stream of events listens on: every collective below the prefix.
-    pub fn stored(&self) -> Subject {
+    /// Returns the subject of the event stream: the events of all collectives below the prefix.
+    pub fn event_stream(&self) -> Subject {
         Subject(format!("{}.*.event.>", self.prefix))
     }
 
-    /// Returns the key of a node in the buckets.
+    /// Returns the bucket key of a node.
     pub fn key(&self, node: &Token) -> String {
         format!("{}.{node}", self.collective)
     }
 
-    /// Returns the filter for the keys of every node of the collective.
-    pub fn keys(&self) -> String {
+    /// Returns the filter for the bucket keys of all nodes of the collective.
+    pub fn all_keys(&self) -> String {
         format!("{}.*", self.collective)
     }
 
-    /// Returns the node whose key this is, if it is one of this collective.
-    pub fn read_key(&self, key: &str) -> Option<Token> {
+    /// Returns the node of a bucket key, if it is in this collective.
+    pub fn parse_key(&self, key: &str) -> Option<Token> {
         let (collective, node) = key.split_once('.')?;
         (collective == self.collective.as_str()).then(|| node.parse().ok())?
     }
 
-    /// Returns node, type and outcome from the subject of an event of this collective; the type
-    /// of a run's summary is `run`.
-    pub fn read_event(&self, subject: &str) -> Option<(Token, String, String)> {
+    /// Returns node, type and outcome of an event subject of this collective; the type of a run
+    /// summary is `run`.
+    pub fn parse_event(&self, subject: &str) -> Option<(Token, String, String)> {
         let rest = subject
             .strip_prefix(self.prefix.as_str())?
             .strip_prefix('.')?
@@ -257,14 +255,14 @@ impl Subjects {
         }
     }
 
-    /// Joins words that are already known to be good.
+    /// Returns a subject below the prefix and collective; `rest` must be valid.
     fn below(&self, rest: &str) -> Subject {
         Subject(format!("{}.{}.{rest}", self.prefix, self.collective))
     }
 }
 
-/// Returns a text if it can be one word of a subject.
-fn word(text: &str) -> &str {
+/// Returns the text if it is a valid subject token, else `unknown`.
+fn token_or_unknown(text: &str) -> &str {
     match text.parse::<Token>() {
         Ok(_) => text,
         Err(_) => "unknown",
@@ -284,9 +282,9 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_words_with_wildcards_in_their_places() {
-        for good in ["a", "a.b", "a.*.c", "a.>", "$SRV.PING", "*"] {
-            assert_eq!(good.parse::<Subject>().unwrap().as_str(), good);
+    fn subject_is_tokens_with_wildcards() {
+        for valid in ["a", "a.b", "a.*.c", "a.>", "$SRV.PING", "*"] {
+            assert_eq!(valid.parse::<Subject>().unwrap().as_str(), valid);
         }
         let long = "a".repeat(MAX_SUBJECT + 1);
         for bad in [
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_has_its_subject() {
+    fn subjects_have_the_documented_form() {
         let (all, node) = (subjects(), token("web1_example_net"));
         for (subject, text) in [
             (
@@ -319,10 +317,10 @@ mod tests {
             ),
             (all.events(), "ccm.v1.lab.event.>"),
             (
-                all.events_like(Some(&node), None, Some(&token("failed"))),
+                all.events_matching(Some(&node), None, Some(&token("failed"))),
                 "ccm.v1.lab.event.web1_example_net.*.failed",
             ),
-            (all.stored(), "ccm.v1.*.event.>"),
+            (all.event_stream(), "ccm.v1.*.event.>"),
         ] {
             assert_eq!(subject.as_str(), text);
             assert!(text.parse::<Subject>().is_ok());
@@ -331,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longest_name_makes_a_good_subject() {
+    fn longest_node_name_makes_a_valid_subject() {
         let name = format!("a{}", ".a".repeat(126)).parse().unwrap();
         let node = ccm_core::model::node::NodeName::token(&name);
         let subject = subjects().event(&node, "package", "changed");
@@ -339,10 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_of_an_event_is_read_back() {
+    fn event_subject_is_parsed() {
         let all = subjects();
         let subject = all.event(&token("web1"), "file", "changed");
-        let (node, type_name, outcome) = all.read_event(subject.as_str()).unwrap();
+        let (node, type_name, outcome) = all.parse_event(subject.as_str()).unwrap();
         assert_eq!(
             (node.as_str(), &*type_name, &*outcome),
             ("web1", "file", "changed")
@@ -354,18 +352,18 @@ mod tests {
             "ccm.v1.lab.node.web1.ping",
             "",
         ] {
-            assert_eq!(all.read_event(other), None, "{other}");
+            assert_eq!(all.parse_event(other), None, "{other}");
         }
     }
 
     #[test]
-    fn an_event_with_an_odd_type_still_has_a_subject() {
+    fn event_with_an_invalid_type_has_a_subject() {
         let subject = subjects().event(&token("web1"), "a.b c", "stable");
         assert_eq!(subject.as_str(), "ccm.v1.lab.event.web1.unknown.stable");
     }
 
     #[test]
-    fn a_subject_matches_itself_and_what_its_wildcards_stand_for() {
+    fn wildcards_match() {
         let matches = |pattern: &str, subject: &str| {
             let pattern: Subject = pattern.parse().unwrap();
             pattern.matches(subject)
@@ -381,22 +379,22 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_node_is_read_back() {
+    fn node_key_is_parsed() {
         let all = subjects();
-        assert_eq!(all.read_key(&all.key(&token("web1"))), Some(token("web1")));
-        assert_eq!(all.read_key("prod.web1"), None);
-        assert_eq!(all.read_key("lab.a.b"), None);
+        assert_eq!(all.parse_key(&all.key(&token("web1"))), Some(token("web1")));
+        assert_eq!(all.parse_key("prod.web1"), None);
+        assert_eq!(all.parse_key("lab.a.b"), None);
     }
 
     #[test]
-    fn a_prefix_without_wildcards_is_wanted() {
+    fn invalid_prefixes_are_rejected() {
         for bad in ["", "a.*", "a.>", "a b", "$SYS", &"a".repeat(300)] {
             assert!(Subjects::new(bad, token("lab")).is_err(), "{bad:?}");
         }
     }
 
     #[test]
-    fn every_verb_is_read_back() {
+    fn verbs_are_parsed() {
         for verb in Verb::ALL {
             assert_eq!(verb.as_str().parse(), Ok(verb));
         }

@@ -1,18 +1,19 @@
-//! Base64 as Go reads it: line breaks are passed over, bits that are left over are ignored, and an
-//! error names the byte where Go's decoder stops. Writing it needs no help from here.
+//! Base64 decoder with the behaviour of Go's: line breaks are skipped, unused trailing bits are
+//! ignored, and an error names the byte offset where Go's decoder stops. Encoding is done by
+//! `data-encoding` directly.
 
 use data_encoding::{BASE64_NOPAD, Encoding};
 
-/// A text is not base64, from this byte on.
+/// Invalid base64, with the byte offset of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("illegal base64 data at input byte {0}")]
-pub struct Base64Error(usize);
+pub(crate) struct Base64Error(usize);
 
-/// Returns the decoded bytes, or where the text stops being base64.
+/// Decodes base64 text; an error holds the offset of the first invalid byte.
 pub(crate) fn decode(text: &str) -> Result<Vec<u8>, Base64Error> {
     let plain = text.replace(['\r', '\n'], "");
     let body = plain.trim_end_matches('=');
-    let decoded = match fault(&plain) {
+    let decoded = match error_offset(&plain) {
         None => lenient()
             .decode(body.as_bytes())
             .map_err(|err| err.position),
@@ -20,20 +21,20 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, Base64Error> {
     };
     decoded.map_err(|at| {
         let is_kept = |(_, byte): &(usize, u8)| !matches!(byte, b'\r' | b'\n');
-        let place = text.bytes().enumerate().filter(is_kept).nth(at);
-        Base64Error(place.map_or(text.len(), |(at, _)| at))
+        let byte = text.bytes().enumerate().filter(is_kept).nth(at);
+        Base64Error(byte.map_or(text.len(), |(at, _)| at))
     })
 }
 
-/// Returns base64 without padding and without interest in what the last bits are.
+/// Returns the encoding without padding that accepts any trailing bits.
 fn lenient() -> Encoding {
     let mut specification = BASE64_NOPAD.specification();
     specification.check_trailing_bits = false;
     specification.encoding().unwrap_or(BASE64_NOPAD)
 }
 
-/// Returns where text without line breaks stops being base64.
-fn fault(text: &str) -> Option<usize> {
+/// Returns the offset of the first invalid byte in text without line breaks.
+fn error_offset(text: &str) -> Option<usize> {
     let len = text
         .bytes()
         .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
@@ -41,7 +42,7 @@ fn fault(text: &str) -> Option<usize> {
     let rest = text.get(len..).unwrap_or_default();
     match (len % 4, rest) {
         (0, "") | (2, "==") | (3, "=") => None,
-        // A group is not complete; Go names its start.
+        // An incomplete group of four; Go reports its start.
         (over, "") => Some(len - over),
         (2, "=") => Some(len + 1),
         (2, rest) if rest.starts_with("==") => Some(len + 2),
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_breaks_and_left_over_bits_are_passed_over() {
+    fn line_breaks_and_trailing_bits_are_ignored() {
         assert_eq!(decode("aGVs\r\nbG8=\n"), Ok(b"hello".to_vec()));
         assert_eq!(decode("YR=="), Ok(b"a".to_vec()));
         assert_eq!(decode(""), Ok(Vec::new()));

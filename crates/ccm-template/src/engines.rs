@@ -1,6 +1,7 @@
-//! Whole templates: one door to the three engines, with the variables and functions all share.
+//! Rendering of whole templates with any of the three engines, and the variables and functions that
+//! they share.
 //!
-//! Facts are gathered for a template only if its text could name them.
+//! Facts are gathered only for a template whose text may refer to them.
 
 use super::CallError;
 use super::env::{Env, Functions, Now};
@@ -11,7 +12,7 @@ use super::{go, go_names, jet, jinja};
 use ccm_value::Value;
 use ccm_value::value::Map;
 
-/// The template languages a whole template can be written in.
+/// The template languages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     Go,
@@ -29,7 +30,7 @@ impl Engine {
         }
     }
 
-    /// Returns the delimiters the engine has unless others are given.
+    /// Returns the engine's default delimiters.
     pub fn delimiters(self) -> (&'static str, &'static str) {
         match self {
             Self::Go | Self::Jinja => ("{{", "}}"),
@@ -42,32 +43,32 @@ impl Engine {
 #[derive(Clone, Copy, Debug)]
 pub struct Template<'a> {
     pub engine: Engine,
-    /// What errors call it.
+    /// Template name in error messages.
     pub name: &'a str,
     pub text: &'a [u8],
-    /// Empty delimiters are the engine's own.
+    /// Left delimiter; empty means the engine's default.
     pub left: &'a str,
     pub right: &'a str,
 }
 
-/// Why a template can't be rendered; the text names it and the place.
+/// Error of rendering a template; the message contains the template name and the position.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RenderError {
     #[error("template {0} is not UTF-8 text")]
     NotText(String),
     #[error(transparent)]
     Jet(#[from] JetError),
-    /// Of the engines `go` and `jinja`.
+    /// Error of the `go` and `jinja` engines.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// The template names what it may not read.
+    /// The template refers to the process environment, which it may not read.
     #[error(transparent)]
     Denied(CallError),
 }
 
-/// Renders a template with everything an environment offers.
+/// Renders a template with the variables and functions of an environment.
 pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError> {
-    // Whatever way a template finds to it, there is nothing in it; this says why.
+    // The environment map is empty when reading is denied; this check reports the reason.
     if names_environ(template.text) {
         env.check_environ().map_err(RenderError::Denied)?;
     }
@@ -79,8 +80,8 @@ pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError>
     )
 }
 
-/// Returns the functions that whole templates have: those of the environment, and one for files
-/// that only templates write.
+/// Returns the functions of whole templates: those of the environment, plus `PrometheusFileSD`,
+/// which only templates have.
 pub fn all_functions(env: &Env) -> Functions {
     let mut shared = functions(env);
     shared.insert(
@@ -93,8 +94,8 @@ pub fn all_functions(env: &Env) -> Functions {
     shared
 }
 
-/// Renders a template with these variables and functions.
-pub fn render_with(
+/// Renders a template with the given variables and functions.
+fn render_with(
     template: Template<'_>,
     variables: &Map,
     functions: &Functions,
@@ -107,7 +108,8 @@ pub fn render_with(
     render_on(template, variables, &dot, functions, env.now.as_ref())
 }
 
-/// Renders a template whose `.` is this value. Go sees nothing else, Jinja only the variables.
+/// Renders a template whose `.` is the given value. The Go engine sees only this value, the Jinja
+/// engine only the variables.
 pub fn render_on(
     template: Template<'_>,
     variables: &Map,
@@ -122,8 +124,8 @@ pub fn render_on(
         let (default_left, default_right) = template.engine.delimiters();
         let options = jet::Options {
             name: name.into(),
-            left: or(left, default_left).into(),
-            right: or(right, default_right).into(),
+            left: non_empty_or(left, default_left).into(),
+            right: non_empty_or(right, default_right).into(),
             loader: None,
         };
         let rendered = jet::render(template.text, &options, variables, dot, functions);
@@ -149,14 +151,14 @@ pub fn render_on(
     Ok(rendered.into_bytes())
 }
 
-fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
+fn non_empty_or<'a>(text: &'a str, default: &'a str) -> &'a str {
     if text.is_empty() { default } else { text }
 }
 
-/// Returns the variables templates see, in both spellings.
+/// Returns the variables of a template, in both spellings (`facts` and `Facts`).
 pub fn variables(text: &[u8], env: &Env) -> Map {
     let facts = if text.windows(4).any(|window| window == b"acts") {
-        go_names::with_names_of(env.facts.all(), text)
+        go_names::with_go_names(env.facts.all(), text)
     } else {
         Value::empty_map()
     };
@@ -172,14 +174,14 @@ pub fn variables(text: &[u8], env: &Env) -> Map {
     .into()
 }
 
-/// Whether a text holds the name of the environment as a word of its own.
+/// Returns whether a text contains `environ` as a whole word.
 fn names_environ(text: &[u8]) -> bool {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     text.split(|byte| !is_word(byte))
         .any(|word| matches!(word, b"environ" | b"Environ"))
 }
 
-/// Returns what `.` is in a Jet template.
+/// Returns the value of `.` in a Jet template.
 fn context(variables: &Map, env: &Env) -> Value {
     let get = |name: &str| variables.get(name).cloned().unwrap_or_default();
     [
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_of_the_environment_is_the_clock_of_go_templates_and_expressions() {
+    fn go_templates_and_expressions_use_the_clock_of_the_environment() {
         let env = Env {
             now: Some(std::sync::Arc::new(|| chrono::DateTime::UNIX_EPOCH)),
             ..Env::default()
@@ -246,18 +248,20 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_keeps_the_cause_of_a_call_that_failed() {
+    fn every_engine_keeps_the_source_of_a_failed_call() {
         #[derive(Debug, thiserror::Error)]
-        #[error("the bus is away")]
-        struct Away;
+        #[error("not connected to NATS")]
+        struct Disconnected;
 
         fn has_cause(error: &(dyn std::error::Error + 'static)) -> bool {
-            error.is::<Away>() || error.source().is_some_and(has_cause)
+            error.is::<Disconnected>() || error.source().is_some_and(has_cause)
         }
 
         let env = Env {
-            kv_get: Some(std::sync::Arc::new(|_, _| Err(CallError::new(Away)))),
-            read_file: Some(std::sync::Arc::new(|_| Err(CallError::new(Away)))),
+            kv_get: Some(std::sync::Arc::new(|_, _| {
+                Err(CallError::new(Disconnected))
+            })),
+            read_file: Some(std::sync::Arc::new(|_| Err(CallError::new(Disconnected)))),
             ..Env::default()
         };
         for (engine, call) in [
@@ -280,7 +284,7 @@ mod tests {
             let error = render(template, &env).unwrap_err();
             let shown = error.to_string();
             assert_eq!(
-                shown.matches("the bus is away").count(),
+                shown.matches("not connected to NATS").count(),
                 1,
                 "{call}: {shown}"
             );
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_only_gathered_for_a_template_that_could_name_them() {
+    fn facts_are_only_gathered_for_a_template_that_refers_to_them() {
         let env = Env {
             facts: super::super::env::Facts::Lazy(std::sync::Arc::new(|_| {
                 [("host", Value::from("gathered"))].into_iter().collect()

@@ -1,7 +1,7 @@
-//! What a template can see and what it may reach.
+//! Environment of a template: data, facts, and closures for everything outside the process.
 //!
-//! Facts are asked for by section and only when a template names them, so a run that uses none
-//! gathers none. A function whose closure is absent answers that it is not available here.
+//! Facts are gathered by section and only when a template refers to them. A function whose closure
+//! is absent fails with "not available".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,59 +13,58 @@ use chrono::{DateTime, Utc};
 use crate::CallError;
 use ccm_value::Value;
 
-/// Gathers one section of the facts (`host`, `network`, …), or all of them for `None`.
+/// Gathers one section of the facts (`host`, `network`, …), or all sections for `None`.
 pub type GatherFacts = Arc<dyn Fn(Option<&str>) -> Value + Send + Sync>;
 
 /// Reads a file; the path is already joined to the working directory.
 pub type ReadFile = Arc<dyn Fn(&Path) -> Result<String, CallError> + Send + Sync>;
 
-/// Says whether a file may be read that a resource names, or why not.
+/// Checks whether a file that a resource refers to may be read.
 pub type MayRead = Arc<dyn Fn(&Path) -> Result<(), CallError> + Send + Sync>;
 
-/// Reads a key of a bucket.
+/// Reads a key of a key-value bucket.
 pub type KvGet = Arc<dyn Fn(&str, &str) -> Result<String, CallError> + Send + Sync>;
 
-/// Looks registrations up by cluster, protocol, service and address (`*` or empty: any). Returns
-/// a list of maps with the fields `Cluster Service Protocol Address Port Priority Annotations TTL`.
+/// Looks up registrations by cluster, protocol, service and address (`*` or empty: any). Returns a
+/// list of maps with the fields `Cluster Service Protocol Address Port Priority Annotations TTL`.
 pub type Registrations = Arc<dyn Fn([&str; 4]) -> Result<Value, CallError> + Send + Sync>;
 
-/// Tells the present instant.
+/// Returns the current time.
 pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
-/// A function of the environment, as every engine calls it: evaluated arguments in, a value or
-/// the bare reason of its failure out.
+/// Template function: takes evaluated arguments, returns a value or an error without a position.
 pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, CallError> + Send + Sync>;
 
-/// The functions an engine offers beside its own, by name.
+/// Template functions by name, in addition to the engine's built-in ones.
 pub type Functions = BTreeMap<&'static str, Function>;
 
-/// What a template can see and what it may reach.
+/// Environment of a template.
 #[derive(Clone, Default)]
 pub struct Env {
     pub facts: Facts,
     pub data: Value,
     pub environ: Value,
-    /// Where relative paths start: the directory of the manifest.
+    /// Base directory of relative paths: the directory of the manifest.
     pub working_dir: PathBuf,
     pub read_file: Option<ReadFile>,
     pub kv_get: Option<KvGet>,
     pub registrations: Option<Registrations>,
-    /// Why nothing of the environment may be read; `environ` is empty then.
+    /// Reason why environment variables may not be read; `environ` is empty in that case.
     pub environ_denied: Option<&'static str>,
-    /// Asked before a file is read that a resource names; without it every file may be.
+    /// Check for files that a resource refers to; without it every file may be read.
     pub may_read: Option<MayRead>,
-    /// Errors must not repeat what was rendered.
+    /// Whether errors must leave out rendered text, because the resource is sensitive.
     pub hide_rendered: bool,
-    /// The clock of `now` and its kin; without one they ask the machine.
+    /// Clock of `now` and related functions; the system clock if absent.
     pub now: Option<Now>,
-    /// Hiera documents: only `Facts` and `lookup` exist.
+    /// Whether only `Facts` and `lookup` exist, as in Hiera documents.
     pub restricted: bool,
-    /// A `lookup` that finds nothing gives "" instead of an error.
+    /// Whether a `lookup` of a missing key returns "" instead of an error.
     pub default_on_missing: bool,
 }
 
 impl Env {
-    /// Says whether a file may be read that a resource names, or why not.
+    /// Checks whether a file that a resource refers to may be read.
     pub fn check_read(&self, path: &Path) -> Result<(), CallError> {
         match &self.may_read {
             Some(may_read) => may_read(path),
@@ -73,8 +72,8 @@ impl Env {
         }
     }
 
-    /// Says whether the environment may be read, or why not.
-    pub fn check_environ(&self) -> Result<(), CallError> {
+    /// Checks that environment variables may be read.
+    pub(crate) fn check_environ(&self) -> Result<(), CallError> {
         match self.environ_denied {
             Some(reason) => Err(reason.into()),
             None => Ok(()),
@@ -82,7 +81,7 @@ impl Env {
     }
 }
 
-/// Facts that are known, or that can be gathered by section.
+/// Facts that are known, or that are gathered by section on demand.
 #[derive(Clone)]
 pub enum Facts {
     Known(Value),
@@ -96,7 +95,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Returns one section, gathering no other.
+    /// Returns one section without gathering the others.
     pub fn section(&self, name: &str) -> Option<Value> {
         match self {
             Self::Known(facts) => facts.get(name).cloned(),

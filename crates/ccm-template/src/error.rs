@@ -1,39 +1,39 @@
-//! Why a call failed, and why a template did not render, and where.
+//! Errors of calls and templates.
 //!
-//! [`CallError`] is what functions, operators and the closures of an `Env` fail with. Nobody can
-//! act on one of the hundreds of ways to call a function wrongly, so it is a text for the author;
-//! but a failure that comes from elsewhere (a file, the bus) stays in it as the source.
+//! [`CallError`] is the error of functions, operators and the closures of an `Env`. It is a message
+//! for the author of the template, because callers cannot handle the individual causes; an error
+//! from outside (a file, NATS) is kept as its source.
 //!
-//! [`TemplateError`] is the shape of engines that know an offset. Jet has its own, because its
-//! messages follow upstream's word by word; see `jet::error`.
+//! [`TemplateError`] is the error of the engines that know a byte offset. Jet has its own type,
+//! because its messages follow upstream word for word; see `jet::error`.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// How much of a line an error shows, in characters.
-const LONGEST_LINE: usize = 120;
+/// Maximum length of a source line in an error message, in characters.
+const MAX_LINE_CHARS: usize = 120;
 
-/// Why a call has no result, in the words its author reads. Two are equal when their texts are.
+/// Error of a function call or operator. Two are equal when their messages are.
 #[derive(Clone)]
-pub struct CallError(Box<Call>);
+pub struct CallError(Box<Inner>);
 
 #[derive(Clone)]
-struct Call {
+struct Inner {
     message: String,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl CallError {
-    /// Returns an error with the text of another one, which stays its source.
+    /// Returns an error with the message of `cause`, which is kept as its source.
     pub fn new(cause: impl Error + Send + Sync + 'static) -> Self {
-        Self(Box::new(Call {
+        Self(Box::new(Inner {
             message: cause.to_string(),
             cause: Some(Arc::new(cause)),
         }))
     }
 
-    /// Returns the same error in other words, which are given those it has.
+    /// Replaces the message; `words` gets the current one.
     #[must_use]
     pub fn reword(mut self, words: impl FnOnce(&str) -> String) -> Self {
         self.0.message = words(&self.0.message);
@@ -60,7 +60,7 @@ impl fmt::Display for CallError {
 
 impl fmt::Debug for CallError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { message, cause } = &*self.0;
+        let Inner { message, cause } = &*self.0;
         out.debug_struct("CallError")
             .field("message", message)
             .field("cause", cause)
@@ -78,7 +78,7 @@ impl Eq for CallError {}
 
 impl From<String> for CallError {
     fn from(message: String) -> Self {
-        Self(Box::new(Call {
+        Self(Box::new(Inner {
             message,
             cause: None,
         }))
@@ -109,33 +109,33 @@ causes!(
     super::base64::Base64Error,
     super::engines::RenderError,
     super::expr::ExprError,
-    super::go::Exhausted,
+    super::go::BudgetExceeded,
     super::go::version::VersionError,
-    super::jet::ShelfError,
-    super::jet::WeightError,
+    super::jet::LoadError,
+    super::jet::SizeError,
     super::literal::LiteralError,
     super::pattern::PatternError,
     super::time::TimeError,
     super::time::duration::DurationError,
 );
 
-/// Why a template did not render, and where.
+/// Error of rendering a template, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}:{line}:{column}: {message} (in `{source_line}`)")]
 pub struct TemplateError {
-    pub name: String,
-    /// From 1.
-    pub line: usize,
-    /// In characters, from 1.
-    pub column: usize,
+    pub(crate) name: String,
+    /// Counted from 1.
+    pub(crate) line: usize,
+    /// Counted in characters, from 1.
+    pub(crate) column: usize,
     #[source]
-    pub message: CallError,
-    /// The line of the template, without the blanks around it.
-    pub source_line: String,
+    pub(crate) message: CallError,
+    /// The line of the template, trimmed.
+    pub(crate) source_line: String,
 }
 
 impl TemplateError {
-    /// Returns the error of a template at a byte offset.
+    /// Returns the error at a byte offset of a template.
     pub(super) fn at(template: &str, name: &str, offset: usize, message: CallError) -> Self {
         let before = template.get(..offset).unwrap_or(template);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -149,7 +149,7 @@ impl TemplateError {
                 .unwrap_or("")
                 .trim()
                 .chars()
-                .take(LONGEST_LINE)
+                .take(MAX_LINE_CHARS)
                 .collect(),
         }
     }

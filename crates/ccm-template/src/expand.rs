@@ -1,9 +1,8 @@
-//! Text with expressions in it: `{{ Data.name }}` and `${ Data.name }`.
+//! Expansion of text that contains expressions: `{{ Data.name }}` and `${ Data.name }`.
 //!
-//! Almost every property of almost every resource passes through here and holds no expression at
-//! all; such text is recognised by one look for an opener and returned as it is. Results are
-//! never looked at again: data that holds `{{ }}` is data. What stands between the braces is for
-//! [`super::expr`].
+//! Most properties contain no expression; such text is recognised by one search for an opening
+//! delimiter and returned unchanged. Results are not expanded again: data that contains `{{ }}`
+//! stays as it is. The expressions themselves are evaluated by [`super::expr`].
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,42 +13,44 @@ use super::expr::{Cache, Expect, ExprError};
 use ccm_value::Value;
 use ccm_value::value::Map;
 
-/// How many bytes may be read in vain behind openers that nothing closes, beyond the text itself.
-const MAX_VAIN: usize = 16 << 20;
+/// Maximum number of bytes scanned after opening delimiters that are never closed, beyond the text
+/// itself.
+const MAX_UNCLOSED_BYTES: usize = 16 << 20;
 
-/// One expression in a text.
+/// Position of one expression in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The bytes from opener to closer, both included.
+    /// Byte range including both delimiters.
     pub outer: Range<usize>,
-    /// The bytes of the expression, without blanks around it.
+    /// Byte range of the trimmed expression.
     pub inner: Range<usize>,
 }
 
-/// What a level of a hierarchy resolved to.
+/// Result of resolving a level of a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match<'a> {
     pub text: Cow<'a, str>,
-    /// There was no expression and some text, or some expression gave more than nothing.
+    /// True for non-empty text without expressions, and if at least one expression has a non-empty
+    /// result.
     pub matched: bool,
 }
 
-/// What becomes of a key whose value resolves to null.
+/// Handling of keys whose value resolves to null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nulls {
-    /// Hiera: the key has the value null.
+    /// Keeps the key, with the value null (Hiera).
     Keep,
-    /// Properties: the key is gone. In lists null stays.
+    /// Drops the key (properties). Null stays in lists.
     Drop,
 }
 
-/// Tells whether a text holds an expression.
+/// Returns whether a text contains an expression.
 pub fn has_expressions(text: &str) -> bool {
-    // Too many unclosed openers are an error that resolving reports.
+    // Too many unclosed delimiters are an error that resolving reports.
     may_have_expressions(text) && scan(text).map_or(true, |spans| !spans.is_empty())
 }
 
-/// Looks for an opener only: quick, and right for nearly all text.
+/// Searches for an opening delimiter only: fast, and exact for nearly all text.
 fn may_have_expressions(text: &str) -> bool {
     let mut bytes = text.as_bytes();
     while let Some(at) = bytes.iter().position(|byte| *byte == b'{') {
@@ -66,13 +67,13 @@ fn may_have_expressions(text: &str) -> bool {
 pub fn scan(text: &str) -> Result<Vec<Span>, ExprError> {
     let bytes = text.as_bytes();
     let mut spans = Vec::new();
-    let mut vain = MAX_VAIN.saturating_add(text.len());
+    let mut remaining = MAX_UNCLOSED_BYTES.saturating_add(text.len());
     let mut at = 0;
     while let Some(rest) = bytes.get(at..) {
         let closer: fn(&[u8]) -> Option<(usize, usize)> = match rest {
             [] => break,
             [b'{', b'{', ..] => close_braces,
-            // `${{` is a dollar and `{{`.
+            // `${{` is a `$` followed by `{{`.
             [b'$', b'{', b'{', ..] => {
                 at += 1;
                 continue;
@@ -98,7 +99,9 @@ pub fn scan(text: &str) -> Result<Vec<Span>, ExprError> {
                 at = start + len + closer;
             }
             None => {
-                vain = vain.checked_sub(inside.len()).ok_or(ExprError::Unclosed)?;
+                remaining = remaining
+                    .checked_sub(inside.len())
+                    .ok_or(ExprError::Unclosed)?;
                 at = start;
             }
         }
@@ -115,7 +118,7 @@ fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
     }
 }
 
-/// Returns length before and length of the first `}}` outside quotes.
+/// Returns the offset and the length of the first `}}` outside quotes.
 fn close_braces(inside: &[u8]) -> Option<(usize, usize)> {
     unquoted(inside, |at, byte| {
         byte == b'}' && inside.get(at + 1) == Some(&b'}')
@@ -123,7 +126,7 @@ fn close_braces(inside: &[u8]) -> Option<(usize, usize)> {
     .map(|at| (at, 2))
 }
 
-/// Returns length before and length of the `}` that balances the opener, outside quotes.
+/// Returns the offset and the length of the `}` that balances the opening one, outside quotes.
 fn close_brace(inside: &[u8]) -> Option<(usize, usize)> {
     let mut depth = 1_usize;
     unquoted(inside, |_, byte| {
@@ -137,8 +140,8 @@ fn close_brace(inside: &[u8]) -> Option<(usize, usize)> {
     .map(|at| (at, 1))
 }
 
-/// Returns the first place outside quotes where `wanted` says yes. A backslash protects the next
-/// byte within `'` and `"`, not within backticks.
+/// Returns the first offset outside quotes for which `wanted` returns true. A backslash escapes the
+/// next byte within `'` and `"`, not within backticks.
 fn unquoted(bytes: &[u8], mut wanted: impl FnMut(usize, u8) -> bool) -> Option<usize> {
     let mut quote = None;
     let mut escaped = false;
@@ -155,7 +158,7 @@ fn unquoted(bytes: &[u8], mut wanted: impl FnMut(usize, u8) -> bool) -> Option<u
     None
 }
 
-/// Returns a text with every expression replaced by its value; a text without any is borrowed.
+/// Replaces every expression in a text by its value; text without expressions is borrowed.
 pub fn resolve_string<'a>(
     text: &'a str,
     env: &Env,
@@ -164,7 +167,7 @@ pub fn resolve_string<'a>(
     resolve_match(text, env, cache).map(|found| found.text)
 }
 
-/// Returns a text with every expression replaced, and whether it counts as a match.
+/// Replaces every expression in a text, and returns whether the result counts as a match.
 pub fn resolve_match<'a>(text: &'a str, env: &Env, cache: &Cache) -> Result<Match<'a>, ExprError> {
     let spans = if may_have_expressions(text) {
         scan(text)?
@@ -195,8 +198,8 @@ pub fn resolve_match<'a>(text: &'a str, env: &Env, cache: &Cache) -> Result<Matc
     })
 }
 
-/// Returns the value of a text that is one expression and nothing else; any other text resolves
-/// to text.
+/// Returns the typed value of a text that consists of one expression; any other text resolves to
+/// text.
 pub fn resolve_typed(text: &str, env: &Env, cache: &Cache) -> Result<Value, ExprError> {
     if !may_have_expressions(text) {
         return Ok(text.into());
@@ -215,7 +218,7 @@ fn evaluate(text: &str, span: &Span, env: &Env, cache: &Cache) -> Result<Value, 
     program.run_with(env, None, cache)
 }
 
-/// Returns data with every text in it resolved, keeping types; keys are left alone. Parts without
+/// Resolves every text in a value and keeps result types; map keys are not expanded. Parts without
 /// expressions are shared, not copied.
 pub fn expand_value(
     value: &Value,
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn every_expression_is_replaced_and_no_result_is_looked_at_again() {
+    fn every_expression_is_replaced_and_no_result_is_expanded_again() {
         assert_eq!(string("{{ Data.app }}:${ Data.port }!"), "shop:80!");
         assert_eq!(string("{{ Data.s }}"), "{{ x }}");
         assert_eq!(string("x={{ Data.nope }}"), "x=<nil>");
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_empty_results_is_no_match() {
+    fn only_empty_results_are_no_match() {
         for (text, matched) in [
             ("plain", true),
             ("", false),
@@ -377,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn text_full_of_openers_is_refused() {
+    fn text_with_too_many_unclosed_delimiters_is_refused() {
         assert_eq!(scan(&"{{".repeat(100_000)), Err(ExprError::Unclosed));
         assert_eq!(scan(&"${ ".repeat(100)), Ok(Vec::new()));
     }
@@ -390,7 +393,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_is_quick_to_pass_exactly_when_nothing_is_found(text in "[a{}$ ]{0,20}") {
+        fn the_fast_check_agrees_with_the_scan(text in "[a{}$ ]{0,20}") {
             prop_assert_eq!(has_expressions(&text), !scan(&text).unwrap().is_empty());
         }
     }

@@ -1,8 +1,8 @@
-//! The functions every engine shares: `lookup`, `readFile`, `template`, `jet`, `kvGet`,
+//! Functions shared by all engines: `lookup`, `readFile`, `template`, `jet`, `kvGet`,
 //! `registrations`.
 //!
-//! Each checks its arguments and then asks the closure that the caller put into the [`Env`]; none
-//! reaches outside by itself. Engines get them as [`Functions`]; expressions call them directly.
+//! Each checks its arguments and calls the closure of the [`Env`]; none does I/O itself. Engines
+//! get them as [`Functions`]; expressions call them directly.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use crate::{CallError, Engine};
 use ccm_value::text::quote;
 use ccm_value::{Value, json};
 
-/// How deep templates may include templates.
+/// Maximum depth of templates that include templates.
 const MAX_INCLUDES: u32 = 10;
 
-type Shared = fn(&[Value], &Env, &Cache) -> Result<Value, CallError>;
+type SharedFunction = fn(&[Value], &Env, &Cache) -> Result<Value, CallError>;
 
-const FUNCTIONS: [(&str, Shared); 7] = [
+const FUNCTIONS: [(&str, SharedFunction); 7] = [
     ("lookup", |args, env, _| lookup(args, env)),
     ("readFile", |args, env, _| read_file(args, env)),
     ("file", |args, env, _| read_file(args, env)),
@@ -34,7 +34,7 @@ const FUNCTIONS: [(&str, Shared); 7] = [
     ("registrations", |args, env, _| registrations(args, env)),
 ];
 
-/// Returns the functions an environment offers, by name.
+/// Returns the functions of an environment, by name.
 pub fn functions(env: &Env) -> Functions {
     let shared = Arc::new((env.clone(), Cache::default()));
     FUNCTIONS
@@ -51,7 +51,7 @@ pub fn functions(env: &Env) -> Functions {
         .collect()
 }
 
-/// Tells whether a function exists; documents of hiera have only `lookup`.
+/// Returns whether a function exists; Hiera documents (`restricted`) have only `lookup`.
 pub(super) fn exists(name: &str, restricted: bool) -> bool {
     if restricted {
         return name == "lookup";
@@ -73,7 +73,7 @@ pub(super) fn call(
     }
 }
 
-/// Returns what a path finds in facts, data and environment.
+/// Implements `lookup`: follows a path into facts, data and environment variables.
 fn lookup(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let (key, default) = match args {
         [key] => (key, None),
@@ -83,12 +83,12 @@ fn lookup(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let Some(key) = key.as_str() else {
         return Err("lookup requires a string argument".into());
     };
-    // A path may reach the environment in other ways; it finds nothing there.
+    // Other paths to the environment variables find an empty map.
     if plain_part(key).map_or_else(|| key.contains("environ"), |(root, _)| root == "environ") {
         env.check_environ()?;
     }
-    if let Some(found) = look_up(key, env) {
-        return Ok(path::as_looked_up(found));
+    if let Some(found) = find_in_env(key, env) {
+        return Ok(path::as_lookup_result(found));
     }
     match default {
         Some(default) if !default.is_null() => Ok(default.clone()),
@@ -97,8 +97,8 @@ fn lookup(args: &[Value], env: &Env) -> Result<Value, CallError> {
     }
 }
 
-/// Follows a path, gathering no more facts than its first parts name.
-fn look_up(path: &str, env: &Env) -> Option<Value> {
+/// Follows a path, gathering only the fact section that its first parts name.
+fn find_in_env(path: &str, env: &Env) -> Option<Value> {
     if let Some((root, rest)) = plain_part(path) {
         match root {
             "data" => return follow(env.data.clone(), rest),
@@ -135,7 +135,7 @@ fn follow(value: Value, rest: Option<&str>) -> Option<Value> {
     }
 }
 
-/// Splits off the first part of a path, when it is a plain name.
+/// Splits off the first part of a path if it is a plain name.
 fn plain_part(path: &str) -> Option<(&str, Option<&str>)> {
     let end = path
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
@@ -174,12 +174,12 @@ fn read(name: &str, env: &Env) -> Result<String, CallError> {
     })
 }
 
-/// Expands a text, or the file it names.
+/// Implements `template`: expands a text, or the file that it names.
 fn template(args: &[Value], env: &Env, cache: &Cache) -> Result<Value, CallError> {
     let Some(text) = args.first().and_then(Value::as_str) else {
         return Err("template requires a string argument".into());
     };
-    let _level = Level::enter()?;
+    let _level = IncludeGuard::enter()?;
     let is_file = |suffix: &str| text.len() > suffix.len() && text.ends_with(suffix);
     if is_file(".jet") {
         return jet(&[text.into()], env);
@@ -206,7 +206,7 @@ fn jet(args: &[Value], env: &Env) -> Result<Value, CallError> {
         ),
         _ => return Err("jet requires 1 or 3 arguments".into()),
     };
-    let _level = Level::enter()?;
+    let _level = IncludeGuard::enter()?;
     let (name, source) = if body.ends_with(".jet") {
         (&*body, read(&body, env)?)
     } else {
@@ -259,42 +259,42 @@ fn registrations(args: &[Value], env: &Env) -> Result<Value, CallError> {
     }
 }
 
-/// One level of templates that include templates.
+/// Guard for one level of included templates.
 ///
-/// What is guarded is the stack, and that belongs to the thread: the count must hold even when
-/// another engine stands between two levels.
-struct Level;
+/// It limits use of the stack, so the count is per thread: it must hold even when another engine
+/// runs between two levels.
+struct IncludeGuard;
 
 thread_local! {
-    static LEVELS: Cell<u32> = const { Cell::new(0) };
+    static INCLUDE_DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-impl Level {
+impl IncludeGuard {
     fn enter() -> Result<Self, CallError> {
-        let level = LEVELS.get();
+        let level = INCLUDE_DEPTH.get();
         if level >= MAX_INCLUDES {
             return Err(format!("templates nest deeper than {MAX_INCLUDES} levels").into());
         }
-        LEVELS.set(level + 1);
+        INCLUDE_DEPTH.set(level + 1);
         Ok(Self)
     }
 }
 
-impl Drop for Level {
+impl Drop for IncludeGuard {
     fn drop(&mut self) {
-        LEVELS.set(LEVELS.get().saturating_sub(1));
+        INCLUDE_DEPTH.set(INCLUDE_DEPTH.get().saturating_sub(1));
     }
 }
 
-/// The targets Prometheus reads from a file.
+/// One group of targets in Prometheus' file-based service discovery.
 #[derive(Serialize)]
 struct TargetGroup {
     labels: BTreeMap<String, String>,
     targets: Vec<String>,
 }
 
-/// Returns registrations as a service discovery file of Prometheus, indented JSON.
-pub fn prometheus_file_sd(entries: &Value) -> Result<String, CallError> {
+/// Returns registrations as a Prometheus service discovery file, in indented JSON.
+pub(crate) fn prometheus_file_sd(entries: &Value) -> Result<String, CallError> {
     let Some(entries) = entries.as_list() else {
         return Err(format!("registrations are a list, not a {}", entries.kind()).into());
     };
@@ -328,7 +328,8 @@ pub fn prometheus_file_sd(entries: &Value) -> Result<String, CallError> {
     })
 }
 
-/// Services that are Prometheus itself must opt out, all others opt in.
+/// Returns whether Prometheus scrapes a service: its own services unless they opt out, all others
+/// if they opt in.
 fn is_scraped(entry: &Value, [_, service, protocol]: &[String; 3]) -> bool {
     let annotation = entry
         .get("Annotations")
@@ -355,7 +356,7 @@ fn labels(entry: &Value, [cluster, service, protocol]: [String; 3]) -> BTreeMap<
     labels
 }
 
-/// Names starting with two underscores belong to Prometheus.
+/// Returns whether a name is a valid label; names starting with two underscores are reserved.
 fn is_label(name: &str) -> bool {
     name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
         && !name.starts_with("__")
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_lacks_is_not_available() {
+    fn functions_without_a_closure_are_not_available() {
         let four = [text("a"), text("b"), text("c"), text("d")];
         assert_eq!(
             run("kvGet", &[text("a"), text("b")]),

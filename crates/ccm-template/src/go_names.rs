@@ -1,20 +1,19 @@
-//! The names that Go code has for facts.
+//! Go names: field names of facts, and type names of values.
 //!
-//! Upstream hands templates the structures it gathers facts with, so its authors write
-//! `PlatformFamily` where the document says `platformFamily`. Both work here. Expressions translate
-//! a name when they look it up ([`json_name`]); the other languages look things up by themselves, so
-//! they get facts that hold a second entry for every such name their template has
-//! ([`with_names_of`]).
+//! Upstream passes its Go structs to templates, so authors write `PlatformFamily` where the JSON
+//! document has `platformFamily`. Both names work here. Expressions translate a name at lookup
+//! ([`json_name`]). The other engines do their own lookups, so they get facts with a second entry
+//! for every Go name that occurs in the template ([`with_go_names`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ccm_value::value::{Map, Value};
 
-/// The facts that upstream keeps in structures; all others are plain maps there, too.
+/// Fact sections that are structs upstream; all others are plain maps there too.
 const SECTIONS: [&str; 5] = ["cpu", "host", "memory", "network", "partition"];
 
-/// Fields whose name is more than its first letter away.
+/// Fields whose JSON name differs in more than the case of the first letter.
 const IRREGULAR: [(&str, &str); 7] = [
     ("OS", "os"),
     ("HostID", "hostId"),
@@ -25,7 +24,21 @@ const IRREGULAR: [(&str, &str); 7] = [
     ("MTU", "mtu"),
 ];
 
-/// Returns the JSON name of a field that Go code calls `name`.
+/// Returns the Go type name of a value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "interface {}",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int",
+        Value::Uint(_) => "uint64",
+        Value::Float(_) => "float64",
+        Value::Str(_) => "string",
+        Value::List(_) => "[]interface {}",
+        Value::Map(_) => "map[string]interface {}",
+    }
+}
+
+/// Returns the JSON name of a Go field.
 pub(super) fn json_name(name: &str) -> Option<String> {
     if let Some((_, json)) = IRREGULAR.iter().find(|(go, _)| *go == name) {
         return Some((*json).into());
@@ -35,8 +48,8 @@ pub(super) fn json_name(name: &str) -> Option<String> {
     Some(format!("{}{}", first.to_ascii_lowercase(), chars.as_str()))
 }
 
-/// Returns facts that can also be reached by the Go names that a template has in its text.
-pub(super) fn with_names_of(facts: Value, template: &[u8]) -> Value {
+/// Adds to facts the Go names that occur in a template.
+pub(super) fn with_go_names(facts: Value, template: &[u8]) -> Value {
     let names = names_in(template);
     let Value::Map(sections) = &facts else {
         return facts;
@@ -53,7 +66,7 @@ pub(super) fn with_names_of(facts: Value, template: &[u8]) -> Value {
     named.into()
 }
 
-/// What in a text could be a Go name, by the JSON name it stands for.
+/// Possible Go names in a text, by the JSON name they stand for.
 type Names<'t> = HashMap<String, BTreeSet<&'t str>>;
 
 fn names_in(text: &[u8]) -> Names<'_> {
@@ -78,7 +91,7 @@ fn renamed(value: &Value, names: &Names<'_>) -> Value {
                 for name in names.get(&**key).into_iter().flatten() {
                     named.entry(Arc::from(*name)).or_insert(item.clone());
                 }
-                // An entry of that very name wins.
+                // An existing entry of the same name takes precedence.
                 named.insert(key.clone(), item);
             }
             named.into()
@@ -111,15 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn facts_get_the_go_names_that_a_template_has_and_no_others() {
-        let named = with_names_of(facts(), b"[[ facts.host.info.OS ]] and Hostname");
+    fn facts_get_only_the_go_names_that_a_template_contains() {
+        let named = with_go_names(facts(), b"[[ facts.host.info.OS ]] and Hostname");
         assert_eq!(keys(&named, "host"), ["OS", "os", "platformFamily"]);
-        assert_eq!(with_names_of(facts(), b"[[ facts.host ]]"), facts());
+        assert_eq!(with_go_names(facts(), b"[[ facts.host ]]"), facts());
     }
 
     #[test]
-    fn facts_of_the_site_keep_their_names() {
-        let named = with_names_of(facts(), b"PlatformFamily");
+    fn custom_facts_keep_their_names() {
+        let named = with_go_names(facts(), b"PlatformFamily");
         assert_eq!(keys(&named, "site"), ["os", "platformFamily"]);
         assert_eq!(keys(&named, "host").len(), 3);
     }

@@ -1,10 +1,10 @@
-//! The `jinja` engine: minijinja over our values.
+//! The `jinja` engine: minijinja over [`Value`]s.
 //!
-//! The entries of the root map are the variables (`facts`, `data`, `environ` and their capital
-//! twins); the caller's [`Functions`] are functions. Output is never escaped, because what we
-//! render are files and not pages, and a final newline stays, because files end in one. Nothing
-//! undefined prints: a misspelt name is an error, `default` and `is defined` are the ways out.
-//! There is no loader, so templates cannot include each other.
+//! The entries of the root map are the variables (`facts`, `data`, `environ` and their capitalized
+//! names); the caller's [`Functions`] are functions. Output is not escaped, and a final newline is
+//! kept, because the results are configuration files. An undefined name is an error unless
+//! `default` or `is defined` handles it. There is no loader, so templates cannot include each
+//! other.
 
 mod depth;
 
@@ -21,24 +21,24 @@ use super::error::TemplateError;
 use crate::CallError;
 use ccm_value::Value;
 
-/// How many instructions a template may run.
+/// Maximum number of instructions.
 const FUEL: u64 = 5_000_000;
 
-/// How deeply blocks, macros and expressions may nest while running.
-const DEEPEST: usize = 100;
+/// Maximum nesting of blocks, macros and expressions at run time.
+const MAX_DEPTH: usize = 100;
 
-/// How many levels of lists and maps a function's argument may have.
-const DEEPEST_VALUE: usize = 100;
+/// Maximum nesting of lists and maps in a function's argument.
+const MAX_VALUE_DEPTH: usize = 100;
 
-/// How many bytes a template may print.
-const LARGEST: usize = 64 << 20;
+/// Maximum size of the output, in bytes.
+const MAX_OUTPUT: usize = 64 << 20;
 
-/// How a template is read.
+/// Options of a template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
-    /// What errors call the template: usually its path.
+    /// Template name in error messages, usually its path.
     pub name: &'a str,
-    /// The delimiters of values; an empty one is the default. Blocks stay `{% %}`.
+    /// Left delimiter of values; empty means the default. Blocks always use `{% %}`.
     pub left: &'a str,
     pub right: &'a str,
 }
@@ -54,14 +54,14 @@ impl Default for Options<'_> {
 }
 
 impl<'a> Options<'a> {
-    /// Returns what stands before and behind a value.
+    /// Returns the delimiters of values.
     fn delimiters(&self) -> (&'a str, &'a str) {
         let or = |given: &'a str, default| if given.is_empty() { default } else { given };
         (or(self.left, "{{"), or(self.right, "}}"))
     }
 }
 
-/// Returns the text a template renders to.
+/// Renders a template.
 pub(crate) fn render(
     template: &str,
     options: &Options<'_>,
@@ -72,7 +72,7 @@ pub(crate) fn render(
     if let Some(offset) = depth::too_deep(template, left, right) {
         let message = format!(
             "nested deeper than {} levels, links of chains included",
-            depth::LONGEST
+            depth::MAX_LINKS
         );
         return Err(TemplateError::at(
             template,
@@ -90,7 +90,7 @@ pub(crate) fn render(
     compiled
         .render_captured_to(to_jinja(root), &mut out)
         .map_err(located)?;
-    // Only whole strings are written, so nothing is ever replaced here.
+    // Only whole strings are written, so this replaces nothing.
     Ok(String::from_utf8_lossy(&out.0).into_owned())
 }
 
@@ -107,7 +107,7 @@ fn environment(
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(FUEL));
-    environment.set_recursion_limit(DEEPEST);
+    environment.set_recursion_limit(MAX_DEPTH);
     environment.set_debug(true);
     for (name, function) in functions {
         let (name, function) = (*name, function.clone());
@@ -115,7 +115,7 @@ fn environment(
             call(name, &function, &args)
         });
     }
-    // Upstream's lists of services have methods; ours are functions of the caller.
+    // Upstream's lists of services have methods; here they are the caller's functions.
     let methods = functions.clone();
     environment.set_unknown_method_callback(move |_, value, name, args| {
         match methods.get_key_value(name) {
@@ -166,8 +166,8 @@ fn to_jinja(value: &Value) -> minijinja::Value {
 }
 
 fn from_jinja(value: &minijinja::Value, level: usize) -> Result<Value, CallError> {
-    if level > DEEPEST_VALUE {
-        return Err(format!("value is nested deeper than {DEEPEST_VALUE} levels").into());
+    if level > MAX_VALUE_DEPTH {
+        return Err(format!("value is nested deeper than {MAX_VALUE_DEPTH} levels").into());
     }
     let items = || value.try_iter().map_err(CallError::from);
     match value.kind() {
@@ -193,7 +193,7 @@ fn from_jinja(value: &minijinja::Value, level: usize) -> Result<Value, CallError
 
 fn number(value: &minijinja::Value) -> Result<Value, CallError> {
     if let Ok(whole) = i64::try_from(value.clone()) {
-        // A float without a fraction also converts; it stays a float.
+        // A float without a fraction also converts to an integer; it stays a float.
         if value.is_integer() {
             return Ok(whole.into());
         }
@@ -208,14 +208,14 @@ fn number(value: &minijinja::Value) -> Result<Value, CallError> {
         .map_err(CallError::from)
 }
 
-/// Collects output up to [`LARGEST`].
+/// Collects output up to [`MAX_OUTPUT`].
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len().saturating_add(bytes.len()) > LARGEST {
+        if self.0.len().saturating_add(bytes.len()) > MAX_OUTPUT {
             return Err(io::Error::other(format!(
-                "the output exceeds {LARGEST} bytes"
+                "the output exceeds {MAX_OUTPUT} bytes"
             )));
         }
         self.0.extend_from_slice(bytes);
@@ -231,7 +231,7 @@ fn locate(template: &str, name: &str, error: Error) -> TemplateError {
     let range = error.range().unwrap_or(0..0);
     let offset = match (error.range(), error.line()) {
         (Some(range), _) => range.start,
-        // The line alone is known; its first column stands for it.
+        // Only the line is known, so the error points at its first column.
         (None, Some(line)) if line > 1 => template
             .match_indices('\n')
             .nth(line - 2)
@@ -243,19 +243,19 @@ fn locate(template: &str, name: &str, error: Error) -> TemplateError {
     TemplateError::at(template, name, offset, error)
 }
 
-/// Returns the reason without the place, which [`TemplateError`] tells itself.
-fn message(error: &Error, culprit: Option<&str>) -> String {
+/// Returns the message without the position, which [`TemplateError`] adds.
+fn message(error: &Error, name: Option<&str>) -> String {
     let mut message = match (error.detail(), error.kind()) {
         (Some(detail), ErrorKind::InvalidOperation) => detail.to_owned(),
         (Some(detail), kind) => format!("{kind}: {detail}"),
-        (None, ErrorKind::UndefinedError) => match culprit {
+        (None, ErrorKind::UndefinedError) => match name {
             Some(name) if !name.is_empty() => format!("{} is undefined", name.trim()),
             _ => "undefined value".into(),
         },
         (None, kind) => kind.to_string(),
     };
     let mut cause = std::error::Error::source(error);
-    // The text of a call that failed is the detail above it.
+    // The message of a failed call is already in the detail above it.
     while let Some(reason) = cause.filter(|reason| !reason.is::<CallError>()) {
         message.push_str(": ");
         message.push_str(&reason.to_string());
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_without_end_is_an_error_and_not_the_end() {
+    fn a_very_long_chain_is_an_error_and_not_a_stack_overflow() {
         for link in [".b", "|upper", " + 1"] {
             let error = rendered(&format!("{{{{ data{} }}}}", link.repeat(100_000))).unwrap_err();
             assert_eq!(
@@ -324,11 +324,11 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_as_long_as_they_may_be_is_compiled() {
-        let sum = " + 1".repeat(depth::LONGEST);
+    fn a_chain_of_maximum_length_is_compiled() {
+        let sum = " + 1".repeat(depth::MAX_LINKS);
         assert_eq!(
             text(&format!("{{{{ 0{sum} }}}}")),
-            depth::LONGEST.to_string()
+            depth::MAX_LINKS.to_string()
         );
     }
 
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_html_name_turns_no_escaping_on() {
+    fn an_html_file_name_does_not_enable_escaping() {
         let options = Options {
             name: "index.html",
             ..Options::default()
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_function_is_named_with_its_place() {
+    fn the_error_of_a_function_has_its_name_and_position() {
         let err = rendered("a\n  b {{ kvGet('x', 'y') }}\n").unwrap_err();
         assert_eq!((err.line, err.column), (2, 8));
         assert_eq!(err.message, "kvGet: no such bucket".into());
@@ -371,12 +371,12 @@ mod tests {
     }
 
     #[test]
-    fn a_default_stands_in_for_what_is_undefined() {
+    fn default_replaces_an_undefined_name() {
         assert_eq!(text("{{ data.prot|default(80) }}"), "80");
     }
 
     #[test]
-    fn a_mistake_of_syntax_names_its_line() {
+    fn a_syntax_error_has_its_line() {
         let err = rendered("a\nb\n{% if %}").unwrap_err();
         assert_eq!(err.line, 3);
         assert!(err.message.as_str().contains("syntax error"), "{err}");

@@ -1,7 +1,7 @@
-//! Evaluates text: expressions, data paths and whole templates, all over one [`Value`].
+//! Expressions, data paths and template engines, all over one [`Value`].
 //!
-//! Pure by construction. What reaches outside (files, key-value stores, registrations, facts that
-//! must be gathered) is a closure that the caller puts into [`Env`].
+//! No I/O: access to files, key-value stores, registrations and facts goes through closures that
+//! the caller puts into [`Env`].
 //!
 //! [`Value`]: ccm_value::Value
 
@@ -27,4 +27,3 @@ mod time;
 pub use engines::Engine;
 pub use env::Env;
 pub use error::{CallError, TemplateError};
-pub use pattern::short_reason;

@@ -1,15 +1,14 @@
-//! The meaning of Go's literals, for the languages that borrow them: numbers, characters, quoted
-//! and raw text.
+//! Parser for Go literals: numbers, characters, quoted and raw text.
 //!
-//! Text is bytes, because escapes can make any. Which characters may stand in a literal is for the
-//! lexers, and what kind of value a number becomes is for the languages. Expressions have literals
-//! of their own, see `expr::lexer`.
+//! Text is bytes, because escapes can produce any byte. Finding the end of a literal is left to the
+//! lexers, and the type of a number to the engines. Expressions have their own literals, see
+//! `expr::lexer`.
 
 use ccm_value::quote::quote;
 
-/// Why a text is no literal.
+/// Error of an invalid literal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LiteralError {
+pub(crate) enum LiteralError {
     #[error("illegal number syntax: {}", quote(.0))]
     Number(String),
     #[error("integer overflow: {}", quote(.0))]
@@ -20,16 +19,16 @@ pub enum LiteralError {
     Syntax,
 }
 
-/// A number as Go's untyped constants have it.
+/// A Go untyped numeric constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Int(i64),
-    /// Too large for an `int`.
+    /// Larger than `i64::MAX`.
     Uint(u64),
     Float(f64),
 }
 
-/// Returns the number that a literal means; a leading `0` means octal.
+/// Parses a numeric literal; a leading `0` means octal.
 pub(crate) fn number(text: &str) -> Result<Number, LiteralError> {
     let illegal = || LiteralError::Number(text.into());
     let (is_negative, digits) = match text.strip_prefix('-') {
@@ -58,14 +57,14 @@ pub(crate) fn number(text: &str) -> Result<Number, LiteralError> {
     let size: f64 = size
         .filter(|size: &f64| size.is_finite())
         .ok_or_else(illegal)?;
-    // What is no integer and yet looks like one is too large for one.
+    // An integer that did not parse as one is too large.
     if radix != 16 && !plain.contains(['.', 'e']) {
         return Err(LiteralError::Overflow(text.into()));
     }
     Ok(Number::Float(if is_negative { -size } else { size }))
 }
 
-/// Tells whether every underscore stands between digits, or between a prefix and a digit.
+/// Returns whether every underscore is between digits, or between a prefix and a digit.
 fn is_separated(digits: &str) -> bool {
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = digits.as_bytes();
@@ -86,7 +85,7 @@ fn integer(digits: &str, radix: u32, is_negative: bool) -> Option<Number> {
     Some(i64::try_from(size).map_or(Number::Uint(size), Number::Int))
 }
 
-/// Reads `1.8p3` after its `0x`.
+/// Parses `1.8p3`, the part of a hexadecimal float after its `0x`.
 fn hex_float(body: &str) -> Option<f64> {
     let (digits, exponent) = body.split_once('p')?;
     let exponent: i32 = exponent.parse().ok()?;
@@ -106,7 +105,7 @@ fn hex_float(body: &str) -> Option<f64> {
     Some(size * 2_f64.powi(exponent))
 }
 
-/// Returns the number of a character literal, given with its quotes.
+/// Returns the code point of a character literal, given with its quotes.
 pub(crate) fn character(text: &[u8]) -> Result<u32, LiteralError> {
     let mut rest = strip(text, b'\'').ok_or(LiteralError::Syntax)?;
     let found = unescape(&mut rest, b'\'').ok_or(LiteralError::Syntax)?;
@@ -133,7 +132,7 @@ pub(crate) fn quoted(text: &[u8]) -> Result<Vec<u8>, LiteralError> {
     Ok(out)
 }
 
-/// Returns the text of a back-quoted literal, given with its quotes; carriage returns vanish.
+/// Returns the text of a back-quoted literal, given with its quotes; carriage returns are dropped.
 pub(crate) fn raw(text: &[u8]) -> Result<Vec<u8>, LiteralError> {
     let body = strip(text, b'`').ok_or(LiteralError::Syntax)?;
     Ok(body.iter().copied().filter(|&byte| byte != b'\r').collect())
@@ -151,7 +150,7 @@ enum Piece {
     Char(char),
 }
 
-/// Takes one character or escape from the front of `rest`, or returns nothing when it is none.
+/// Removes one character or escape from the front of `rest`; `None` if it is invalid.
 fn unescape(rest: &mut &[u8], quote: u8) -> Option<Piece> {
     let (&first, tail) = rest.split_first()?;
     if first != b'\\' {
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_say_why() {
+    fn invalid_numbers_are_refused_with_their_reason() {
         for (text, reason) in [
             ("089", "integer overflow"),
             ("99999999999999999999", "integer overflow"),
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_is_its_number() {
+    fn a_character_is_its_code_point() {
         assert_eq!(character(b"'a'"), Ok(97));
         assert_eq!(character(br"'\n'"), Ok(10));
         assert_eq!(character("'€'".as_bytes()), Ok(8364));

@@ -1,16 +1,15 @@
-//! Regular expressions as Go has them: the syntax of RE2, run in linear time.
+//! Regular expressions with Go's syntax (RE2), matched in linear time.
 //!
-//! The `regex` crate is of the same family. Where its habits differ, a pattern is rewritten before
-//! it is compiled: in Go `\d`, `\s`, `\w` and `\b` know only ASCII, a `{` that opens no repetition
-//! stands for itself (so that JSON and templates can be matched without escapes), sets do not nest
-//! or intersect, and `\Q…\E` quotes.
+//! Built on the `regex` crate. Where its syntax differs, the pattern is rewritten before it is
+//! compiled: in Go `\d`, `\s`, `\w` and `\b` match ASCII only, a `{` that starts no repetition is
+//! literal, sets do not nest or intersect, and `\Q…\E` quotes.
 
 use regex::{Regex, RegexBuilder};
 
-/// How large a compiled pattern may be, in bytes.
-const LARGEST: usize = 2 << 20;
+/// Maximum size of a compiled pattern, in bytes.
+const MAX_COMPILED_SIZE: usize = 2 << 20;
 
-/// Why a text is no pattern, in Go's words.
+/// Error of an invalid pattern, worded as in Go.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("error parsing regexp: {}: `{pattern}`", short_reason(.cause))]
 pub struct PatternError {
@@ -21,7 +20,7 @@ pub struct PatternError {
 
 impl Eq for PatternError {}
 
-/// Returns what is wrong with a pattern, without the drawing that points at the place.
+/// Returns the reason from a regex error, without the lines that mark the position.
 pub fn short_reason(error: &regex::Error) -> String {
     let text = error.to_string();
     let reason = text.lines().last().unwrap_or_default().trim();
@@ -31,7 +30,7 @@ pub fn short_reason(error: &regex::Error) -> String {
 /// Compiles a pattern.
 pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
     RegexBuilder::new(&rewritten(pattern))
-        .size_limit(LARGEST)
+        .size_limit(MAX_COMPILED_SIZE)
         .build()
         .map_err(|cause| PatternError {
             pattern: pattern.into(),
@@ -68,7 +67,7 @@ fn rewritten(pattern: &str) -> String {
                 out.push('\\');
                 1
             }
-            // A bracket that comes first in a set belongs to it.
+            // A `]` that comes first in a set is literal.
             [b'[', b'^', b']', ..] => {
                 is_in_set = true;
                 3
@@ -95,14 +94,14 @@ fn rewritten(pattern: &str) -> String {
     out
 }
 
-/// Tells whether what was written last is the start of a name such as `[:alpha`.
+/// Returns whether the output ends with the start of a class name such as `[:alpha`.
 fn closes_name(written: &str) -> bool {
     written
         .trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '^')
         .ends_with("[:")
 }
 
-/// Returns what stands for `\d` and its kin.
+/// Returns the ASCII class for `\d` and similar escapes.
 fn ascii_class(letter: u8, is_in_set: bool) -> Option<&'static str> {
     Some(match letter {
         b'd' => "[0-9]",
@@ -116,7 +115,7 @@ fn ascii_class(letter: u8, is_in_set: bool) -> Option<&'static str> {
     })
 }
 
-/// Tells whether a text starts with `{n}`, `{n,}` or `{n,m}`.
+/// Returns whether a text starts with `{n}`, `{n,}` or `{n,m}`.
 fn is_repetition(text: &str) -> bool {
     let body = text.strip_prefix('{').and_then(|rest| rest.split_once('}'));
     let Some((body, _)) = body else {
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_that_repeat_nothing_are_literal() {
+    fn braces_without_a_repetition_are_literal() {
         check(&[
             ("^{.*}$", "{x}", true),
             ("^{{ a }}$", "{{ a }}", true),
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn short_classes_know_only_ascii() {
+    fn short_classes_match_only_ascii() {
         check(&[
             (r"^\w+$", "ab_1", true),
             (r"^\w$", "é", false),
@@ -193,8 +192,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_rewritten_stays_a_pattern(pattern in r"[a-c.*+?|(){}\[\]^$\\wdsbQE&~:é-]{0,24}") {
-            // Neither panics, and text outside sets and escapes is only ever quoted.
+        fn a_rewritten_pattern_still_compiles(pattern in r"[a-c.*+?|(){}\[\]^$\\wdsbQE&~:é-]{0,24}") {
+            // Neither panics, and text outside sets and escapes is only quoted.
             if Regex::new(&pattern).is_ok() && !pattern.contains(['[', '\\']) {
                 proptest::prop_assert!(compile(&pattern).is_ok());
             }

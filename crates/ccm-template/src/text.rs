@@ -1,5 +1,5 @@
-//! Text with Go's manners: its upper and lower case, and its ways to make text safe in HTML,
-//! JavaScript and URLs. Quoting is in `model::quote`, reading quoted text back in `literal`.
+//! Text functions with Go's behaviour: upper and lower case, and escaping for HTML, JavaScript and
+//! URLs. Quoting is in `ccm_value::quote`, unquoting in `literal`.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(crate) fn lower(text: &str) -> String {
     text.chars().map(lower_char).collect()
 }
 
-/// Returns the capital of a letter; one whose capital would be two letters (`ß`) stays.
+/// Returns the upper-case letter; one that would become two letters (`ß`) is unchanged.
 pub(crate) fn upper_char(c: char) -> char {
     let mut mapped = c.to_uppercase();
     match (mapped.next(), mapped.next()) {
@@ -24,12 +24,12 @@ pub(crate) fn upper_char(c: char) -> char {
     }
 }
 
-/// Returns the small letter; the one letter that would become two (`İ`) becomes the first.
+/// Returns the lower-case letter; the one that would become two letters (`İ`) becomes the first.
 pub(crate) fn lower_char(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
 
-/// Returns text safe inside HTML. A NUL is not HTML; Go's packages differ in what becomes of it.
+/// Escapes text for HTML. Go's packages differ in the replacement of NUL, hence `nul`.
 pub(crate) fn html(text: &str, nul: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -46,7 +46,7 @@ pub(crate) fn html(text: &str, nul: &str) -> String {
     out
 }
 
-/// Returns text safe inside a JavaScript string.
+/// Escapes text for a JavaScript string.
 pub(crate) fn js(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -68,12 +68,12 @@ fn numbered_js(out: &mut String, c: char) {
     let _ = write!(out, "\\u{:04X}", u32::from(c));
 }
 
-/// Returns text safe as a value in a URL query.
+/// Escapes text for a value in a URL query.
 pub(crate) fn query(text: &str) -> String {
     percent(text, " ").replace(' ', "+")
 }
 
-/// Returns text with every byte escaped but letters, digits, `-_.~` and those that are `allowed`.
+/// Percent-encodes every byte except letters, digits, `-_.~` and those in `allowed`.
 pub(crate) fn percent(text: &str, allowed: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,19 +1,20 @@
-//! JSON exactly as Go's encoder writes it.
+//! JSON in the exact format of Go's encoder.
 //!
-//! Consumers compare and hash our documents with those of upstream agents, so the bytes matter:
-//! `<`, `>`, `&` and the two Unicode line separators are escaped, whole floats have no fraction.
+//! Consumers compare and hash documents together with those of upstream agents, so the bytes must
+//! match: `<`, `>`, `&` and the two Unicode line separators are escaped, and integral floats have
+//! no fraction.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
-/// Returns a value as JSON on one line.
+/// Formats a value as JSON on one line.
 pub fn compact<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     write(value, CompactFormatter)
 }
 
-/// Returns a value as JSON indented by two spaces, without a final newline.
+/// Formats a value as JSON indented by two spaces, without a final newline.
 pub fn pretty<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     write(value, PrettyFormatter::new())
 }
@@ -23,14 +24,17 @@ fn write<T: Serialize + ?Sized>(
     layout: impl Formatter,
 ) -> Result<String, serde_json::Error> {
     let mut out = Vec::with_capacity(512);
-    value.serialize(&mut Serializer::with_formatter(&mut out, Go(layout)))?;
+    value.serialize(&mut Serializer::with_formatter(
+        &mut out,
+        GoFormatter(layout),
+    ))?;
     String::from_utf8(out).map_err(|err| serde::ser::Error::custom(err.to_string()))
 }
 
-/// Wraps a layout and changes only what Go writes differently.
-struct Go<F>(F);
+/// Wraps a formatter and changes only what Go writes differently.
+struct GoFormatter<F>(F);
 
-impl<F: Formatter> Formatter for Go<F> {
+impl<F: Formatter> Formatter for GoFormatter<F> {
     fn write_string_fragment<W: ?Sized + io::Write>(
         &mut self,
         out: &mut W,
@@ -61,7 +65,7 @@ impl<F: Formatter> Formatter for Go<F> {
         let size = value.abs();
         if size != 0.0 && !(1e-6..1e21).contains(&size) {
             let text = format!("{value:e}");
-            // Go signs a positive exponent: 1e+21, but 1e-7.
+            // Go prints the sign of a positive exponent: 1e+21, but 1e-7.
             return match text.split_once('e') {
                 Some((digits, exponent)) if !exponent.starts_with('-') => {
                     write!(out, "{digits}e+{exponent}")

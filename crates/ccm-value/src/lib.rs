@@ -1,6 +1,6 @@
-//! Values, documents with positions, JSON and YAML, and secrets: what every other crate holds.
+//! Values, documents with positions, JSON and YAML, and secrets.
 //!
-//! Pure: no file, clock, process or network.
+//! No I/O: no files, clocks, processes or network.
 
 #![warn(unreachable_pub)]
 

@@ -1,14 +1,13 @@
-//! Text between quotes as Go's `%q` writes it: the one implementation, for errors, events and
-//! the template engines.
+//! Quoting in the format of Go's `%q`, for errors, events and the template engines.
 
 use std::fmt::Write as _;
 
-/// Quotes a text as Go's `%q` does.
+/// Quotes a text like Go's `%q`.
 pub fn quote(text: &str) -> String {
     enclosed(text.chars().map(Piece::Char), '"', false)
 }
 
-/// Quotes bytes that should be text as Go's `%q` does: what is not UTF-8 becomes `\xff`.
+/// Quotes bytes like Go's `%q`: invalid UTF-8 becomes `\xff`.
 pub fn quote_bytes(text: &[u8]) -> String {
     let pieces = text.utf8_chunks().flat_map(|chunk| {
         let valid = chunk.valid().chars().map(Piece::Char);
@@ -17,12 +16,12 @@ pub fn quote_bytes(text: &[u8]) -> String {
     enclosed(pieces, '"', false)
 }
 
-/// Quotes a text as Go's `%+q` does: everything beyond ASCII is escaped.
+/// Quotes a text like Go's `%+q`: everything beyond ASCII is escaped.
 pub fn quote_ascii(text: &str) -> String {
     enclosed(text.chars().map(Piece::Char), '"', true)
 }
 
-/// Quotes one character as Go's `%q` does, or with `ascii` as its `%+q`.
+/// Quotes one character like Go's `%q`, or with `ascii` like `%+q`.
 pub fn quote_char(c: char, ascii: bool) -> String {
     enclosed([Piece::Char(c)], '\'', ascii)
 }
@@ -30,7 +29,7 @@ pub fn quote_char(c: char, ascii: bool) -> String {
 #[derive(Clone, Copy)]
 enum Piece {
     Char(char),
-    /// Part of no character.
+    /// A byte of invalid UTF-8.
     Byte(u8),
 }
 
@@ -74,14 +73,14 @@ fn enclosed(pieces: impl IntoIterator<Item = Piece>, quote: char, ascii: bool) -
     out
 }
 
-/// Returns whether Go would print a character as it is: letters, marks, numbers, punctuation,
+/// Returns whether Go considers a character printable: letters, marks, numbers, punctuation,
 /// symbols and the ASCII space.
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return matches!(c, ' '..='~');
     }
-    // The standard library knows what is printable, but tells only through escaping. The letter
-    // in front keeps it from escaping a combining mark for standing alone.
+    // The standard library exposes printability only through escaping. The letter in front prevents
+    // the escape of a leading combining mark.
     let probe = ['a', c];
     probe
         .iter()
@@ -94,7 +93,7 @@ pub fn is_printable(c: char) -> bool {
 mod tests {
     use super::*;
 
-    /// What Go prints for `%q` and `%+q`.
+    /// Output of Go's `%q` and `%+q`.
     #[test]
     fn text_is_quoted_as_go_quotes_it() {
         for (text, quoted, ascii) in [
@@ -131,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_quoted_one_by_one() {
+    fn invalid_utf8_is_quoted_byte_by_byte() {
         for (bytes, quoted) in [
             (b"a\xffb".as_slice(), r#""a\xffb""#),
             (b"\xc3", r#""\xc3""#),
             (b"\xe6\x97", r#""\xe6\x97""#),
-            // A surrogate and an overlong form are no characters.
+            // A surrogate and an overlong form are invalid.
             (b"\xed\xa0\x80", r#""\xed\xa0\x80""#),
             (b"\xc0\xaf", r#""\xc0\xaf""#),
         ] {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_stands_between_single_quotes() {
+    fn a_character_is_in_single_quotes() {
         for (c, quoted) in [
             ('x', "'x'"),
             ('\'', r"'\''"),

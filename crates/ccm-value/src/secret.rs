@@ -1,5 +1,7 @@
-//! Texts that must not be shown: they serialize, print and compare as what they are only where
-//! the code asks for them by name.
+//! Secrets, and removal of secrets from URLs.
+//!
+//! A [`Secret`] prints and serializes as [`REDACTED`]; its text is available only through
+//! [`Secret::reveal`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::value::{Map, Value};
 
-/// What stands where a secret was.
+/// Replacement text for a secret.
 pub const REDACTED: &str = "REDACTED";
 
-/// A password, token or the like.
+/// A password, token or similar text.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -23,7 +25,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Returns the secret itself, for the one place that needs it.
+    /// Returns the secret text.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -49,15 +51,15 @@ impl Serialize for Secret {
     }
 }
 
-/// Returns a URL without what it may carry in secret: user and password, the values of its query,
-/// its fragment. Scheme, host, path and the names of the query stay.
+/// Returns a URL without its secrets: user and password, query values and fragment. Scheme, host,
+/// path and query names are kept.
 pub fn redact_url(url: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.into();
     };
     let (rest, fragment) = split_before(rest, '#');
-    let (place, query) = split_before(rest, '?');
-    let (authority, path) = split_before(place, '/');
+    let (without_query, query) = split_before(rest, '?');
+    let (authority, path) = split_before(without_query, '/');
     let host = authority.rsplit_once('@').map(|(_, host)| host);
     if host.is_none() && query.len() < 2 && fragment.len() < 2 {
         return url.into();
@@ -77,7 +79,7 @@ pub fn redact_url(url: &str) -> Cow<'_, str> {
             Some((name, "")) => shown.extend([name, "="]),
             Some((name, _)) => shown.extend([name, "=", REDACTED]),
             None if part.is_empty() => {}
-            // What has no name may be the secret itself.
+            // A query without a name may be the secret itself.
             None => shown.push_str(REDACTED),
         }
     }
@@ -87,13 +89,14 @@ pub fn redact_url(url: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Splits a text before the first of a character; what is not there leaves the second part empty.
+/// Splits a text before the first occurrence of a character; if there is none, the second part is
+/// empty.
 fn split_before(text: &str, mark: char) -> (&str, &str) {
     text.split_at(text.find(mark).unwrap_or(text.len()))
 }
 
-/// Returns a text in which every URL is without its secrets, see [`redact_url`]. A URL ends where no
-/// URL could go on: at a blank, a quote or an angle bracket.
+/// Replaces every URL in a text as [`redact_url`] does. A URL ends at white space, a quote or an
+/// angle bracket.
 pub fn redact_urls(text: &str) -> Cow<'_, str> {
     let mut shown = String::new();
     let mut rest = text;
@@ -113,7 +116,7 @@ pub fn redact_urls(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns a value in which every text, keys of maps included, is shown as [`redact_urls`] does.
+/// Applies [`redact_urls`] to every text of a value, including the keys of maps.
 pub fn redact_urls_in(value: &Value) -> Value {
     let shown = |text: &Arc<str>| match redact_urls(text) {
         Cow::Borrowed(_) => text.clone(),
@@ -131,28 +134,29 @@ pub fn redact_urls_in(value: &Value) -> Value {
     }
 }
 
-/// Returns what tells one source from another, for files of ours: as [`redact_url`], but with a
-/// digest of the query, because `?file=a` is another source than `?file=b`. What is one already stays.
+/// Returns a URL without secrets that still identifies its source: like [`redact_url`], but with a
+/// digest of the query, because `?file=a` and `?file=b` are different sources. A URL that already
+/// has a digest is unchanged.
 pub fn url_identity(url: &str) -> Cow<'_, str> {
-    let (place, _) = split_before(url, '#');
-    let (place, query) = split_before(place, '?');
+    let (without_query, _) = split_before(url, '#');
+    let (without_query, query) = split_before(without_query, '?');
     let query = query.strip_prefix('?').unwrap_or_default();
     let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     if query.is_empty() || !url.contains("://") {
         return redact_url(url);
     }
-    let place = redact_url(place);
+    let without_query = redact_url(without_query);
     match query.strip_prefix(IDENTITY).filter(|text| is_digest(text)) {
-        Some(digest) => format!("{place}?{IDENTITY}{digest}").into(),
+        Some(digest) => format!("{without_query}?{IDENTITY}{digest}").into(),
         None => {
             let digest = Sha256::digest(query);
             let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{place}?{IDENTITY}{digest}").into()
+            format!("{without_query}?{IDENTITY}{digest}").into()
         }
     }
 }
 
-/// What a query is called whose digest is told instead.
+/// Query name of the digest.
 const IDENTITY: &str = "sha256=";
 
 /// Serializes a URL without its secrets.
@@ -160,12 +164,12 @@ pub fn serialize_url<S: Serializer>(url: &str, to: S) -> Result<S::Ok, S::Error>
     to.serialize_str(&redact_url(url))
 }
 
-/// Serializes a text whose URLs are without their secrets.
+/// Serializes a text without the secrets of its URLs.
 pub fn serialize_text<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&redact_urls(text))
 }
 
-/// Serializes texts whose URLs are without their secrets.
+/// Serializes texts without the secrets of their URLs.
 pub fn serialize_texts<S: Serializer>(texts: &[String], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(texts.iter().map(|text| redact_urls(text)))
 }
@@ -175,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_shows_only_that_it_is_there() {
+    fn a_secret_prints_as_redacted() {
         let secret = Secret::new("hunter2");
         assert_eq!(format!("{secret:?}"), REDACTED);
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"REDACTED\"");
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_differ_by_their_query_and_by_no_password() {
+    fn sources_differ_by_query_and_not_by_password() {
         let identity = |url: &str| url_identity(url).into_owned();
         assert_ne!(
             identity("https://h/p?file=a"),

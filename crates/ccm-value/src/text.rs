@@ -1,5 +1,4 @@
-//! Small texts that Go programs write in one fixed way: quoted strings, durations, timestamps,
-//! clean paths, shell words.
+//! Text formats of Go programs: durations, timestamps, clean paths and shell words.
 
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use chrono::{DateTime, Datelike as _, FixedOffset, SecondsFormat, TimeZone, Utc}
 
 pub use super::quote::quote;
 
-/// Returns the shortest path that means the same, by its text alone.
+/// Returns the shortest equivalent path, without file access.
 pub fn clean_path(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -32,7 +31,7 @@ pub fn clean_path(path: &str) -> String {
     }
 }
 
-/// Returns a part of a URL with its `%` escapes replaced, if they are escapes of text.
+/// Decodes the `%` escapes of a part of a URL; `None` if they are invalid.
 pub fn unescape(part: &str) -> Option<String> {
     let mut pieces = part.split('%');
     let mut bytes = pieces.next()?.as_bytes().to_vec();
@@ -47,7 +46,7 @@ pub fn unescape(part: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Returns the scheme of a text that is a URL, and what follows its colon.
+/// Splits a URL into its scheme and the text after the colon; `None` if it has no scheme.
 pub fn url_scheme(text: &str) -> Option<(&str, &str)> {
     text.split_once(':').filter(|(scheme, _)| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -57,13 +56,13 @@ pub fn url_scheme(text: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Returns a number of things with their noun, such as `1 node` or `2 nodes`.
+/// Formats a count with its noun, such as `1 node` or `2 nodes`.
 pub fn count_of(count: usize, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }
 
-/// Why a duration can't be read.
+/// Error of an invalid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     #[error("invalid duration")]
@@ -74,13 +73,13 @@ pub enum DurationError {
 
 const NANOS_PER_HOUR: f64 = 3.6e12;
 
-/// The two characters that people write for "micro": the sign and the Greek letter.
+/// The two characters for "micro": the sign and the Greek letter.
 const MICRO: [char; 2] = ['\u{b5}', '\u{3bc}'];
 
 /// Parses a duration such as `90s`, `1h30m` or `2w`; returns nanoseconds, which may be negative.
 ///
-/// All `<number><unit>` matches are summed and other characters are ignored, as upstream does;
-/// days and longer are cut to whole hours.
+/// All `<number><unit>` matches are added and other characters are ignored, as upstream does; days
+/// and longer units are truncated to whole hours.
 pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
     let text = text.trim();
     if text == "0" {
@@ -114,7 +113,7 @@ pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
         Some(true) => -1.0,
         Some(false) => 1.0,
     };
-    // A float beyond i64 saturates: centuries of waiting are all the same.
+    // A float outside the range of `i64` saturates.
     Ok((sign * total) as i64)
 }
 
@@ -135,24 +134,24 @@ fn nanos(number: f64, unit: &str) -> Result<f64, DurationError> {
     })
 }
 
-/// Parses a duration that can be waited for; a negative one counts as none.
+/// Parses a duration to wait for; a negative one becomes zero.
 pub fn parse_wait(text: &str) -> Result<Duration, DurationError> {
     let nanos = parse_duration(text)?;
     Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
-/// Returns a duration as Go prints it, cut to milliseconds.
+/// Formats a duration like Go, truncated to milliseconds.
 pub fn go_millis(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     go_duration(Duration::from_millis(millis))
 }
 
-/// Prints a duration in Go's form: `0s`, `24.6µs`, `250ms`, `1.5s`, `5m0s`, `1h0m3.2s`.
+/// Formats a duration like Go: `0s`, `24.6µs`, `250ms`, `1.5s`, `5m0s`, `1h0m3.2s`.
 pub fn go_duration(duration: Duration) -> String {
     go_nanos(i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX))
 }
 
-/// Prints nanoseconds, which may be negative, as Go prints a duration.
+/// Formats nanoseconds, which may be negative, like a Go duration.
 pub fn go_nanos(nanos: i128) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();
@@ -181,12 +180,12 @@ pub fn go_nanos(nanos: i128) -> String {
     format!("{sign}{size}")
 }
 
-/// Prints a time as people read it: RFC 3339 in UTC, to the second.
+/// Formats a time as RFC 3339 in UTC, to the second.
 pub fn to_the_second(time: &DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// Prints a time as RFC 3339 with as many fraction digits as it has, as Go does.
+/// Formats a time as RFC 3339 without trailing zeros in the fraction, as Go does.
 pub fn go_time<Z: TimeZone>(time: &DateTime<Z>) -> String
 where
     Z::Offset: std::fmt::Display,
@@ -207,7 +206,7 @@ where
     }
 }
 
-/// Why a text is no time.
+/// Error of an invalid time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     #[error("invalid time {}: {cause}", quote(.text))]
@@ -220,7 +219,7 @@ pub enum TimeError {
     Year(String),
 }
 
-/// Reads a time that [`go_time`] can print again, in any zone.
+/// Parses a time in any zone, if [`go_time`] can format it again.
 pub fn parse_time(text: &str) -> Result<DateTime<FixedOffset>, TimeError> {
     let time = DateTime::parse_from_rfc3339(text).map_err(|cause| TimeError::Invalid {
         text: text.into(),
@@ -233,7 +232,7 @@ pub fn parse_time(text: &str) -> Result<DateTime<FixedOffset>, TimeError> {
     }
 }
 
-/// Serializes UTC times as [`go_time`] prints them.
+/// Serializes UTC times in the format of [`go_time`].
 pub mod timestamp {
     use super::{DateTime, Utc, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
@@ -249,7 +248,7 @@ pub mod timestamp {
     }
 }
 
-/// Serializes a moment that may be absent.
+/// Serializes an optional time.
 pub mod maybe_timestamp {
     use super::{DateTime, Utc, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
@@ -275,8 +274,8 @@ pub mod maybe_timestamp {
     }
 }
 
-/// Go's zero time, which stands for "never".
-pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+/// Go's zero time, which means "never".
+const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// Serializes a file's time with its zone; an absent one as Go's zero time.
 pub mod mtime {
@@ -322,7 +321,7 @@ pub mod nanoseconds {
     }
 }
 
-/// Why a command line can't be split into words.
+/// Error of splitting a command line into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     #[error("Unterminated single-quoted string")]
@@ -333,7 +332,7 @@ pub enum SplitError {
     Backslash,
 }
 
-/// Splits a command line into words with shell quoting; nothing is expanded.
+/// Splits a command line into words with shell quoting, without expansion.
 pub fn split_words(line: &str) -> Result<Vec<String>, SplitError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -380,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_could_not_be_read_again_is_refused() {
+    fn a_time_that_cannot_be_formatted_again_is_refused() {
         for text in ["2026-05-01T09:08:07.5+02:00", "9999-12-31T23:59:59Z"] {
             let time = parse_time(text).unwrap();
             assert_eq!(parse_time(&go_time(&time.to_utc())), Ok(time));
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_sum_their_parts_and_know_long_units() {
+    fn durations_add_their_parts_and_accept_long_units() {
         let hour = 3_600_000_000_000;
         for (text, nanos) in [
             ("0", 0),
@@ -431,7 +430,7 @@ mod tests {
         );
     }
 
-    /// What Go prints for `time.Duration`.
+    /// Output of Go's `time.Duration`.
     #[test]
     fn durations_print_in_the_form_of_go() {
         for (nanos, text) in [

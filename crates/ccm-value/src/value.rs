@@ -1,8 +1,8 @@
-//! The one value that data, facts and every template engine share.
+//! The value type of data, facts and all template engines.
 //!
-//! Maps are sorted by key, so that nothing we walk or print depends on chance. Lists, maps and
-//! text are behind an `Arc`: handing a whole data tree to an expression costs a counter.
-//! Printing follows Go's `%v`, because that is what authors of manifests see interpolated.
+//! Maps are sorted by key, so that iteration and output are deterministic. Lists, maps and text are
+//! reference-counted, so cloning is cheap. Printing follows Go's `%v`, which is the format of
+//! interpolated values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A map of values, sorted by key.
 pub type Map = BTreeMap<Arc<str>, Value>;
 
-/// Plain data: what YAML and JSON documents hold.
+/// Plain data of YAML and JSON documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
     #[default]
     Null,
     Bool(bool),
     Int(i64),
-    /// Only for whole numbers above `i64::MAX`.
+    /// Only for integers above `i64::MAX`.
     Uint(u64),
     Float(f64),
     Str(Arc<str>),
@@ -35,7 +35,7 @@ impl Value {
         Self::Map(Arc::default())
     }
 
-    /// Returns the entry of a map, or nothing for other values.
+    /// Returns the entry of a map; `None` for other values.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.as_map()?.get(key)
     }
@@ -65,7 +65,7 @@ impl Value {
         matches!(self, Self::Null)
     }
 
-    /// Returns the name people know this kind of value by.
+    /// Returns the name of the value's type, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -78,8 +78,8 @@ impl Value {
         }
     }
 
-    /// Merges `over` into a copy of `self`: maps recursively, lists by concatenation, anything
-    /// else (null included) replaced.
+    /// Merges `over` into a copy of `self`: maps are merged recursively, lists are concatenated,
+    /// anything else (null included) is replaced.
     pub fn merge_deep(&self, over: &Value) -> Value {
         match (self, over) {
             (Self::Map(base), Self::Map(over)) => {
@@ -113,7 +113,7 @@ impl Value {
     }
 }
 
-/// Prints as Go's `%v` does.
+/// Prints as Go's `%v`.
 impl fmt::Display for Value {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -147,7 +147,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Prints a float as Go's `%v`: shortest digits, exponent form below 1e-4 and from 1e6 on.
+/// Formats a float as Go's `%v`: shortest digits, exponent form below 1e-4 and from 1e6.
 pub fn go_float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();

@@ -1,20 +1,20 @@
-//! YAML as upstream prints it: two spaces, list items level with their key, anything that could
-//! be read as another type in double quotes, texts of several lines as blocks.
+//! YAML writer in upstream's format: two spaces of indent, list items at the level of their key,
+//! text that could be read as another type in double quotes, multi-line text as blocks.
 
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::document::{LONGEST_KEY, float_text, reads_as_text};
+use super::document::{MAX_KEY_LENGTH, float_text, reads_as_text};
 
-/// Returns a document as YAML, keys in the order they have, with a final newline.
+/// Formats a document as YAML, keys in their given order, with a final newline.
 pub fn print(document: &Value) -> String {
     let mut out = String::new();
     block(document, 0, &mut out);
     out
 }
 
-/// Writes a value that stands on lines of its own.
+/// Writes a value on its own lines.
 fn block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(map) if !map.is_empty() => entries(map, indent, false, out),
@@ -32,7 +32,7 @@ fn block(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Writes a map's entries; the first may continue a line that is already begun.
+/// Writes the entries of a map; the first may continue the current line.
 fn entries(map: &Map<String, Value>, indent: usize, mut begun: bool, out: &mut String) {
     for (key, value) in map {
         if !begun {
@@ -41,7 +41,7 @@ fn entries(map: &Map<String, Value>, indent: usize, mut begun: bool, out: &mut S
         begun = false;
         let start = out.len();
         text(key, 0, false, out);
-        if out.len() - start > LONGEST_KEY {
+        if out.len() - start > MAX_KEY_LENGTH {
             out.insert_str(start, "? ");
             out.push('\n');
             pad(indent, out);
@@ -129,7 +129,7 @@ fn text(content: &str, indent: usize, may_be_block: bool, out: &mut String) {
     out.push('"');
 }
 
-/// Texts of several lines read best as blocks; what a block can't hold exactly is quoted.
+/// Returns whether text is written as a block: multi-line text that a block can represent exactly.
 fn is_block(content: &str) -> bool {
     content.contains('\n')
         && !content.starts_with([' ', '\n', '\t'])
@@ -157,7 +157,7 @@ fn block_text(content: &str, indent: usize, out: &mut String) {
 }
 
 fn is_plain(content: &str) -> bool {
-    // YAML 1.1 readers take these for booleans; quoting them harms nobody.
+    // YAML 1.1 parsers read these as booleans.
     let old_boolean = matches!(
         content.to_ascii_lowercase().as_str(),
         "y" | "n" | "yes" | "no" | "on" | "off"
@@ -171,7 +171,7 @@ fn is_plain(content: &str) -> bool {
         && !content.chars().any(char::is_control)
 }
 
-/// Reports whether the first character leaves no doubt that a word follows.
+/// Returns whether the first character already rules out other types.
 fn starts_plainly(content: &str) -> bool {
     let mut chars = content.chars();
     let (Some(first), second) = (chars.next(), chars.next()) else {
@@ -184,8 +184,8 @@ fn starts_plainly(content: &str) -> bool {
     }
 }
 
-/// Versions and dotted names may start with a digit and still be words; dates, times and anything
-/// some reader might take for a number are not.
+/// Returns whether text that starts with a digit is still a word, such as a version or a dotted
+/// name. Dates, times and possible numbers are not.
 fn is_word(content: &str) -> bool {
     let is_version = content.split('.').count() > 2
         && content
@@ -235,7 +235,7 @@ data:
     }
 
     #[test]
-    fn what_could_be_another_type_is_quoted() {
+    fn text_that_could_be_another_type_is_quoted() {
         let cases = [
             ("0644", "\"0644\""),
             ("yes", "\"yes\""),
@@ -260,7 +260,7 @@ data:
     }
 
     #[test]
-    fn texts_of_several_lines_become_blocks() {
+    fn multi_line_text_becomes_a_block() {
         let document = json!({"a": "x\n  y\n", "b": "x\ny", "c": "x\ny\n\n", "d": "one\n"});
         assert_eq!(
             print(&document),

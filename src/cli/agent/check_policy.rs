@@ -1,36 +1,36 @@
-//! `ccm agent check-policy`: what a signer may do on this node, and which rule says so.
+//! `ccm agent check-policy`: whether a signer may do something on this node, and by which rule.
 
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_agent::config::Config;
 use ccm_core::model::TypeName;
-use ccm_core::model::policy::{Action, Asked};
+use ccm_core::model::policy::{Action, PolicyRequest};
 use ccm_nats::Verb;
 
-/// Explains whether a signer may do something; exits 1 if not
+/// Check whether a signer is allowed to do something; exit 1 if not
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The public key or the name of the signer
+    /// Public key or name of the signer
     #[arg(long, value_name = "KEY")]
     signer: String,
 
-    /// What is asked of the node, such as ensure
+    /// Request verb, such as ensure
     #[arg(long)]
     verb: Verb,
 
-    /// The type of the resource
+    /// Resource type
     #[arg(long = "type", value_name = "TYPE")]
     type_name: Option<TypeName>,
 
-    /// The name of the resource; of a command also its command line
+    /// Resource name; for exec resources also the command line
     #[arg(long)]
     name: Option<String>,
 
-    /// The provider of the resource
+    /// Resource provider
     #[arg(long)]
     provider: Option<String>,
 
-    /// Asks about a request that changes nothing
+    /// Check a noop request
     #[arg(long)]
     noop: bool,
 }
@@ -51,26 +51,25 @@ pub(in crate::cli) fn run(
 
 fn decide(args: &Args, config: &Config) -> (bool, String) {
     let Some(trust) = &config.trust else {
-        let reason =
-            "no trust in this file: NATS servers on this machine are obeyed, and no others";
+        let reason = "no trust section in the configuration: requests are accepted from NATS servers on this machine only";
         return (true, reason.into());
     };
-    let is_meant = |key: &str, name: &str| key == args.signer || name == args.signer;
+    let is_match = |key: &str, name: &str| key == args.signer || name == args.signer;
     let signer = trust
         .signers
         .iter()
-        .find(|signer| is_meant(&signer.key, &signer.name));
+        .find(|signer| is_match(&signer.key, &signer.name));
     let Some(signer) = signer else {
-        return (false, "signer is not trusted here".into());
+        return (false, "signer is not in the trust section".into());
     };
     let Some(policy) = &signer.policy else {
         let reason = format!(
-            "signer {} has no policy: everything is allowed",
+            "signer {} has no policy, everything is allowed",
             signer.name
         );
         return (true, reason);
     };
-    let asked = Asked {
+    let request = PolicyRequest {
         verb: args.verb.as_str(),
         noop: args.noop,
         type_name: args.type_name,
@@ -81,7 +80,7 @@ fn decide(args: &Args, config: &Config) -> (bool, String) {
             .as_deref()
             .filter(|_| args.type_name == Some(TypeName::Exec)),
     };
-    let decision = policy.decide_so_far(&asked);
+    let decision = policy.decide_partial(&request);
     let reason = match decision.rule {
         Some(rule) => format!("rule {rule} of signer {}", signer.name),
         None => format!("no rule of signer {} matches", signer.name),

@@ -1,5 +1,5 @@
-//! `ccm ensure api pipe`: a request on standard input, a response on standard output, nothing
-//! else there. Whoever asks reads the response, so the exit code only says that there is one.
+//! `ccm ensure api pipe`: reads a request from standard input and writes the response to standard
+//! output. The exit code is 0 whenever a response was written.
 
 use std::io::Read;
 
@@ -12,10 +12,10 @@ use ccm_core::model::request::{EnsureResponse, parse_ensure};
 use ccm_value::text::go_duration;
 use ccm_value::{json, yaml};
 
-/// The largest request that is read.
+/// Size limit of a request.
 const MAX_REQUEST_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Takes requests as documents
+/// Resource management API
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -24,14 +24,14 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Reads one request from standard input and writes its response
+    /// Read a request from standard input and write the response to standard output
     #[command(alias = "piped")]
     Pipe {
-        /// Writes the response as YAML
+        /// Output YAML instead of JSON
         #[arg(long, overrides_with = "no_yaml")]
         yaml: bool,
 
-        /// Writes the response as JSON (the default)
+        /// Output JSON (the default)
         #[arg(long, hide = true)]
         no_yaml: bool,
     },
@@ -43,7 +43,7 @@ pub(super) fn run(
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
     let Command::Pipe { yaml: as_yaml, .. } = args.command;
-    console.keep_stdout_free();
+    console.reserve_stdout();
     let mut body = Vec::new();
     std::io::stdin()
         .lock()
@@ -52,7 +52,7 @@ pub(super) fn run(
         .map_err(CliError::failed)?;
     let body = String::from_utf8_lossy(&body);
     let response =
-        EnsureResponse::new(answer(&body, options, console).map_err(|err| err.to_string()));
+        EnsureResponse::new(respond(&body, options, console).map_err(|err| err.to_string()));
     let text = if as_yaml {
         format!("{}\n", yaml::print(&yaml_form(&response)?))
     } else {
@@ -63,7 +63,7 @@ pub(super) fn run(
     Ok(Verdict::default())
 }
 
-fn answer(
+fn respond(
     body: &str,
     options: &Options,
     console: &mut Console,
@@ -77,8 +77,8 @@ fn answer(
     Ok(event?)
 }
 
-/// Returns a response as upstream's YAML has it: durations are text, and what all states share
-/// stands below a key of its own.
+/// Returns a response in the form of upstream's YAML: durations are strings, and the fields that
+/// all states share are nested below `commonresourcestate`.
 fn yaml_form(response: &EnsureResponse) -> Result<serde_json::Value, CliError> {
     let mut document = serde_json::to_value(response).map_err(CliError::failed)?;
     let (Some(state), Some(event)) = (document.get_mut("state"), &response.state) else {

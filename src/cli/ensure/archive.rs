@@ -1,58 +1,61 @@
-//! `ccm ensure archive`
+//! `ccm ensure archive`: flags of archive resources.
 
 use std::collections::BTreeMap;
 
-use super::{CliError, CommonArgs, Host, owners};
+use clap::ValueHint;
+
+use super::{CliError, CommonArgs, Target, owners};
 use crate::cli::environment::split_pair;
 use ccm_core::model::resource::{Archive, Properties, Resource};
 use ccm_value::secret::Secret;
 
-/// Downloads an archive and may unpack it
+/// Archive management
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The file to keep the archive in
+    /// File to store the archive in
+    #[arg(value_hint = ValueHint::FilePath)]
     file: String,
 
-    /// Where to get it
+    /// URL to download the archive from
     url: String,
 
-    /// present or absent
+    /// Ensure value: present or absent
     #[arg(default_value = "present")]
     ensure: String,
 
-    /// A header to send
+    /// HTTP header to send; repeatable
     #[arg(short = 'H', long, value_name = "KEY:VALUE")]
     header: Vec<String>,
 
-    /// The user to log in as
+    /// HTTP username
     #[arg(long, value_name = "USER")]
     username: Option<String>,
 
-    /// The password to log in with
+    /// HTTP password
     #[arg(long, env = "HTTP_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 
-    /// The SHA-256 of the archive
+    /// Hex encoded SHA-256 checksum of the archive
     #[arg(long, value_name = "HEX")]
     checksum: Option<String>,
 
-    /// The directory to unpack into
-    #[arg(long, value_name = "DIR")]
+    /// Parent directory to extract to
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     extract: Option<String>,
 
-    /// A path that unpacking creates
-    #[arg(long, value_name = "PATH")]
+    /// Skip extraction if this path exists
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     creates: Option<String>,
 
-    /// Removes the archive once it is unpacked
+    /// Remove the archive after extraction
     #[arg(long)]
     cleanup: bool,
 
-    /// The owner, or owner and group; yours unless given
+    /// Owner, or owner and group [default: current user]
     #[arg(long, value_name = "USER[:GROUP]")]
     owner: Option<String>,
 
-    /// The group; yours unless given
+    /// Group [default: current group]
     #[arg(long)]
     group: Option<String>,
 
@@ -61,32 +64,32 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
-        let (owner, group) = owners(host, self.owner.as_deref(), self.group.as_deref())?;
+    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+        let (owner, group) = owners(target, self.owner.as_deref(), self.group.as_deref())?;
         let archive = Archive {
             url: self.url,
             headers: headers(&self.header)?,
             username: self.username.unwrap_or_default(),
             password: Secret::new(self.password.unwrap_or_default()),
             checksum: self.checksum.unwrap_or_default(),
-            extract_parent: path(host, self.extract)?,
+            extract_parent: path(target, self.extract)?,
             cleanup: self.cleanup,
-            creates: path(host, self.creates)?,
+            creates: path(target, self.creates)?,
             owner,
             group,
         };
-        let name = host.path(&self.file)?;
+        let name = target.path(&self.file)?;
         let mut resource = Resource::new(name, self.ensure, Properties::Archive(archive));
         self.common.fill(&mut resource);
         Ok(resource)
     }
 }
 
-fn path(host: Host, path: Option<String>) -> Result<String, CliError> {
-    path.map_or(Ok(String::new()), |path| host.path(&path))
+fn path(target: Target, path: Option<String>) -> Result<String, CliError> {
+    path.map_or(Ok(String::new()), |path| target.path(&path))
 }
 
-/// Reads headers as `Key:value`, with a blank after the colon as HTTP writes them, or not.
+/// Parses `Key:value` or `Key: value` headers.
 fn headers(pairs: &[String]) -> Result<BTreeMap<String, Secret>, CliError> {
     pairs
         .iter()

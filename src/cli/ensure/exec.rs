@@ -1,55 +1,57 @@
-//! `ccm ensure exec`
+//! `ccm ensure exec`: flags of exec resources.
+
+use clap::ValueHint;
 
 use super::CommonArgs;
 use ccm_core::model::resource::{Exec, Properties, Resource};
 
-/// Runs a command when it has to
+/// Execution management
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The command line; also the name of the resource
+    /// Command to execute; also the resource name
     command: String,
 
-    /// Runs only while this path does not exist
-    #[arg(long, value_name = "PATH")]
+    /// Skip execution if this path exists
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     creates: Option<String>,
 
-    /// An exit code that is a success
+    /// Expected exit code; repeatable
     #[arg(long, value_name = "CODE", default_values_t = [0])]
     returns: Vec<i32>,
 
-    /// How long the command may take
+    /// Command timeout
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     timeout: String,
 
-    /// The directory to run in
-    #[arg(long, value_name = "DIR")]
+    /// Working directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     cwd: Option<String>,
 
-    /// A variable for the command
+    /// Environment variable; repeatable
     #[arg(short, long, value_name = "KEY=VALUE")]
     environment: Vec<String>,
 
-    /// Where programs are searched, directories joined by colons
+    /// Search path for executables, colon-separated
     #[arg(long)]
     path: Option<String>,
 
-    /// Runs only when something subscribed to has changed
+    /// Run only when a subscribed resource changed
     #[arg(long)]
     refresh_only: bool,
 
-    /// A resource whose change runs the command, as type#name
+    /// Subscribe to changes of another resource; repeatable
     #[arg(short = 'S', long, value_name = "TYPE#NAME")]
     subscribe: Vec<String>,
 
-    /// Shows what the command prints
+    /// Log the output of the command
     #[arg(long)]
     logoutput: bool,
 
-    /// Runs only if this command succeeds
+    /// Execute if this command exits with 0
     #[arg(long, value_name = "COMMAND")]
     exec_if: Option<String>,
 
-    /// Runs unless this command succeeds
+    /// Execute unless this command exits with 0
     #[arg(long, value_name = "COMMAND")]
     exec_unless: Option<String>,
 

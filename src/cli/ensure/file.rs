@@ -1,41 +1,44 @@
-//! `ccm ensure file`
+//! `ccm ensure file`: flags of file resources.
 
 use std::path::PathBuf;
 
-use super::{CliError, CommonArgs, Host, owners};
+use clap::ValueHint;
+
+use super::{CliError, CommonArgs, Target, owners};
 use ccm_core::model::resource::{File, Properties, Resource};
 use ccm_core::system::files;
 
-/// The largest file whose content is taken with --content-file.
+/// Size limit of a file given with --content-file.
 const MAX_CONTENT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Manages a file or a directory
+/// File management
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The path to manage
+    /// Path to manage
+    #[arg(value_hint = ValueHint::AnyPath)]
     name: String,
 
-    /// present, absent or directory
+    /// Ensure value: present, absent or directory
     #[arg(default_value = "present")]
     ensure: String,
 
-    /// The owner, or owner and group; yours unless given
+    /// Owner, or owner and group [default: current user]
     #[arg(long, value_name = "USER[:GROUP]")]
     owner: Option<String>,
 
-    /// The group; yours unless given
+    /// Group [default: current group]
     #[arg(long)]
     group: Option<String>,
 
-    /// The permissions, in octal [default: 0644, 0755 for a directory]
+    /// File mode (octal) [default: 0644, 0755 for directories]
     #[arg(long)]
     mode: Option<String>,
 
-    /// The content
+    /// Content of the file; templates are rendered
     #[arg(long, alias = "contents", conflicts_with_all = ["content_file", "source"])]
     content: Option<String>,
 
-    /// A file that holds the content, with templates
+    /// File with the content; templates are rendered
     #[arg(
         long,
         alias = "contents-file",
@@ -44,11 +47,11 @@ pub(in crate::cli) struct Args {
     )]
     content_file: Option<PathBuf>,
 
-    /// A file to copy
-    #[arg(long, value_name = "FILE")]
+    /// File to copy verbatim
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     source: Option<String>,
 
-    /// Removes a directory with all that is in it
+    /// Remove a directory including its contents
     #[arg(long)]
     force: bool,
 
@@ -57,8 +60,8 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
-        let (owner, group) = owners(host, self.owner.as_deref(), self.group.as_deref())?;
+    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+        let (owner, group) = owners(target, self.owner.as_deref(), self.group.as_deref())?;
         let mode = self.mode.unwrap_or_else(|| match self.ensure.as_str() {
             "directory" => "0755".into(),
             _ => "0644".into(),
@@ -71,7 +74,7 @@ impl Args {
             (None, None) => None,
         };
         let source = match self.source {
-            Some(source) => existing(host, &source)?,
+            Some(source) => existing(target, &source)?,
             None => String::new(),
         };
         let file = File {
@@ -82,16 +85,16 @@ impl Args {
             mode,
             force: self.force,
         };
-        let name = host.path(&self.name)?;
+        let name = target.path(&self.name)?;
         let mut resource = Resource::new(name, self.ensure, Properties::File(file));
         self.common.fill(&mut resource);
         Ok(resource)
     }
 }
 
-fn existing(host: Host, path: &str) -> Result<String, CliError> {
-    let path = host.path(path)?;
-    if host == Host::Remote {
+fn existing(target: Target, path: &str) -> Result<String, CliError> {
+    let path = target.path(path)?;
+    if target == Target::Remote {
         return Ok(path);
     }
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {

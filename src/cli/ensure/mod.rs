@@ -1,4 +1,4 @@
-//! `ccm ensure`: one resource, asked for on the command line or as a document.
+//! `ccm ensure`: manages one resource, described by flags or by a request document.
 
 mod api;
 mod archive;
@@ -25,7 +25,7 @@ use ccm_core::run::{self, RunError};
 use ccm_core::system::{Accounts, Clock, SystemClock};
 use ccm_value::{json, text};
 
-/// Brings one resource to a wanted state
+/// Manage individual resources
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -35,18 +35,18 @@ pub(super) struct Args {
     command: Command,
 }
 
-/// What every ensure command knows.
+/// Flags of every ensure command.
 #[derive(Debug, clap::Args)]
 struct Options {
-    /// Says what would be done, changes nothing
+    /// Do not make changes, only show what would be done
     #[arg(long, global = true, help_heading = "Run")]
     noop: bool,
 
-    /// Shows what changes in files, or would change
+    /// Show differences in file contents
     #[arg(long, global = true, help_heading = "Run")]
     diff: bool,
 
-    /// Keeps events in this directory, made by `ccm session new`
+    /// Session store to use, created by `ccm session new`
     #[arg(
         long,
         global = true,
@@ -56,8 +56,8 @@ struct Options {
     )]
     session: Option<PathBuf>,
 
-    /// Data for templates: a file, an http or https URL, or kv://BUCKET/KEY; a file that is
-    /// missing is none
+    /// Hiera data source: a file, an http or https URL, or kv://BUCKET/KEY; a missing file is
+    /// ignored
     #[arg(
         long,
         global = true,
@@ -74,7 +74,7 @@ struct Options {
     #[command(flatten)]
     packages: PackageArgs,
 
-    /// Reads variables for templates from ./.env (the default)
+    /// Read extra variables from the .env file (the default)
     #[arg(
         long,
         global = true,
@@ -84,15 +84,15 @@ struct Options {
     )]
     read_env: bool,
 
-    /// Does not read variables for templates from ./.env
+    /// Do not read extra variables from the .env file
     #[arg(long, global = true, help_heading = "Run")]
     no_read_env: bool,
 
-    /// Exits with 2 when something changed, 4 when it failed, 6 for both
+    /// Exit with 2 if the resource changed, 4 if it failed, 6 for both
     #[arg(long, global = true, help_heading = "Run")]
     detailed_exitcodes: bool,
 
-    /// Prints the transaction event as JSON
+    /// Output the transaction event as JSON
     #[arg(long, global = true, help_heading = "Run")]
     json: bool,
 }
@@ -100,13 +100,13 @@ struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]
-    Typed(Box<Typed>),
+    Resource(Box<ResourceCommand>),
     Api(api::Args),
 }
 
-/// One resource on the command line, by its type.
+/// Subcommand per resource type.
 #[derive(Debug, Subcommand)]
-pub(super) enum Typed {
+pub(super) enum ResourceCommand {
     Archive(archive::Args),
     File(file::Args),
     Exec(exec::Args),
@@ -117,42 +117,42 @@ pub(super) enum Typed {
     Service(service::Args),
 }
 
-impl Typed {
-    /// Returns the resource that is asked for.
-    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
+impl ResourceCommand {
+    /// Returns the resource that the flags describe.
+    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
         match self {
-            Self::Archive(args) => args.resource(host),
-            Self::File(args) => args.resource(host),
+            Self::Archive(args) => args.resource(target),
+            Self::File(args) => args.resource(target),
             Self::Exec(args) => Ok(args.resource()),
-            Self::Scaffold(args) => args.resource(host),
+            Self::Scaffold(args) => args.resource(target),
             Self::Package(args) => Ok(args.resource()),
             Self::Service(args) => args.resource(),
         }
     }
 }
 
-/// Whose paths and accounts a resource speaks of.
+/// Node that the paths and accounts of a resource refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Host {
-    /// This one's: paths may be relative, and what is not said is ours.
+pub(super) enum Target {
+    /// This node: paths may be relative, the default owner is the current user.
     Local,
-    /// Another's: paths begin at the root, and what is not said is root's.
+    /// Another node: paths must be absolute, the default owner is root.
     Remote,
 }
 
-impl Host {
-    /// Returns a path as the engine wants it: from the root, and clean.
+impl Target {
+    /// Returns an absolute, normalized path.
     fn path(self, path: &str) -> Result<String, CliError> {
         match self {
             Self::Local => absolute(path),
             Self::Remote if path.starts_with('/') || path.contains("{{") => Ok(path.into()),
             Self::Remote => Err(CliError::usage(format!(
-                "path '{path}' must be absolute: it is on other nodes"
+                "path '{path}' must be absolute because it is on another node"
             ))),
         }
     }
 
-    /// Returns owner and group of what nobody says them of.
+    /// Returns the default owner and group.
     fn owners(self) -> (String, String) {
         match self {
             Self::Local => {
@@ -166,39 +166,39 @@ impl Host {
     }
 }
 
-/// Properties that every type has.
+/// Properties of all resource types.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Common properties")]
 struct CommonArgs {
-    /// Another name for the resource
+    /// Resource alias
     #[arg(long)]
     alias: Option<String>,
 
-    /// A command that checks the resource's health afterwards
+    /// Command to run as a health check
     #[arg(long, value_name = "COMMAND")]
     check: Option<String>,
 
-    /// How often the check is tried
+    /// Number of times to try the health check
     #[arg(long, value_name = "N", default_value_t = 5)]
     check_tries: i64,
 
-    /// How long to wait between tries
+    /// Time to sleep between health check tries
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     check_sleep: String,
 
-    /// Manages the resource only if this expression is true
+    /// Manage the resource if this expression is true
     #[arg(long = "if", value_name = "EXPR")]
     manage_if: Option<String>,
 
-    /// Manages the resource unless this expression is true
+    /// Manage the resource unless this expression is true
     #[arg(long, value_name = "EXPR")]
     unless: Option<String>,
 
-    /// The provider to use
+    /// Resource provider
     #[arg(long)]
     provider: Option<String>,
 
-    /// A resource that must have come out well before, as type#name
+    /// Require success of an earlier resource; repeatable
     #[arg(long, value_name = "TYPE#NAME")]
     require: Vec<String>,
 }
@@ -230,11 +230,11 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let Args { options, command } = args;
     let resource = match command {
         Command::Api(args) => return api::run(args, &options, console),
-        Command::Typed(typed) => typed.resource(Host::Local)?,
+        Command::Resource(command) => command.resource(Target::Local)?,
     };
     let session = options.open_session(&resource)?;
     if options.json {
-        console.keep_stdout_free();
+        console.reserve_stdout();
     }
     let label = resource.label();
     let (interrupt, event) = options.ensure(resource, session, console)?;
@@ -246,7 +246,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         let text = json::pretty(&event).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     }
-    Ok(interrupt.judge(Verdict {
+    Ok(interrupt.verdict(Verdict {
         changed: event.changed,
         failed: event.failed || !event.unmet_requirements.is_empty(),
         detailed: options.detailed_exitcodes,
@@ -255,16 +255,16 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
 }
 
 impl Options {
-    /// Opens the session; a store that can't be written is found out before anything is done.
+    /// Opens the session before anything is changed, so that an unusable store is an early error.
     fn open_session(&self, resource: &Resource) -> Result<Session, CliError> {
         let Some(store) = self.store()? else {
-            for (what, references) in [
+            for (property, references) in [
                 ("requires", resource.common.require.as_slice()),
                 ("subscribe", resource.subscribe()),
             ] {
                 if !references.is_empty() {
                     return Err(CliError::usage(format!(
-                        "session store should be set when using {what}"
+                        "session store should be set when using {property}"
                     )));
                 }
             }
@@ -282,7 +282,7 @@ impl Options {
         }
     }
 
-    /// Brings a resource to its state, as the options say.
+    /// Applies a resource with these options.
     fn ensure(
         &self,
         resource: Resource,
@@ -315,10 +315,9 @@ impl Options {
     }
 }
 
-/// Returns the owner and group that were given, else the host's. Takes `user:group` and two texts
-/// alike.
+/// Returns the given owner and group, or the target's defaults. The owner may be `user:group`.
 fn owners(
-    host: Host,
+    target: Target,
     owner: Option<&str>,
     group: Option<&str>,
 ) -> Result<(String, String), CliError> {
@@ -330,22 +329,22 @@ fn owners(
     let group = match (joined_group, group) {
         (Some(a), Some(b)) if a != b => {
             return Err(CliError::usage(format!(
-                "--owner names the group {a:?} and --group {b:?}"
+                "--owner sets group {a:?} but --group sets {b:?}"
             )));
         }
-        (joined, own) => joined.or(own),
+        (joined, separate) => joined.or(separate),
     };
     if let (Some(owner), Some(group)) = (owner, group) {
         return Ok((owner.into(), group.into()));
     }
-    let (own_user, own_group) = host.owners();
+    let (default_user, default_group) = target.owners();
     Ok((
-        owner.map_or(own_user, Into::into),
-        group.map_or(own_group, Into::into),
+        owner.map_or(default_user, Into::into),
+        group.map_or(default_group, Into::into),
     ))
 }
 
-/// Returns a path as the engine wants it: from the root, and clean.
+/// Returns an absolute, normalized path.
 pub(super) fn absolute(path: &str) -> Result<String, CliError> {
     if path.starts_with('/') {
         return Ok(path.into());

@@ -1,31 +1,41 @@
-//! `ccm ensure package`
+//! `ccm ensure package`: flags of package resources.
 
 use super::{CliError, CommonArgs};
 use ccm_core::model::resource::{Package, Properties, Resource, UpdateIndex};
 
-/// Manages a package
+/// Package management
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The package, or the path of a package file
+    /// Package name, or the path of a package file
     name: String,
 
-    /// present, absent, latest or a version
+    /// Ensure value: present, absent, latest or a version
     #[arg(default_value = "present")]
     ensure: String,
 
-    /// Updates the index of available packages before installing: never, stale or always
+    /// When to update the package index before installing: never, stale or always
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = update_index)]
     update_index: UpdateIndex,
 
-    /// How old the index may be before it is stale [default: 24h]
-    #[arg(long, value_name = "DURATION", default_value_t)]
+    /// Age at which the package index is stale [default: 24h]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value_t,
+        hide_default_value = true
+    )]
     index_max_age: String,
 
-    /// How long another package manager at work is waited for [default: 10m]
-    #[arg(long, value_name = "DURATION", default_value_t)]
+    /// Time to wait for another package manager to release its lock [default: 10m]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value_t,
+        hide_default_value = true
+    )]
     lock_timeout: String,
 
-    /// An option for a CFEngine package module
+    /// Option for a CFEngine package module; repeatable
     #[arg(long, value_name = "TEXT")]
     option: Vec<String>,
 

@@ -1,51 +1,55 @@
-//! `ccm ensure scaffold`
+//! `ccm ensure scaffold`: flags of scaffold resources.
 
 use std::collections::BTreeMap;
 
-use super::{CliError, CommonArgs, Host};
-use ccm_core::model::resource::{ArchiveKind, Properties, Resource, Scaffold};
+use clap::ValueHint;
+
+use super::{CliError, CommonArgs, Target};
+use ccm_core::model::resource::{ArchiveFormat, Properties, Resource, Scaffold};
 use ccm_core::system::files::{self, FileKind};
 use ccm_value::text::url_scheme;
 
-/// Renders a directory of templates
+/// Scaffold management
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The directory to render to
+    /// Target directory to render into
+    #[arg(value_hint = ValueHint::DirPath)]
     name: String,
 
-    /// The directory of templates, or a .zip, .tar.gz, .tgz or .tar of it, also from an http or
+    /// Source directory of templates, or a .zip, .tar.gz, .tgz or .tar of one; also from an http or
     /// https URL
+    #[arg(value_hint = ValueHint::AnyPath)]
     source: Option<String>,
 
-    /// present or absent
+    /// Ensure value: present or absent
     #[arg(default_value = "present")]
     ensure: String,
 
-    /// Leaves out files that come out blank
+    /// Do not create empty files
     #[arg(long, overrides_with = "no_skip_empty")]
     skip_empty: bool,
 
-    /// Keeps files that come out blank (the default)
+    /// Create empty files (the default)
     #[arg(long, hide = true)]
     no_skip_empty: bool,
 
-    /// What opens an action in a template [default: {{, in jet [[]
+    /// Left template delimiter [default: {{, for jet [[]
     #[arg(long, value_name = "TEXT")]
     left_delimiter: Option<String>,
 
-    /// What closes an action in a template [default: }}, in jet ]]]
+    /// Right template delimiter [default: }}, for jet ]]]
     #[arg(long, value_name = "TEXT")]
     right_delimiter: Option<String>,
 
-    /// The template language
+    /// Template engine to use
     #[arg(long, value_parser = ["go", "jet", "jinja"], default_value = "jet")]
     engine: String,
 
-    /// A command for each written file whose name matches; {} in it is the file
+    /// Post-processing command for files that match; {} is replaced by the file; repeatable
     #[arg(long, value_name = "PATTERN=TOOL")]
     post: Vec<String>,
 
-    /// Removes files of the target that no template makes
+    /// Remove files in the target that are not part of the scaffold
     #[arg(long)]
     purge: bool,
 
@@ -54,10 +58,10 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
         let source = match self.source {
             Some(source) if url_scheme(&source).is_some() => source,
-            Some(source) => existing_source(host, &source)?,
+            Some(source) => existing_source(target, &source)?,
             None => String::new(),
         };
         let scaffold = Scaffold {
@@ -74,14 +78,14 @@ impl Args {
                 .map(|step| post(step))
                 .collect::<Result<_, _>>()?,
         };
-        let name = host.path(&self.name)?;
+        let name = target.path(&self.name)?;
         let mut resource = Resource::new(name, self.ensure, Properties::Scaffold(scaffold));
         self.common.fill(&mut resource);
         Ok(resource)
     }
 }
 
-/// Reads one `PATTERN=TOOL`.
+/// Parses `PATTERN=TOOL`.
 fn post(step: &str) -> Result<BTreeMap<String, String>, CliError> {
     match step.split_once('=') {
         Some((pattern, tool)) => Ok(BTreeMap::from([(pattern.into(), tool.into())])),
@@ -91,15 +95,15 @@ fn post(step: &str) -> Result<BTreeMap<String, String>, CliError> {
     }
 }
 
-/// Returns the path of a directory or archive, which is there if it is ours to see.
-fn existing_source(host: Host, path: &str) -> Result<String, CliError> {
-    let path = host.path(path)?;
-    if host == Host::Remote {
+/// Returns the path of a directory or archive; on a local target it must exist.
+fn existing_source(target: Target, path: &str) -> Result<String, CliError> {
+    let path = target.path(path)?;
+    if target == Target::Remote {
         return Ok(path);
     }
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {
         Some(found) if found.kind == FileKind::Directory => Ok(path),
-        Some(_) if ArchiveKind::of(&path).is_some() => Ok(path),
+        Some(_) if ArchiveFormat::from_name(&path).is_some() => Ok(path),
         Some(_) => Err(CliError::usage(format!("path '{path}' is not a directory"))),
         None => Err(CliError::usage(format!("path '{path}' does not exist"))),
     }

@@ -1,31 +1,31 @@
-//! `ccm ensure service`
+//! `ccm ensure service`: flags of service resources.
 
 use super::{CliError, CommonArgs};
 use ccm_core::model::resource::{Properties, Resource, Service};
 
-/// Manages a service, now and at boot
+/// Service management
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The service to manage
+    /// Service name
     name: String,
 
-    /// running or stopped
+    /// Ensure value: running or stopped
     #[arg(default_value = "running")]
     ensure: String,
 
-    /// Starts the service at boot
+    /// Enable the service at boot
     #[arg(long)]
     enable: bool,
 
-    /// Does not start the service at boot
+    /// Disable the service at boot
     #[arg(long)]
     disable: bool,
 
-    /// A resource whose change restarts the service, as type#name
+    /// Subscribe to changes of another resource; repeatable
     #[arg(short = 'S', long, value_name = "TYPE#NAME")]
     subscribe: Vec<String>,
 
-    /// Reloads instead of restarting, where the service can
+    /// Reload instead of restart, if the service supports it
     #[arg(long)]
     reload: bool,
 

@@ -1,11 +1,13 @@
-//! `ccm fleet apply`: a manifest on many nodes, once. What nodes should stay at is a rollout.
+//! `ccm fleet apply`: applies a manifest on nodes once. Rollouts assign manifests permanently.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::Place;
-use super::reply_report::Show;
-use super::request::{AskArgs, Errand, PaceArgs, SOON, SlotArgs, WORK};
+use clap::ValueHint;
+
+use super::FleetArgs;
+use super::reply_report::TextStyle;
+use super::request::{BatchArgs, FleetCall, QUICK_TIMEOUT, RUN_TIMEOUT, RequestArgs, SlotArgs};
 use super::select::SelectArgs;
 use crate::cli::environment::read_document;
 use crate::cli::output::Console;
@@ -16,34 +18,34 @@ use ccm_nats::Verb;
 use ccm_value::text::url_scheme;
 use ccm_value::{Value, json};
 
-/// The largest manifest that is sent along; a larger one belongs into an object store.
+/// Size limit of a manifest that is sent in the request; larger ones need an object store.
 const MAX_INLINE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Applies a manifest on nodes, once
+/// Apply a manifest on nodes once
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// A manifest file, which is sent along, or where each node gets it: obj://BUCKET/NAME or an
-    /// http or https URL
-    #[arg(value_name = "SOURCE")]
+    /// Manifest: a local file, sent to the nodes, or a location that each node fetches from:
+    /// obj://BUCKET/NAME or an http or https URL
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     source: String,
 
-    /// Says what would be done, changes nothing
+    /// Do not make changes, only show what would be done
     #[arg(long)]
     noop: bool,
 
-    /// Shows what changes in files, or would change; waits for it
+    /// Show differences in file contents; implies --wait
     #[arg(long)]
     diff: bool,
 
-    /// Runs health checks only
+    /// Only run health checks
     #[arg(long, conflicts_with = "noop")]
     monitor_only: bool,
 
-    /// A JSON or YAML file of data, over the manifest's own
+    /// JSON or YAML file with data that overrides the manifest's
     #[arg(long, value_name = "FILE")]
     data: Option<std::path::PathBuf>,
 
-    /// Waits until the runs are over, and tells what came of them
+    /// Wait for the runs to finish and show their results
     #[arg(long)]
     wait: bool,
 
@@ -54,46 +56,46 @@ pub(in crate::cli) struct Args {
     select: SelectArgs,
 
     #[command(flatten)]
-    ask: AskArgs,
+    request: RequestArgs,
 
     #[command(flatten)]
-    pace: PaceArgs,
+    batch: BatchArgs,
 }
 
 impl Args {
-    /// Only a run that is over knows what it changed.
+    /// Diffs are part of the result, so `--diff` waits as well.
     fn waits(&self) -> bool {
         self.wait || self.diff
     }
 
-    /// Returns how long an answer usually takes.
-    fn usual_limit(&self) -> Duration {
+    /// Returns the default timeout.
+    fn default_timeout(&self) -> Duration {
         match (self.waits(), self.slot.claim()) {
-            (false, _) => SOON,
-            (true, None) => WORK,
-            (true, Some(claim)) => WORK + claim.timeout.duration(),
+            (false, _) => QUICK_TIMEOUT,
+            (true, None) => RUN_TIMEOUT,
+            (true, Some(claim)) => RUN_TIMEOUT + claim.timeout.duration(),
         }
     }
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let selection = args.select.careful_selection(&[])?;
-    let mut errand = Errand::of(Verb::Apply, selection, &args.ask);
-    errand.ask.body = json::compact(&request(args)?)
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let selection = args.select.explicit_selection(&[])?;
+    let mut call = FleetCall::new(Verb::Apply, selection, &args.request);
+    call.request.body = json::compact(&request(args)?)
         .map_err(CliError::failed)?
         .into();
-    errand.ask.noop = args.noop;
-    errand.ask.diff = args.diff;
-    // A run that nobody waits for may begin whenever its turn comes.
-    errand.ask.binding = args.waits();
-    errand.ask.limit = args.ask.limit(args.usual_limit());
-    errand.pace = args.pace.pace();
-    errand.show = if args.waits() {
-        Show::Noteworthy
+    call.request.noop = args.noop;
+    call.request.diff = args.diff;
+    // Without --wait the run may start whenever the queue reaches it.
+    call.request.sends_deadline = args.waits();
+    call.request.timeout = args.request.limit(args.default_timeout());
+    call.batch = args.batch.settings();
+    call.style = if args.waits() {
+        TextStyle::HideOk
     } else {
-        Show::Lines
+        TextStyle::Lines
     };
-    errand.run(place, console)
+    call.run(fleet, console)
 }
 
 fn request(args: &Args) -> Result<ApplyRequest, CliError> {
@@ -123,8 +125,8 @@ fn request(args: &Args) -> Result<ApplyRequest, CliError> {
         None => {
             let file = Path::new(&args.source);
             if file.is_dir() || args.source.ends_with(".tar.gz") || args.source.ends_with(".tgz") {
-                let text = format!("{} is more than one file", args.source);
-                let hint = "put it into an object store and use obj://";
+                let text = format!("{} is not a single file", args.source);
+                let hint = "upload it to an object store and use obj://";
                 return Err(CliError::usage(text).hint(hint));
             }
             request.manifest =

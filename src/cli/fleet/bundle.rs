@@ -1,11 +1,12 @@
-//! `ccm fleet bundle`: manifests and their files, stored by their content.
+//! `ccm fleet bundle`: stores manifests with their files, addressed by content digest.
 
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::Place;
+use super::FleetArgs;
+use super::candidates;
 use crate::cli::environment::{FactArgs, environment};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -14,20 +15,20 @@ use ccm_core::model::node::Token;
 use ccm_core::run::ManifestLocation;
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::bundle::pack;
-use ccm_fleet::bundle_store::{Bundles, Users, Version, Wanted, shown};
+use ccm_fleet::bundle_store::{BundleSelector, BundleStore, BundleUsers, StoredBundle, short_name};
 use ccm_value::json;
 use ccm_value::text::{count_of, go_time};
 
-/// How many users of a bundle are named.
-const NAMED: usize = 5;
+/// Number of users of a bundle that an error lists.
+const MAX_LISTED_USERS: usize = 5;
 
-/// Stores manifests with their files, for rollouts
+/// Manage bundles: manifests with their files, for rollouts
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
     command: Command,
 
-    /// Prints JSON
+    /// Output JSON
     #[arg(long, global = true)]
     json: bool,
 }
@@ -36,59 +37,65 @@ pub(in crate::cli) struct Args {
 enum Command {
     Push(PushArgs),
     #[command(alias = "ls")]
-    /// Lists bundles, the newest of each name first
+    /// List bundles, newest version of each name first
     List,
     Show(ShowArgs),
     Rm(RmArgs),
 }
 
-/// Checks, packs and stores a manifest; the same content is stored once. With --sign-with its
-/// signature is stored, too, for agents whose own file names it
+/// Validate, pack and upload a manifest
+///
+/// Identical content is stored once. With --sign-with a signature is stored as well, for agents that
+/// verify it.
 #[derive(Debug, clap::Args)]
 struct PushArgs {
-    /// A directory with a manifest.yaml, or a manifest that needs no other file
+    /// Directory with a manifest.yaml, or a manifest without further files
     #[arg(value_name = "DIR|MANIFEST")]
     manifest: PathBuf,
 
-    /// What the bundle is called
+    /// Bundle name
     #[arg(long)]
     name: Token,
 
-    /// Stores it there as well, in place of what is there, for agents whose own file names that
+    /// Also store the bundle at this location, replacing what is there, for agents configured with it
     #[arg(long, value_name = "obj://BUCKET/KEY")]
     source: Option<ManifestLocation>,
 
-    /// The facts it is checked with: those of a node it is for
+    /// Facts to validate the manifest with
     #[command(flatten)]
     facts: FactArgs,
 }
 
-/// Shows a bundle, its files and who uses it
+/// Show a bundle, its files and the nodes that use it
 #[derive(Debug, clap::Args)]
 struct ShowArgs {
-    /// NAME for the newest, or NAME@DIGEST
-    #[arg(value_name = "BUNDLE")]
-    bundle: Wanted,
+    /// Bundle: NAME for the newest version, or NAME@DIGEST
+    #[arg(value_name = "BUNDLE", add = candidates::bundles())]
+    bundle: BundleSelector,
 }
 
-/// Removes a bundle that nobody uses
+/// Remove a bundle that is not in use
 #[derive(Debug, clap::Args)]
 struct RmArgs {
     /// NAME@DIGEST
-    #[arg(value_name = "BUNDLE")]
-    bundle: Wanted,
+    #[arg(value_name = "BUNDLE", add = candidates::bundles())]
+    bundle: BundleSelector,
 
-    /// Removes it even if nodes are assigned it
+    /// Remove the bundle even if it is in use
     #[arg(long)]
     force: bool,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
+pub(super) fn run(
+    args: &Args,
+    fleet: &FleetArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
     let (document, text) = match &args.command {
-        Command::Push(push) => self::push(push, place, console)?,
-        Command::List => runtime::block_on(list(place))?,
-        Command::Show(show) => runtime::block_on(self::show(&show.bundle, place))?,
-        Command::Rm(rm) => runtime::block_on(remove(rm, place))?,
+        Command::Push(push) => self::push(push, fleet, console)?,
+        Command::List => runtime::block_on(list(fleet))?,
+        Command::Show(show) => runtime::block_on(self::show(&show.bundle, fleet))?,
+        Command::Rm(rm) => runtime::block_on(remove(rm, fleet))?,
     };
     let text = if args.json {
         format!("{}\n", json::pretty(&document).map_err(CliError::failed)?)
@@ -99,32 +106,33 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
     Ok(Verdict::default())
 }
 
-/// What a command says: to machines and to people.
-type Said = (Value, String);
+/// Output of a command as a JSON document and as text.
+type Output = (Value, String);
 
-async fn open(place: &Place) -> Result<Bundles, CliError> {
-    let connection = place.connect().await?;
-    Bundles::open(&connection).await.map_err(CliError::from)
+async fn open(fleet: &FleetArgs) -> Result<BundleStore, CliError> {
+    let connection = fleet.connect().await?;
+    BundleStore::open(&connection).await.map_err(CliError::from)
 }
 
-fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliError> {
+fn push(args: &PushArgs, fleet: &FleetArgs, console: &Console) -> Result<Output, CliError> {
     let object = match &args.source {
         None => None,
         Some(ManifestLocation::Object { bucket, key }) => Some((bucket, key)),
         Some(other) => {
-            let text = format!("{other} is no object store: expected obj://BUCKET/KEY");
+            let text =
+                format!("{other} is not an object store location: expected obj://BUCKET/KEY");
             return Err(CliError::usage(text));
         }
     };
-    let signer = place.signing.signer(&place.nats)?;
-    let env = environment(Path::new("."), false, &args.facts, &place.nats)?;
+    let signer = fleet.signing.signer(&fleet.nats)?;
+    let env = environment(Path::new("."), false, &args.facts, &fleet.nats)?;
     let packed = pack(&args.manifest, &env).map_err(CliError::usage)?;
     for warning in &packed.warnings {
         console.log(&Line::new(Level::Warn, warning));
     }
     let mut signed_for = Vec::new();
     let (bundle, is_new) = runtime::block_on(async {
-        let bundles = open(place).await?;
+        let bundles = open(fleet).await?;
         let now = SystemClock.now();
         if let Some(signer) = &signer {
             let source = bundles.sign(&args.name, &packed, signer, now).await;
@@ -135,8 +143,8 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
             .await
             .map_err(CliError::from)?;
         if let Some((bucket, key)) = object {
-            let placed = bundles.place(bucket, key, &packed, signer.as_ref(), now);
-            // A bucket of somebody's own is not made by us.
+            let placed = bundles.store_as(bucket, key, &packed, signer.as_ref(), now);
+            // `ccm fleet init` does not create this bucket, so there is no hint about it.
             placed.await.map_err(CliError::failed)?;
         }
         Ok::<_, CliError>(pushed)
@@ -153,14 +161,10 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         "source": args.source.as_ref().map(ManifestLocation::to_string),
         "signed_for": signed_for,
     });
-    let verb = if is_new {
-        "stored"
-    } else {
-        "unchanged, stored before"
-    };
+    let verb = if is_new { "stored" } else { "already stored" };
     let mut text = format!(
         "{} {verb} ({}, {} bytes)\n",
-        shown(&bundle),
+        short_name(&bundle),
         count_of(packed.files.len(), "file"),
         packed.bytes.len()
     );
@@ -173,19 +177,19 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
     Ok((document, text))
 }
 
-async fn list(place: &Place) -> Result<Said, CliError> {
-    let versions = open(place).await?.list().await.map_err(CliError::from)?;
+async fn list(fleet: &FleetArgs) -> Result<Output, CliError> {
+    let versions = open(fleet).await?.list().await.map_err(CliError::from)?;
     let documents: Vec<Value> = versions.iter().map(document).collect();
     let mut text = String::new();
     for version in &versions {
         let stored = version.stored.as_ref().map(go_time).unwrap_or_default();
-        let name = shown(&version.bundle);
+        let name = short_name(&version.bundle);
         text.push_str(&format!("{name:<40} {:>10} {stored}\n", version.size));
     }
     Ok((documents.into(), text))
 }
 
-fn document(version: &Version) -> Value {
+fn document(version: &StoredBundle) -> Value {
     json!({
         "name": version.bundle.name,
         "digest": version.bundle.digest,
@@ -194,8 +198,8 @@ fn document(version: &Version) -> Value {
     })
 }
 
-async fn show(wanted: &Wanted, place: &Place) -> Result<Said, CliError> {
-    let bundles = open(place).await?;
+async fn show(wanted: &BundleSelector, fleet: &FleetArgs) -> Result<Output, CliError> {
+    let bundles = open(fleet).await?;
     let version = bundles.find(wanted).await.map_err(CliError::from)?;
     let contents = bundles
         .contents(&version.bundle)
@@ -209,8 +213,8 @@ async fn show(wanted: &Wanted, place: &Place) -> Result<Said, CliError> {
         .iter()
         .map(|content| json!({"name": content.name, "size": content.size}))
         .collect();
-    let mut whole = document(&version);
-    if let Some(fields) = whole.as_object_mut() {
+    let mut result = document(&version);
+    if let Some(fields) = result.as_object_mut() {
         fields.insert("files".into(), files.into());
         fields.insert("nodes".into(), json!(users.nodes));
         fields.insert("rollouts".into(), json!(users.rollouts));
@@ -226,27 +230,24 @@ async fn show(wanted: &Wanted, place: &Place) -> Result<Said, CliError> {
     for content in contents {
         text.push_str(&format!("  {:>10} {}\n", content.size, content.name));
     }
-    Ok((whole, text))
+    Ok((result, text))
 }
 
-async fn remove(args: &RmArgs, place: &Place) -> Result<Said, CliError> {
+async fn remove(args: &RmArgs, fleet: &FleetArgs) -> Result<Output, CliError> {
     if args.bundle.digest.is_none() {
-        let text = format!("which {0}? say {0}@DIGEST", args.bundle.name);
+        let text = format!("no digest given: use {0}@DIGEST", args.bundle.name);
         return Err(CliError::usage(text));
     }
-    let bundles = open(place).await?;
+    let bundles = open(fleet).await?;
     let version = bundles.find(&args.bundle).await.map_err(CliError::from)?;
     let users = bundles
         .users(&version.bundle)
         .await
         .map_err(CliError::from)?;
-    let name = shown(&version.bundle);
+    let name = short_name(&version.bundle);
     if !users.is_empty() && !args.force {
-        let text = format!(
-            "bundle {name} is used by {}; --force removes it",
-            named(&users)
-        );
-        return Err(CliError::failed(text));
+        let text = format!("bundle {name} is used by {}", list_users(&users));
+        return Err(CliError::failed(text).hint("use --force to remove it anyway"));
     }
     bundles
         .remove(&version.bundle)
@@ -255,12 +256,12 @@ async fn remove(args: &RmArgs, place: &Place) -> Result<Said, CliError> {
     Ok((document(&version), format!("{name} removed\n")))
 }
 
-/// Names the first users of a bundle.
-fn named(users: &Users) -> String {
+/// Lists the first users of a bundle.
+fn list_users(users: &BundleUsers) -> String {
     let nodes = users.nodes.iter().map(|key| format!("node {key}"));
     let rollouts = users.rollouts.iter().map(|id| format!("rollout {id}"));
     let mut all = nodes.chain(rollouts);
-    let mut names: Vec<String> = all.by_ref().take(NAMED).collect();
+    let mut names: Vec<String> = all.by_ref().take(MAX_LISTED_USERS).collect();
     match all.count() {
         0 => {}
         more => names.push(format!("{more} more")),

@@ -1,18 +1,18 @@
-//! `ccm fleet cancel`: a run that is to end early, wherever it is.
+//! `ccm fleet cancel`: cancels a run on the node that has it.
 
-use super::Place;
-use super::reply_report::Show;
-use super::request::{AskArgs, Errand};
+use super::FleetArgs;
+use super::reply_report::TextStyle;
+use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::run::RunId;
 use ccm_nats::Verb;
 
-/// Cancels a run that is going on or waiting; the resource at work is finished first
+/// Cancel a running or queued run; the current resource is finished first
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The run, as `ccm fleet apply --json` and `ccm fleet nodes --json` show it
+    /// Run id, as shown by `ccm fleet apply --json` and `ccm fleet nodes --json`
     #[arg(value_name = "RUN")]
     run: RunId,
 
@@ -20,15 +20,15 @@ pub(in crate::cli) struct Args {
     select: SelectArgs,
 
     #[command(flatten)]
-    ask: AskArgs,
+    request: RequestArgs,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    // Only the node that has the run does anything about it, so everyone may be asked.
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    // Nodes without this run ignore the request, so it may be sent to all of them.
     let selection = args.select.selection(&[])?;
-    let mut errand = Errand::of(Verb::Cancel, selection, &args.ask);
-    errand.ask.body = args.run.to_string().into();
-    errand.show = Show::Noteworthy;
-    errand.must_change = Some(format!("no node has run {}", args.run));
-    errand.run(place, console)
+    let mut call = FleetCall::new(Verb::Cancel, selection, &args.request);
+    call.request.body = args.run.to_string().into();
+    call.style = TextStyle::HideOk;
+    call.must_change = Some(format!("no node has run {}", args.run));
+    call.run(fleet, console)
 }

@@ -1,101 +1,108 @@
-//! `ccm fleet drift`: what nodes are, beside what they should be.
+//! `ccm fleet drift`: differences between assigned and actual state of nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::Place;
-use super::request::{WORK, caller, wait};
+use super::FleetArgs;
+use super::candidates;
+use super::request::{RUN_TIMEOUT, caller, positive_duration};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_fleet::bundle_store::shown;
-use ccm_fleet::drift::{self, NodeDrift, Standing, Touched};
+use ccm_fleet::bundle_store::short_name;
+use ccm_fleet::drift::{self, DriftState, LastChange, NodeDrift};
 use ccm_fleet::preview;
 use ccm_value::json;
 use ccm_value::text::{count_of, to_the_second};
 
-/// Shows what differs on nodes from what they are assigned, and since when
+/// Show how nodes differ from their assigned manifests, and since when
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// One node, with the events that last changed what differs
+    /// Node to show, with the events that last changed the drifted resources
+    #[arg(add = candidates::nodes())]
     node: Option<NodeName>,
 
-    /// Asks the nodes how they are now; changes nothing
+    /// Check the nodes now with a noop run
     #[arg(long)]
     refresh: bool,
 
-    /// How long a node may take to answer [default: 5m]
-    #[arg(long, value_name = "DURATION", value_parser = wait)]
+    /// Time to wait for the reply of a node [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     timeout: Option<Duration>,
 
-    /// Prints JSON
+    /// Output JSON
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
-    let subjects = place.subjects()?;
-    let (nodes, touched) = runtime::block_on(async {
-        let connection = place.connect().await?;
+pub(super) fn run(
+    args: &Args,
+    fleet: &FleetArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let subjects = fleet.subjects()?;
+    let (nodes, last_changes) = runtime::block_on(async {
+        let connection = fleet.connect().await?;
         let loaded = drift::load(&connection, &subjects).await;
         let mut nodes = loaded.map_err(CliError::of_fleet)?;
         if let Some(wanted) = &args.node {
             nodes.retain(|it| it.node == *wanted);
             if nodes.is_empty() {
-                let text = format!("node {wanted} was never assigned anything and never reported");
+                let text = format!("node {wanted} has no assignment and never reported");
                 return Err(CliError::usage(text));
             }
         }
         if args.refresh {
-            let questions = nodes.iter().flat_map(NodeDrift::questions).collect();
-            let limit = args.timeout.unwrap_or(WORK);
-            let asked = preview::ask(&connection, &subjects, questions, &caller(), limit).await;
-            let answers = asked.map_err(CliError::failed)?;
-            drift::refresh(&mut nodes, answers, SystemClock.now());
+            let requests = nodes.iter().flat_map(NodeDrift::preview_requests).collect();
+            let limit = args.timeout.unwrap_or(RUN_TIMEOUT);
+            let reply =
+                preview::request_all(&connection, &subjects, requests, &caller(), limit).await;
+            let replies = reply.map_err(CliError::failed)?;
+            drift::refresh(&mut nodes, replies, SystemClock.now());
         }
-        let touched = match (&args.node, nodes.first()) {
+        let last_changes = match (&args.node, nodes.first()) {
             (Some(_), Some(node)) => {
-                let found = drift::touched(&connection, &subjects, node).await;
+                let found = drift::last_changes(&connection, &subjects, node).await;
                 Some(found.map_err(CliError::failed)?)
             }
             _ => None,
         };
-        Ok((nodes, touched))
+        Ok((nodes, last_changes))
     })?;
     if args.json {
-        let document = json!({"nodes": nodes, "changed_by": touched});
+        let document = json!({"nodes": nodes, "changed_by": last_changes});
         let text = json::pretty(&document).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     } else {
-        console.print(&described(&nodes, touched.as_deref()))
+        console.print(&drift_text(&nodes, last_changes.as_deref()))
     }
     Ok(Verdict::exit(code(&nodes)))
 }
 
-/// Returns 1 when something differs or failed, 2 when some were not heard of, else 0.
+/// Returns 1 if a node drifted or failed, 2 if one has not reported its assignment yet, else 0.
 fn code(nodes: &[NodeDrift]) -> u8 {
-    let worst = nodes.iter().map(|node| node.standing).min();
+    let worst = nodes.iter().map(|node| node.state).min();
     match worst {
-        Some(Standing::Failed | Standing::Drifted) => 1,
-        Some(Standing::Lagging) => 2,
+        Some(DriftState::Failed | DriftState::Drifted) => 1,
+        Some(DriftState::Lagging) => 2,
         _ => 0,
     }
 }
 
-fn described(nodes: &[NodeDrift], touched: Option<&[Touched]>) -> String {
+fn drift_text(nodes: &[NodeDrift], last_changes: Option<&[LastChange]>) -> String {
     let mut text = String::new();
-    let mut counts: BTreeMap<Standing, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<DriftState, usize> = BTreeMap::new();
     for node in nodes {
-        *counts.entry(node.standing).or_default() += 1;
-        let is_quiet = matches!(node.standing, Standing::Converged | Standing::Unassigned);
-        if !is_quiet || touched.is_some() || !node.error.is_empty() {
-            text.push_str(&node_text(node, touched.unwrap_or_default()));
+        *counts.entry(node.state).or_default() += 1;
+        let is_unremarkable = matches!(node.state, DriftState::Converged | DriftState::Unassigned);
+        if !is_unremarkable || last_changes.is_some() || !node.error.is_empty() {
+            text.push_str(&node_text(node, last_changes.unwrap_or_default()));
         }
     }
-    if touched.is_none() {
+    if last_changes.is_none() {
         let words: Vec<String> = counts
             .iter()
             .map(|(standing, count)| format!("{count} {}", standing.as_str()))
@@ -110,15 +117,15 @@ fn described(nodes: &[NodeDrift], touched: Option<&[Touched]>) -> String {
     text
 }
 
-fn node_text(node: &NodeDrift, touched: &[Touched]) -> String {
-    let manifests: Vec<String> = node.manifests.iter().map(shown).collect();
+fn node_text(node: &NodeDrift, last_changes: &[LastChange]) -> String {
+    let manifests: Vec<String> = node.manifests.iter().map(short_name).collect();
     let manifests = if manifests.is_empty() {
         String::new()
     } else {
         format!(" ({})", manifests.join(", "))
     };
-    let mut text = format!("{} {}{manifests}", node.node, node.standing.as_str());
-    if node.standing == Standing::Lagging {
+    let mut text = format!("{} {}{manifests}", node.node, node.state.as_str());
+    if node.state == DriftState::Lagging {
         let since = node
             .assigned
             .as_ref()
@@ -143,8 +150,8 @@ fn node_text(node: &NodeDrift, touched: &[Touched]) -> String {
             "  {type_name}#{name}: {} (since {since})\n",
             item.message
         ));
-        let is_it = |it: &&Touched| it.type_name == *type_name && it.name == *name;
-        if let Some(last) = touched.iter().find(is_it) {
+        let is_same = |it: &&LastChange| it.type_name == *type_name && it.name == *name;
+        if let Some(last) = last_changes.iter().find(is_same) {
             let at = to_the_second(&last.at);
             text.push_str(&format!("    last changed at {at} by {}\n", last.event_id));
         }

@@ -1,6 +1,6 @@
-//! `ccm fleet ensure`: one resource on many nodes, with the flags of `ccm ensure`.
+//! `ccm fleet ensure`: manages one resource on nodes, with the flags of `ccm ensure`.
 //!
-//! Templates are resolved where the resource is: by each node, from its own facts and data.
+//! Each node resolves the templates with its own facts and data.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::path::Path;
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::Place;
-use super::reply_report::Show;
-use super::request::{AskArgs, Errand, PaceArgs, WORK};
+use super::FleetArgs;
+use super::reply_report::TextStyle;
+use super::request::{BatchArgs, FleetCall, RUN_TIMEOUT, RequestArgs};
 use super::select::SelectArgs;
-use crate::cli::ensure::{Host, Typed};
+use crate::cli::ensure::{ResourceCommand, Target};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::request::{ENSURE_REQUEST, parse_ensure};
@@ -21,77 +21,77 @@ use ccm_core::system::files;
 use ccm_nats::Verb;
 use ccm_value::document;
 
-/// The largest document of properties; servers take messages of a megabyte unless told otherwise.
+/// Size limit of a properties file; the default limit of NATS servers is 1 MB per message.
 const MAX_PROPERTIES_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Brings one resource to a wanted state on nodes
+/// Manage a resource on nodes
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Says what would be done, changes nothing
+    /// Do not make changes, only show what would be done
     #[arg(long, global = true, help_heading = "Run")]
     noop: bool,
 
-    /// Shows what changes in files, or would change
+    /// Show differences in file contents
     #[arg(long, global = true, help_heading = "Run")]
     diff: bool,
 
-    /// A JSON or YAML file of properties, over those of the flags; - reads standard input
-    #[arg(long, value_name = "FILE", global = true, help_heading = "Run")]
+    /// JSON or YAML file with properties that override the flags; - reads standard input
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, global = true, help_heading = "Run")]
     properties: Option<String>,
 
     #[command(flatten)]
     select: SelectArgs,
 
     #[command(flatten)]
-    ask: AskArgs,
+    request: RequestArgs,
 
     #[command(flatten)]
-    pace: PaceArgs,
+    batch: BatchArgs,
 
     #[command(subcommand)]
-    typed: Remote,
+    command: RemoteResourceCommand,
 }
 
-/// The types with their flags. Those that also choose nodes have another name here.
+/// Resource subcommands with flags renamed that would clash with the node selection.
 #[derive(Debug)]
-struct Remote(Typed);
+struct RemoteResourceCommand(ResourceCommand);
 
-impl Remote {
+impl RemoteResourceCommand {
     fn rename(types: Command) -> Command {
-        let owned = |cmd: Command| {
+        let rename_owner = |cmd: Command| {
             cmd.mut_arg("owner", |arg| {
-                arg.help("The owner, or owner and group; root unless given")
+                arg.help("Owner, or owner and group [default: root]")
             })
             .mut_arg("group", |arg| {
-                arg.long("file-group").help("The group; root unless given")
+                arg.long("file-group").help("Group [default: root]")
             })
         };
         types
-            .mut_subcommand("file", owned)
-            .mut_subcommand("archive", owned)
+            .mut_subcommand("file", rename_owner)
+            .mut_subcommand("archive", rename_owner)
             .mut_subcommand("exec", |cmd| {
                 cmd.mut_arg("timeout", |arg| arg.long("exec-timeout"))
             })
     }
 }
 
-impl Subcommand for Remote {
+impl Subcommand for RemoteResourceCommand {
     fn augment_subcommands(cmd: Command) -> Command {
-        Self::rename(Typed::augment_subcommands(cmd))
+        Self::rename(ResourceCommand::augment_subcommands(cmd))
     }
 
     fn augment_subcommands_for_update(cmd: Command) -> Command {
-        Self::rename(Typed::augment_subcommands_for_update(cmd))
+        Self::rename(ResourceCommand::augment_subcommands_for_update(cmd))
     }
 
     fn has_subcommand(name: &str) -> bool {
-        Typed::has_subcommand(name)
+        ResourceCommand::has_subcommand(name)
     }
 }
 
-impl FromArgMatches for Remote {
+impl FromArgMatches for RemoteResourceCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Typed::from_arg_matches(matches).map(Self)
+        ResourceCommand::from_arg_matches(matches).map(Self)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -99,31 +99,30 @@ impl FromArgMatches for Remote {
     }
 }
 
-pub(super) fn run(args: Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let selection = args.select.careful_selection(&[])?;
-    let resource = args.typed.0.resource(Host::Remote)?;
-    let more = match args.properties.as_deref() {
+pub(super) fn run(args: Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let selection = args.select.explicit_selection(&[])?;
+    let resource = args.command.0.resource(Target::Remote)?;
+    let overrides = match args.properties.as_deref() {
         Some(file) => read_properties(file)?,
         None => Map::new(),
     };
-    let mut errand = Errand::of(Verb::Ensure, selection, &args.ask);
-    errand.ask.body = request(&resource, more)?.into();
-    errand.ask.noop = args.noop;
-    errand.ask.diff = args.diff;
-    errand.ask.limit = args.ask.limit(WORK);
-    errand.ask.binding = true;
-    errand.pace = args.pace.pace();
-    errand.show = Show::Noteworthy;
-    errand.run(place, console)
+    let mut call = FleetCall::new(Verb::Ensure, selection, &args.request);
+    call.request.body = request(&resource, overrides)?.into();
+    call.request.noop = args.noop;
+    call.request.diff = args.diff;
+    call.request.timeout = args.request.limit(RUN_TIMEOUT);
+    call.request.sends_deadline = true;
+    call.batch = args.batch.settings();
+    call.style = TextStyle::HideOk;
+    call.run(fleet, console)
 }
 
-/// Returns the request for a resource, with properties laid over. What no node could read is
-/// refused here.
-fn request(resource: &Resource, more: Map<String, Value>) -> Result<String, CliError> {
+/// Returns the validated request for a resource, with properties overridden.
+fn request(resource: &Resource, overrides: Map<String, Value>) -> Result<String, CliError> {
     let mut properties = serde_json::to_value(resource).map_err(CliError::failed)?;
     if let Some(entries) = properties.as_object_mut() {
         reveal(resource, entries);
-        entries.extend(more);
+        entries.extend(overrides);
     }
     let request = json!({
         "protocol": ENSURE_REQUEST,
@@ -135,7 +134,7 @@ fn request(resource: &Resource, more: Map<String, Value>) -> Result<String, CliE
     Ok(text)
 }
 
-/// Puts secrets back that are hidden wherever a resource is only shown.
+/// Inserts the secrets, which serialization redacts.
 fn reveal(resource: &Resource, entries: &mut Map<String, Value>) {
     if let Properties::Scaffold(scaffold) = &resource.properties {
         entries.insert("source".into(), scaffold.source.as_str().into());
@@ -173,7 +172,7 @@ fn read_properties(file: &str) -> Result<Map<String, Value>, CliError> {
     match document.map_err(|err| CliError::usage(err).at(file))? {
         Value::Object(entries) => Ok(entries),
         Value::Null => Ok(Map::new()),
-        _ => Err(CliError::usage("expected properties and their values").at(file)),
+        _ => Err(CliError::usage("expected a mapping of properties").at(file)),
     }
 }
 
@@ -192,7 +191,7 @@ mod tests {
     fn body(line: &str, more: Value) -> Result<Value, String> {
         let words = ["ccm"].into_iter().chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|err| err.to_string())?;
-        let resource = line.args.typed.0.resource(Host::Remote);
+        let resource = line.args.command.0.resource(Target::Remote);
         let resource = resource.map_err(|err| err.to_string())?;
         let more = more.as_object().cloned().unwrap_or_default();
         let text = request(&resource, more).map_err(|err| err.to_string())?;
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_on_other_nodes_is_roots_unless_said() {
+    fn a_remote_file_is_owned_by_root_by_default() {
         let request = body("file /srv/motd --content hi --node web1", json!({})).unwrap();
         assert_eq!(
             request,
@@ -216,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_chooses_nodes_and_a_file_group_owns_files() {
+    fn group_selects_nodes_and_file_group_sets_the_group() {
         let request = body("file /a --group web --file-group staff", json!({})).unwrap();
         assert_eq!(request["properties"]["group"], "staff");
     }
 
     #[test]
-    fn properties_of_a_file_win_over_flags() {
+    fn properties_from_a_file_override_flags() {
         let request = body("package nginx latest", json!({"ensure": "1.24"})).unwrap();
         assert_eq!(request["properties"]["ensure"], "1.24");
         let error = body("package nginx", json!({"ensur": "1.24"})).unwrap_err();
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_travels_as_what_it_is() {
+    fn secrets_are_sent_unredacted() {
         let line = "archive /a.tgz https://u:p@h/a.tgz --password s3 --header A:b";
         let request = body(line, json!({})).unwrap();
         let properties = &request["properties"];
@@ -240,8 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_path_means_nothing_on_other_nodes() {
+    fn a_relative_path_is_refused() {
         let error = body("file motd", json!({})).unwrap_err();
-        assert_eq!(error, "path 'motd' must be absolute: it is on other nodes");
+        assert_eq!(
+            error,
+            "path 'motd' must be absolute because it is on another node"
+        );
     }
 }

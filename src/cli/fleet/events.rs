@@ -1,9 +1,8 @@
-//! `ccm fleet events`: what happened, from the stream that keeps it.
+//! `ccm fleet events`: prints events from the event stream as text, JSON or JSON lines.
 //!
-//! For people as text, for machines as a document or as lines without end. A collector that is
-//! killed goes on where it was: with a number that it kept itself, with a file, or under a name
-//! that the servers remember. The order is always the same: write, flush, then say that it is
-//! told. Read next: `event` for what a line says, `output` and `cursor` for how it is kept.
+//! A reader resumes after a restart from a sequence number, a cursor file or a durable consumer.
+//! Events are written and flushed before the position is stored or acknowledged. See `event` for
+//! the format, `output` for buffering and `cursor` for the cursor file.
 
 mod cursor;
 mod event;
@@ -18,72 +17,73 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::cursor::Cursor;
-use self::event::Wanted;
-use self::output::{Output, Written};
-use super::Place;
+use self::event::EventFilter;
+use self::output::{Flushed, Output};
+use super::FleetArgs;
+use super::candidates;
 use super::flag_values::BadValue;
 use super::reply_report::Format;
 use super::request::FormatArgs;
-use crate::cli::output::{Console, complain};
+use crate::cli::output::{Console, print_error};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::TypeName;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::event_feed::{BATCH, Begin, Feed, Gap, Heard, Stored};
+use ccm_nats::event_feed::{BATCH, Feed, FeedItem, FeedStart, Gap, StoredEvent};
 use ccm_nats::{Connection, Subjects};
 use ccm_value::json as text;
 use ccm_value::text::{parse_duration, parse_time};
 
-/// How far back events are shown, unless told.
+/// Default age of the oldest event.
 const RECENT: TimeDelta = TimeDelta::hours(1);
 
-/// How many events one document holds at most; lines have no end.
-const MOST_IN_DOCUMENT: usize = 100_000;
+/// Limit on the events of one JSON document; JSON lines have no limit.
+const MAX_IN_DOCUMENT: usize = 100_000;
 
-/// How events, runs and requests come out.
+/// Outcomes of resources, runs and requests.
 const OUTCOMES: [&str; 7] = [
     "changed", "failed", "skipped", "stable", "noop", "allowed", "denied",
 ];
 
-/// Shows events of nodes: those of the last hour, unless told otherwise
+/// Show events of nodes, by default those of the last hour
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Goes on with events as they happen; unless told where to begin with those to come only.
-    /// --json prints one line for each then
+    /// Follow new events; starts with new ones unless a start is given. --json then prints one
+    /// line per event
     #[arg(long, short)]
     follow: bool,
 
-    /// Since when: a duration such as 2h, or an RFC 3339 time
+    /// Start time: a duration such as 2h, or an RFC 3339 time
     #[arg(long, value_name = "WHEN", value_parser = when)]
     since: Option<DateTime<Utc>>,
 
-    /// Begins with the event of this number: one more than the last `seq` that was seen
+    /// Start at this sequence number: one more than the last `seq` received
     #[arg(long, value_name = "N", conflicts_with = "since")]
     from_seq: Option<NonZeroU64>,
 
-    /// Goes on after the last event that was printed under this name, which the servers remember.
-    /// --since and --from-seq say where a new name begins
+    /// Durable consumer: continue after the last event printed under this name, which the NATS
+    /// servers store. --since and --from-seq set the start for a new name
     #[arg(long, value_name = "NAME")]
     durable: Option<Token>,
 
-    /// Goes on after the last event that this file names, and keeps it up to date. --since and
-    /// --from-seq say where to begin without the file
+    /// Continue after the event stored in this file, and update it. --since and --from-seq set the
+    /// start if the file does not exist
     #[arg(long, value_name = "FILE", conflicts_with = "durable")]
     cursor_file: Option<PathBuf>,
 
-    /// Only of this node; may be given often
-    #[arg(long, value_name = "NAME")]
+    /// Only events of this node; repeatable
+    #[arg(long, value_name = "NAME", add = candidates::nodes())]
     node: Vec<NodeName>,
 
-    /// Only about this type; `run` for the summaries of runs, `audit` for requests
+    /// Only events of this type; `run` for run summaries, `audit` for requests; repeatable
     #[arg(long = "type", value_name = "TYPE", value_parser = types())]
     type_name: Vec<Token>,
 
-    /// Only those that came out so; requests are allowed or denied
+    /// Only events with this outcome; requests are allowed or denied; repeatable
     #[arg(long, value_name = "OUTCOME", value_parser = OUTCOMES)]
     outcome: Vec<String>,
 
-    /// Ends after so many
+    /// Maximum number of events
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
 
@@ -92,8 +92,8 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    /// Returns how events are printed. What goes on for ever, or is confirmed bit by bit, is no
-    /// document.
+    /// Returns the output format. A single JSON document is impossible for a feed that has no end
+    /// or is acknowledged in batches.
     fn format(&self) -> Format {
         let is_feed = self.follow || self.durable.is_some() || self.cursor_file.is_some();
         match self.format.format() {
@@ -102,26 +102,26 @@ impl Args {
         }
     }
 
-    /// Returns where reading begins when nobody remembers.
-    fn begin(&self) -> Begin {
+    /// Returns the start position if none is stored.
+    fn begin(&self) -> FeedStart {
         let recent = || SystemClock.now().checked_sub_signed(RECENT);
         match (self.from_seq, self.since) {
-            (Some(number), _) => Begin::At(number.get()),
-            (None, Some(since)) => Begin::Since(since),
-            (None, None) if self.follow => Begin::Next,
-            (None, None) => recent().map_or(Begin::Next, Begin::Since),
+            (Some(number), _) => FeedStart::Sequence(number.get()),
+            (None, Some(since)) => FeedStart::Since(since),
+            (None, None) if self.follow => FeedStart::Next,
+            (None, None) => recent().map_or(FeedStart::Next, FeedStart::Since),
         }
     }
 }
 
-/// Returns what reads the things that events are about.
+/// Returns the parser for `--type`.
 fn types() -> impl TypedValueParser<Value = Token> {
     let resources = TypeName::ALL.map(TypeName::as_str);
     let all = resources.into_iter().chain(["run", "audit"]);
     PossibleValuesParser::new(all).try_map(|name| name.parse())
 }
 
-/// Reads a time, or how long ago it was.
+/// Parses a time or an age.
 fn when(text: &str) -> Result<DateTime<Utc>, BadValue> {
     let now = SystemClock.now();
     if let Ok(time) = parse_time(text) {
@@ -135,38 +135,38 @@ fn when(text: &str) -> Result<DateTime<Utc>, BadValue> {
         .ok_or(BadValue::TooLongAgo)
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let mut showing = Showing {
-        subjects: place.subjects()?,
-        wanted: Wanted::of(args),
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let mut printer = EventPrinter {
+        subjects: fleet.subjects()?,
+        filter: EventFilter::of(args),
         format: args.format(),
-        left: args.limit.map_or(usize::MAX, NonZeroUsize::get),
+        remaining: args.limit.map_or(usize::MAX, NonZeroUsize::get),
         documents: Vec::new(),
         output: Output::default(),
     };
     runtime::block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = StopSignals::listen()?;
         let connection = tokio::select! {
-            connection = place.connect() => connection?,
-            () = stop.told() => return Ok(()),
+            connection = fleet.connect() => connection?,
+            () = stop.recv() => return Ok(()),
         };
-        showing.show(args, &connection, &mut stop).await
+        printer.show(args, &connection, &mut stop).await
     })?;
-    if showing.format == Format::Json {
-        let document = json!({ "events": showing.documents });
+    if printer.format == Format::Json {
+        let document = json!({ "events": printer.documents });
         let text = text::pretty(&document).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     }
     Ok(Verdict::default())
 }
 
-/// Whoever may end us in good order.
-struct Stop {
+/// Signals that end the command.
+struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     fn listen() -> Result<Self, CliError> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(CliError::failed)?,
@@ -174,8 +174,8 @@ impl Stop {
         })
     }
 
-    /// Returns when we are to end.
-    async fn told(&mut self) {
+    /// Returns when a signal was received.
+    async fn recv(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -183,55 +183,55 @@ impl Stop {
     }
 }
 
-/// Whether there is a reason to go on.
+/// Whether to read further events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum More {
-    Yes,
-    Enough,
+enum Flow {
+    Continue,
+    Stop,
 }
 
-/// Events on their way to whoever asked.
-struct Showing {
+/// Prints the events of a feed.
+struct EventPrinter {
     subjects: Subjects,
-    wanted: Wanted,
+    filter: EventFilter,
     format: Format,
-    /// How many are still to be shown.
-    left: usize,
+    /// Number of events that may still be printed.
+    remaining: usize,
     documents: Vec<Value>,
     output: Output,
 }
 
-impl Showing {
+impl EventPrinter {
     async fn show(
         &mut self,
         args: &Args,
         connection: &Connection,
-        stop: &mut Stop,
+        stop: &mut StopSignals,
     ) -> Result<(), CliError> {
-        let filter = self.wanted.subject(&self.subjects);
+        let subject = self.filter.subject(&self.subjects);
         let begin = args.begin();
         let mut cursor = match &args.cursor_file {
             Some(path) => {
                 let extent = connection
-                    .extent_of_events()
+                    .event_stream_range()
                     .await
                     .map_err(CliError::of_fleet)?;
-                Some(Cursor::open(path, extent.made)?)
+                Some(Cursor::open(path, extent.created)?)
             }
             None => None,
         };
         let mut feed = match &args.durable {
             Some(name) => {
-                let opening = Feed::durable(connection, name, &filter, begin, args.follow);
+                let opening = Feed::durable(connection, name, &subject, begin, args.follow);
                 tokio::select! {
                     feed = opening => feed.map_err(CliError::of_fleet)?,
-                    () = stop.told() => return Ok(()),
+                    () = stop.recv() => return Ok(()),
                 }
             }
             None => {
                 let next = cursor.as_ref().and_then(Cursor::next);
-                let begin = next.map_or(begin, Begin::At);
-                Feed::ordered(connection, &filter, begin, args.follow)
+                let begin = next.map_or(begin, FeedStart::Sequence);
+                Feed::ordered(connection, &subject, begin, args.follow)
                     .map_err(CliError::of_fleet)?
             }
         };
@@ -240,44 +240,44 @@ impl Showing {
         shown
     }
 
-    /// Shows what a feed has until it ends, enough is shown, or nobody reads any more.
+    /// Prints events until the feed ends, the limit is reached or the output is closed.
     async fn drain(
         &mut self,
         feed: &mut Feed,
         cursor: &mut Option<Cursor>,
-        stop: &mut Stop,
+        stop: &mut StopSignals,
     ) -> Result<(), CliError> {
         let mut last = None;
-        let mut taken = 0;
+        let mut unconfirmed = 0;
         loop {
-            let heard = tokio::select! {
-                heard = feed.next() => heard.map_err(CliError::of_fleet)?,
-                () = stop.told() => None,
+            let item = tokio::select! {
+                item = feed.next() => item.map_err(CliError::of_fleet)?,
+                () = stop.recv() => None,
             };
-            let is_pause = heard == Some(Heard::Pause);
-            let more = match heard {
-                Some(Heard::Event { sequence, stored }) => {
+            let is_pause = item == Some(FeedItem::Idle);
+            let flow = match item {
+                Some(FeedItem::Event { sequence, stored }) => {
                     last = Some(sequence);
-                    taken += 1;
+                    unconfirmed += 1;
                     self.event(sequence, &stored)?
                 }
-                Some(Heard::Gap(gap)) => {
+                Some(FeedItem::Gap(gap)) => {
                     self.gap(gap);
-                    More::Yes
+                    Flow::Continue
                 }
-                Some(Heard::Pause) => More::Yes,
-                None => More::Enough,
+                Some(FeedItem::Idle) => Flow::Continue,
+                None => Flow::Stop,
             };
-            let is_enough = self.output.is_full() || taken >= BATCH;
-            let is_time = is_pause || is_enough || feed.is_drained();
-            if more == More::Enough || is_time {
+            let is_full = self.output.is_full() || unconfirmed >= BATCH;
+            let must_flush = is_pause || is_full || feed.is_drained();
+            if flow == Flow::Stop || must_flush {
                 if !self.output.is_empty() {
-                    let written = tokio::select! {
-                        written = self.output.flush() => written?,
-                        // What a reader does not take is not told, and comes again.
-                        () = stop.told() => Written::Unwanted,
+                    let flushed = tokio::select! {
+                        flushed = self.output.flush() => flushed?,
+                        // Unwritten events are not confirmed, so they are delivered again.
+                        () = stop.recv() => Flushed::Closed,
                     };
-                    if written == Written::Unwanted {
+                    if flushed == Flushed::Closed {
                         return Ok(());
                     }
                     if let (Some(cursor), Some(last)) = (cursor.as_mut(), last) {
@@ -285,39 +285,39 @@ impl Showing {
                     }
                 }
                 feed.confirm().await;
-                taken = 0;
+                unconfirmed = 0;
             }
-            if more == More::Enough {
+            if flow == Flow::Stop {
                 return Ok(());
             }
         }
     }
 
-    /// Takes an event, and shows it if it is wanted.
-    fn event(&mut self, sequence: u64, stored: &Stored) -> Result<More, CliError> {
-        let Some(event) = self.wanted.event(&self.subjects, sequence, stored) else {
-            return Ok(More::Yes);
+    /// Prints an event if it matches the filter.
+    fn event(&mut self, sequence: u64, stored: &StoredEvent) -> Result<Flow, CliError> {
+        let Some(event) = self.filter.event(&self.subjects, sequence, stored) else {
+            return Ok(Flow::Continue);
         };
         match self.format {
-            Format::Json if self.documents.len() >= MOST_IN_DOCUMENT => {
-                let text = format!("there are more than {MOST_IN_DOCUMENT} events");
+            Format::Json if self.documents.len() >= MAX_IN_DOCUMENT => {
+                let text = format!("more than {MAX_IN_DOCUMENT} events");
                 return Err(CliError::failed(text).hint("use --jsonl, --since or --limit"));
             }
             Format::Json => self.documents.push(event.document()),
             Format::Lines => self.output.line(&event.document().to_string()),
             Format::Text => self.output.line(&event.line()),
         }
-        self.left = self.left.saturating_sub(1);
-        match self.left {
-            0 => Ok(More::Enough),
-            _ => Ok(More::Yes),
+        self.remaining = self.remaining.saturating_sub(1);
+        match self.remaining {
+            0 => Ok(Flow::Stop),
+            _ => Ok(Flow::Continue),
         }
     }
 
-    /// Tells that events are gone: machines in their lines, and whoever reads the log.
+    /// Reports events that are no longer stored, in the log and in JSON lines.
     fn gap(&mut self, gap: Gap) {
         let Gap { from, to } = gap;
-        complain(&format!(
+        print_error(&format!(
             "ccm: events {from} to {to} are no longer stored and were not read"
         ));
         if self.format == Format::Lines {
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn since_is_a_time_or_how_long_ago() {
+    fn since_is_a_time_or_an_age() {
         let time = when("2024-01-15T08:00:00+01:00").unwrap();
         assert_eq!(ccm_value::text::go_time(&time), "2024-01-15T07:00:00Z");
         assert!(when("2999-01-01T00:00:00Z").is_err());

@@ -1,32 +1,32 @@
-//! `ccm fleet facts`: what nodes are.
+//! `ccm fleet facts`: prints the facts of nodes.
 
-use super::Place;
-use super::reply_report::Show;
-use super::request::{AskArgs, Errand};
+use super::FleetArgs;
+use super::reply_report::TextStyle;
+use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_nats::Verb;
 
-/// Shows the facts of nodes, or what a path finds in them
+/// Show facts of nodes
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// A path into the facts, such as host.info.platform
+    /// Query to run on the facts, such as host.info.platform
     path: Option<String>,
 
     #[command(flatten)]
     select: SelectArgs,
 
     #[command(flatten)]
-    ask: AskArgs,
+    request: RequestArgs,
 }
 
-pub(super) fn run(args: Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+pub(super) fn run(args: Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     let selection = args.select.selection(&[])?;
-    let mut errand = Errand::of(Verb::Facts, selection, &args.ask);
+    let mut call = FleetCall::new(Verb::Facts, selection, &args.request);
     match args.path {
-        Some(path) => errand.ask.body = path.into(),
-        None => errand.show = Show::Documents,
+        Some(path) => call.request.body = path.into(),
+        None => call.style = TextStyle::Documents,
     }
-    errand.run(place, console)
+    call.run(fleet, console)
 }

@@ -1,30 +1,31 @@
-//! `ccm fleet label`: what operators say about a node, whatever it says about itself.
+//! `ccm fleet label`: labels that operators attach to nodes.
 
 use std::str::FromStr;
 
 use serde_json::json;
 
-use super::Place;
+use super::FleetArgs;
+use super::candidates;
 use super::reply_report::Format;
 use super::request::{FormatArgs, inventory};
-use crate::cli::output::{Console, complain};
+use crate::cli::output::{Console, print_error};
 use crate::cli::{CliError, Verdict, runtime};
-use ccm_core::model::label::{BadLabel, LabelName, Labels, parse_label};
+use ccm_core::model::label::{LabelError, LabelName, Labels, parse_label};
 use ccm_core::model::node::NodeName;
 use ccm_nats::kv::Bucket;
 use ccm_nats::streams::LABELS;
 
-/// How often a change is tried again because somebody else was quicker.
-const MOST_TRIES: usize = 10;
+/// Number of attempts when another client changes the labels at the same time.
+const MAX_ATTEMPTS: usize = 10;
 
-/// Shows the labels of a node, sets them with NAME=VALUE and removes them with NAME-
+/// Show, set (NAME=VALUE) and remove (NAME-) labels of a node
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The node, which may not have been heard of yet
-    #[arg(value_name = "NODE")]
+    /// Node, which may not exist yet
+    #[arg(value_name = "NODE", add = candidates::nodes())]
     node: NodeName,
 
-    /// What to change
+    /// Labels to set or remove
     #[arg(value_name = "NAME=VALUE|NAME-", allow_hyphen_values = false)]
     changes: Vec<Change>,
 
@@ -40,9 +41,9 @@ enum Change {
 }
 
 impl FromStr for Change {
-    type Err = BadLabel;
+    type Err = LabelError;
 
-    fn from_str(text: &str) -> Result<Self, BadLabel> {
+    fn from_str(text: &str) -> Result<Self, LabelError> {
         match text.strip_suffix('-').filter(|_| !text.contains('=')) {
             Some(name) => Ok(Self::Remove(name.parse()?)),
             None => parse_label(text).map(|(name, value)| Self::Set(name, value)),
@@ -51,7 +52,7 @@ impl FromStr for Change {
 }
 
 impl Change {
-    fn make(&self, labels: &mut Labels) {
+    fn apply(&self, labels: &mut Labels) {
         match self {
             Self::Set(name, value) => labels.set(name.clone(), value.clone()),
             Self::Remove(name) => labels.remove(name),
@@ -59,24 +60,21 @@ impl Change {
     }
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let subjects = place.subjects()?;
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let subjects = fleet.subjects()?;
     let key = subjects.key(&args.node.token());
     let labels = runtime::block_on(async {
-        let connection = place.connect().await?;
+        let connection = fleet.connect().await?;
         let inventory = inventory(&connection, &subjects, console).await?;
-        if !args.changes.is_empty() && !inventory.has_heard_of(&args.node) {
-            // Labels may come first, and a name with a typing error looks the same.
-            complain(&format!(
-                "ccm: warning: node {} was never heard of",
-                args.node
-            ));
+        if !args.changes.is_empty() && !inventory.has_reported_itself(&args.node) {
+            // Labels may be set before the node exists, but the name may also be mistyped.
+            print_error(&format!("ccm: warning: node {} is unknown", args.node));
         }
         let bucket = connection
             .bucket(LABELS)
             .await
             .map_err(CliError::of_fleet)?;
-        settle(&bucket, &key, &args.changes).await
+        update_labels(&bucket, &key, &args.changes).await
     })?;
     let document = json!({ "node": args.node, "labels": labels });
     match args.format.format() {
@@ -90,8 +88,8 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     Ok(Verdict::default())
 }
 
-/// Changes the labels of a node and returns them, however many others do the same.
-async fn settle(bucket: &Bucket, key: &str, changes: &[Change]) -> Result<Labels, CliError> {
+/// Changes the labels of a node and returns them; retries on concurrent changes.
+async fn update_labels(bucket: &Bucket, key: &str, changes: &[Change]) -> Result<Labels, CliError> {
     let mut tries = 0;
     loop {
         let found = bucket.get(key).await.map_err(CliError::failed)?;
@@ -105,7 +103,7 @@ async fn settle(bucket: &Bucket, key: &str, changes: &[Change]) -> Result<Labels
         };
         let mut labels = before.clone();
         for change in changes {
-            change.make(&mut labels);
+            change.apply(&mut labels);
         }
         if labels == before {
             return Ok(labels);
@@ -118,7 +116,7 @@ async fn settle(bucket: &Bucket, key: &str, changes: &[Change]) -> Result<Labels
         tries += 1;
         match put {
             Ok(_) => return Ok(labels),
-            Err(err) if err.is_conflict() && tries < MOST_TRIES => {}
+            Err(err) if err.is_conflict() && tries < MAX_ATTEMPTS => {}
             Err(err) => return Err(CliError::failed(err)),
         }
     }

@@ -1,11 +1,12 @@
-//! `ccm fleet`: many nodes at once. One file per command; this one only finds it.
+//! `ccm fleet`: commands for a fleet of nodes. One file per command.
 //!
-//! What they share is `select` (which nodes), `ask` (asking them), `report` (what is shown) and
-//! `values` (why the value of a flag is refused).
+//! Shared modules: `select` (node selection flags), `request` (requests to nodes), `reply_report`
+//! (output of replies), `flag_values` (errors about flag values) and `candidates` (shell completion).
 
 mod apply;
 mod bundle;
 mod cancel;
+mod candidates;
 mod drift;
 mod ensure;
 mod events;
@@ -37,27 +38,27 @@ use ccm_core::model::node::Token;
 use ccm_nats::subject::DEFAULT_PREFIX;
 use ccm_nats::{Connection, Subjects};
 
-/// Manages a fleet over NATS
+/// Manage a fleet of nodes over NATS
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    fleet: FleetArgs,
 
     #[command(subcommand)]
     command: Command,
 }
 
-/// Which fleet, and where it is.
+/// Flags that select the fleet.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
-struct Place {
+struct FleetArgs {
     #[command(flatten)]
     nats: NatsArgs,
 
     #[command(flatten)]
     signing: SigningArgs,
 
-    /// The collective of the fleet
+    /// Collective of the fleet
     #[arg(
         long,
         global = true,
@@ -68,7 +69,7 @@ struct Place {
     )]
     collective: Token,
 
-    /// What all subjects of the fleet begin with
+    /// Subject prefix of the fleet
     #[arg(
         long,
         global = true,
@@ -80,14 +81,14 @@ struct Place {
     prefix: String,
 }
 
-impl Place {
-    /// Connects, as somebody who signs if flags say so.
+impl FleetArgs {
+    /// Connects to NATS, with a signer if `--sign-with` was given.
     async fn connect(&self) -> Result<Connection, CliError> {
         let signer = self.signing.signer(&self.nats)?;
-        Ok(self.nats.connect().await?.signing(signer))
+        Ok(self.nats.connect().await?.with_signer(signer))
     }
 
-    /// Returns the subjects and keys of the fleet.
+    /// Returns the subjects of the fleet.
     fn subjects(&self) -> Result<Subjects, CliError> {
         Subjects::new(&self.prefix, self.collective.clone()).map_err(CliError::usage)
     }
@@ -117,26 +118,26 @@ enum Command {
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
-    let place = &args.place;
+    let fleet = &args.fleet;
     match args.command {
-        Command::Init(command) => init::run(&command, place, console),
-        Command::Nodes(command) => nodes::run(&command, place, console),
-        Command::Ping(command) => ping::run(&command, place, console),
-        Command::Facts(command) => facts::run(command, place, console),
-        Command::Status(command) => status::run(&command, place, console),
-        Command::Ensure(command) => ensure::run(*command, place, console),
-        Command::Apply(command) => apply::run(&command, place, console),
-        Command::Events(command) => events::run(&command, place, console),
-        Command::Pause(command) => pause::run(&command, place, console),
-        Command::Resume(command) => resume::run(&command, place, console),
-        Command::Cancel(command) => cancel::run(&command, place, console),
-        Command::Label(command) => label::run(&command, place, console),
-        Command::Simulate(command) => simulate::run(&command, place, console),
-        Command::Bundle(command) => bundle::run(&command, place, console),
-        Command::Rollout(command) => rollout::run(&command, place, console),
-        Command::Drift(command) => drift::run(&command, place, console),
-        Command::Serve(command) => serve::run(&command, place, console),
-        Command::Sign(command) => sign::run(&command, place, console),
-        Command::Permissions(command) => permissions::run(&command, place, console),
+        Command::Init(command) => init::run(&command, fleet, console),
+        Command::Nodes(command) => nodes::run(&command, fleet, console),
+        Command::Ping(command) => ping::run(&command, fleet, console),
+        Command::Facts(command) => facts::run(command, fleet, console),
+        Command::Status(command) => status::run(&command, fleet, console),
+        Command::Ensure(command) => ensure::run(*command, fleet, console),
+        Command::Apply(command) => apply::run(&command, fleet, console),
+        Command::Events(command) => events::run(&command, fleet, console),
+        Command::Pause(command) => pause::run(&command, fleet, console),
+        Command::Resume(command) => resume::run(&command, fleet, console),
+        Command::Cancel(command) => cancel::run(&command, fleet, console),
+        Command::Label(command) => label::run(&command, fleet, console),
+        Command::Simulate(command) => simulate::run(&command, fleet, console),
+        Command::Bundle(command) => bundle::run(&command, fleet, console),
+        Command::Rollout(command) => rollout::run(&command, fleet, console),
+        Command::Drift(command) => drift::run(&command, fleet, console),
+        Command::Serve(command) => serve::run(&command, fleet, console),
+        Command::Sign(command) => sign::run(&command, fleet, console),
+        Command::Permissions(command) => permissions::run(&command, fleet, console),
     }
 }

@@ -1,20 +1,20 @@
-//! `ccm fleet nodes`: who there is, as the fleet's buckets know it. Nobody is asked.
+//! `ccm fleet nodes`: lists nodes from the fleet's buckets. Nodes are not contacted.
 
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::Place;
+use super::FleetArgs;
 use super::reply_report::Format;
 use super::request::{FormatArgs, inventory};
 use super::select::SelectArgs;
-use crate::cli::output::{Console, complain};
+use crate::cli::output::{Console, print_error};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::{NodeName, NodeStatus};
 use ccm_fleet::inventory::Inventory;
 use ccm_value::json as text;
 use ccm_value::text::{go_time, to_the_second};
 
-/// Lists nodes, also those that are known and away
+/// List nodes, including offline ones
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
@@ -24,16 +24,16 @@ pub(in crate::cli) struct Args {
     format: FormatArgs,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let subjects = place.subjects()?;
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let subjects = fleet.subjects()?;
     let selection = args.select.selection(&[])?;
     let inventory = runtime::block_on(async {
-        let connection = place.connect().await?;
+        let connection = fleet.connect().await?;
         inventory(&connection, &subjects, console).await
     })?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
     let mut names: Vec<&NodeName> = resolved.chosen.iter().collect();
-    if !selection.is_part() {
+    if !selection.is_subset() {
         names.extend(&resolved.offline);
     }
     names.sort_unstable();
@@ -49,10 +49,10 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
         }
     }
     if inventory.is_empty() {
-        complain("no nodes yet: `ccm agent` on a machine makes it one");
+        print_error("no nodes yet: run `ccm agent` on a machine to add it");
     }
     for name in &resolved.unknown {
-        complain(&format!("{name}: unknown node"));
+        print_error(&format!("{name}: unknown node"));
     }
     Ok(Verdict::exit(if resolved.unknown.is_empty() {
         0
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     }))
 }
 
-/// One node of the list.
+/// Row of the table.
 struct Row<'a> {
     name: &'a NodeName,
     status: Option<&'a NodeStatus>,
@@ -77,7 +77,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Returns what the node is doing, in one word.
+    /// Returns the state of the node.
     fn state(&self) -> &'static str {
         match self.status {
             None => "offline",
@@ -87,21 +87,26 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Returns how and when its last run ended.
+    /// Returns the outcome and time of the last run.
     fn last_run(&self) -> String {
-        let told = |outcome: &str, at: DateTime<Utc>| format!("{outcome} {}", to_the_second(&at));
+        let format = |outcome: &str, at: DateTime<Utc>| format!("{outcome} {}", to_the_second(&at));
         let ran = self.status.and_then(|status| status.last_run.as_ref());
-        let said = || self.inventory.last_said(self.name);
+        let report = || self.inventory.last_report(self.name);
         match ran {
-            Some(run) => told(run.outcome.as_str(), run.timestamp),
-            None => said().map_or_else(
+            Some(run) => format(run.outcome.as_str(), run.timestamp),
+            None => report().map_or_else(
                 || "-".into(),
-                |said| told(said.outcome.map_or("reported", |it| it.as_str()), said.at),
+                |report| {
+                    format(
+                        report.outcome.map_or("reported", |it| it.as_str()),
+                        report.at,
+                    )
+                },
             ),
         }
     }
 
-    /// Returns what one should know before doing anything with it.
+    /// Returns the pause reason or current run, and warnings about trust.
     fn note(&self) -> String {
         let Some(status) = self.status else {
             return String::new();
@@ -130,18 +135,18 @@ impl<'a> Row<'a> {
     }
 
     fn document(&self) -> Value {
-        let said = self.inventory.last_said(self.name);
+        let report = self.inventory.last_report(self.name);
         json!({
             "identity": self.name,
             "state": self.state(),
             "labels": self.inventory.labels(self.name),
-            "reported": said.map(|said| go_time(&said.at)),
+            "reported": report.map(|report| go_time(&report.at)),
             "status": self.status,
         })
     }
 }
 
-/// Returns a text without anything that a terminal would act on.
+/// Replaces control characters, which a terminal would interpret.
 fn plain(text: String) -> String {
     if text.contains(char::is_control) {
         text.replace(char::is_control, " ")
@@ -150,7 +155,7 @@ fn plain(text: String) -> String {
     }
 }
 
-/// Lays rows out in columns as wide as their widest cell.
+/// Formats rows as a table with aligned columns.
 fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
     let title = ["NODE", "VERSION", "STATE", "LAST RUN", "NOTE"].map(String::from);
     let lines: Vec<[String; 5]> = std::iter::once(title)

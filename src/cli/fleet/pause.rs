@@ -1,11 +1,12 @@
-//! `ccm fleet pause`: nodes that are to be left alone, with a reason.
+//! `ccm fleet pause`: pauses nodes.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::Place;
-use super::request::{AskArgs, Errand, wait};
+use super::FleetArgs;
+use super::candidates;
+use super::request::{FleetCall, RequestArgs, positive_duration};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
@@ -13,35 +14,35 @@ use ccm_core::model::node::NodeName;
 use ccm_nats::Verb;
 use ccm_value::text::go_duration;
 
-/// Pauses nodes: they change nothing and stay out of rollouts until resumed
+/// Pause nodes: they make no changes and are excluded from rollouts until resumed
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The nodes
-    #[arg(value_name = "NODE")]
+    /// Nodes to pause
+    #[arg(value_name = "NODE", add = candidates::nodes())]
     named: Vec<NodeName>,
 
-    /// Why; everyone who is refused sees it
+    /// Reason, shown to users whose requests are refused
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
-    /// How long; until resumed unless given
-    #[arg(long = "for", value_name = "DURATION", value_parser = wait)]
-    lasting: Option<Duration>,
+    /// Duration of the pause [default: until resumed]
+    #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+    duration: Option<Duration>,
 
     #[command(flatten)]
     select: SelectArgs,
 
     #[command(flatten)]
-    ask: AskArgs,
+    request: RequestArgs,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let selection = args.select.careful_selection(&args.named)?;
-    let mut errand = Errand::of(Verb::Pause, selection, &args.ask);
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let selection = args.select.explicit_selection(&args.named)?;
+    let mut call = FleetCall::new(Verb::Pause, selection, &args.request);
     let mut request = json!({ "reason": args.reason });
-    if let (Some(lasting), Some(entries)) = (args.lasting, request.as_object_mut()) {
-        entries.insert("for".into(), go_duration(lasting).into());
+    if let (Some(duration), Some(entries)) = (args.duration, request.as_object_mut()) {
+        entries.insert("for".into(), go_duration(duration).into());
     }
-    errand.ask.body = request.to_string().into();
-    errand.run(place, console)
+    call.request.body = request.to_string().into();
+    call.run(fleet, console)
 }

@@ -1,14 +1,14 @@
-//! `ccm fleet permissions`: the NATS permissions of a role, ready for the server's configuration.
+//! `ccm fleet permissions`: prints the NATS permissions of a role for the server's configuration.
 //!
-//! The templates are the files below `packaging/nats`. A line with the placeholder of a list, such
-//! as `@GROUP@`, is printed once for each value; a line that ends with `# with --flag` only with
-//! that flag.
+//! The templates are in `packaging/nats`. A line with a list placeholder such as `@GROUP@` is
+//! repeated for each value; a line that ends with `# with --flag` is printed with that flag only.
 
 use std::net::IpAddr;
 
 use clap::Subcommand;
 
-use super::Place;
+use super::FleetArgs;
+use super::candidates;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::governor::GovernorName;
@@ -19,7 +19,7 @@ const OPERATOR: &str = include_str!("../../../packaging/nats/operator.conf");
 const CONTROLLER: &str = include_str!("../../../packaging/nats/controller.conf");
 const MONITOR: &str = include_str!("../../../packaging/nats/monitor.conf");
 
-/// Prints the NATS permissions of a role, ready to be included in the configuration of a server
+/// Print the NATS permissions of a role, for inclusion in a server configuration
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
@@ -29,33 +29,34 @@ pub(in crate::cli) struct Args {
 #[derive(Debug, Subcommand)]
 enum Role {
     Agent(Box<AgentArgs>),
-    /// A person who asks nodes, stores bundles and starts rollouts
+    /// User who sends requests, uploads bundles and starts rollouts
     Operator(UserArgs),
-    /// A controller, which assigns and keeps the streams and buckets
+    /// Controller, which assigns manifests and manages streams and buckets
     Controller(UserArgs),
-    /// A page or a screen that only reads
+    /// Read-only access for the web page and dashboards
     Monitor(UserArgs),
 }
 
-/// The agent of one node
+/// Agent of one node
 #[derive(Debug, clap::Args)]
 struct AgentArgs {
     /// Name of the node
+    #[arg(add = candidates::nodes())]
     node: NodeName,
 
-    /// Group of the node; once for each
+    /// Group of the node; repeatable
     #[arg(long, value_name = "NAME")]
     group: Vec<Token>,
 
-    /// IP address under which the node registers services; once for each
+    /// IP address under which the node registers services; repeatable
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
 
-    /// Lets the node look up and watch registered services; --address implies it
+    /// Allow the node to look up and watch registered services; implied by --address
     #[arg(long)]
     registrations: bool,
 
-    /// Governor that limits runs of the node; once for each
+    /// Governor that limits runs of the node; repeatable
     #[arg(long, value_name = "NAME")]
     governor: Vec<GovernorName>,
 
@@ -63,41 +64,45 @@ struct AgentArgs {
     #[arg(long, value_name = "NAME", default_value = "mcollective")]
     governor_collective: Token,
 
-    /// Further object bucket with bundles of the node; once for each
+    /// Additional object bucket with bundles of the node; repeatable
     #[arg(long, value_name = "NAME")]
     object_bucket: Vec<Token>,
 
-    /// Key-value bucket with data of the node; once for each
+    /// Key-value bucket with data of the node; repeatable
     #[arg(long, value_name = "NAME")]
     kv_bucket: Vec<Token>,
 
-    /// Lets the node publish the events that Choria's tools hear
+    /// Allow the node to publish events for Choria tools
     #[arg(long)]
     choria_events: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct UserArgs {
-    /// Name of the user: answers then arrive below _INBOX_NAME, which its NATS context must set as
-    /// inbox_prefix
+    /// Name of the user: replies are then received below _INBOX_NAME, which the user's NATS context
+    /// must set as inbox_prefix
     name: Option<Token>,
 }
 
-/// What a template is filled with.
+/// Values for the placeholders of a template.
 struct Values {
-    /// Each stands for one value.
+    /// Placeholders with one value.
     single: Vec<(&'static str, String)>,
-    /// Each stands for any number of values, one line for each.
+    /// Placeholders with any number of values, one line each.
     lists: Vec<(&'static str, Vec<String>)>,
     flags: Vec<(&'static str, bool)>,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
-    // A prefix that no subject can have is refused here as everywhere.
-    place.subjects()?;
+pub(super) fn run(
+    args: &Args,
+    fleet: &FleetArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    // Validates the prefix.
+    fleet.subjects()?;
     let mut single = vec![
-        ("@PREFIX@", place.prefix.clone()),
-        ("@COLLECTIVE@", place.collective.to_string()),
+        ("@PREFIX@", fleet.prefix.clone()),
+        ("@COLLECTIVE@", fleet.collective.to_string()),
     ];
     let (template, values) = match &args.role {
         Role::Agent(args) => {
@@ -157,8 +162,8 @@ impl UserArgs {
     }
 }
 
-/// Fills a template. Its opening comment, which explains the placeholders, becomes one that names
-/// the inbox; a comment above lines that are all left out goes with them.
+/// Fills a template. The header comment, which explains the placeholders, is replaced by one that
+/// names the inbox; comments above lines that are all omitted are omitted as well.
 fn fill(template: &str, values: &Values) -> String {
     let single = |text: &str| {
         let mut text = text.to_owned();
@@ -172,7 +177,7 @@ fn fill(template: &str, values: &Values) -> String {
         .lines()
         .skip_while(|line| line.starts_with('#') || line.is_empty());
     let mut comment = String::new();
-    // Whether a line below the comment was seen, printed or not.
+    // Whether a line below the comment was read, printed or not.
     let mut is_used = false;
     for line in body {
         let text = line.trim_start();
@@ -195,7 +200,7 @@ fn fill(template: &str, values: &Values) -> String {
     out
 }
 
-/// Returns the lines that one line of a template stands for.
+/// Expands one line of a template.
 fn expand(line: &str, values: &Values) -> Vec<String> {
     let (line, flag) = match line.split_once(" # with --") {
         Some((line, flag)) => (line, Some(flag)),
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_become_lines_and_what_is_not_used_is_left_out() {
+    fn lists_are_expanded_and_unused_lines_omitted() {
         let template = "# Opening.\n\nx: [\n  # Groups.\n  \"g.@GROUP@\"\n  # Services.\n  \
                         \"r\" # with --registrations\n  # Itself.\n  \"@NODE@\"\n  # None.\n  \
                         \"s\" # with --registrations\n]\n";
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_placeholder_is_left_in_any_role() {
+    fn all_placeholders_of_every_role_are_filled() {
         for template in [AGENT, OPERATOR, CONTROLLER, MONITOR] {
             let mut values = values();
             for name in ["@PREFIX@", "@COLLECTIVE@", "@GOVERNORS@"] {
@@ -253,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_controller_may_make_consumers() {
+    fn only_a_controller_may_create_consumers() {
         for template in [AGENT, OPERATOR, MONITOR] {
             let rules = template.lines().filter(|line| line.contains('"'));
             for rule in rules {

@@ -1,23 +1,23 @@
-//! `ccm fleet ping`: who answers, and who does not.
+//! `ccm fleet ping`: checks which nodes reply.
 
-use super::Place;
-use super::request::{AskArgs, Errand};
+use super::FleetArgs;
+use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_nats::Verb;
 
-/// Asks nodes whether they are there; names those that don't answer
+/// Ping nodes and list those that do not reply
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     select: SelectArgs,
 
     #[command(flatten)]
-    ask: AskArgs,
+    request: RequestArgs,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     let selection = args.select.selection(&[])?;
-    Errand::of(Verb::Ping, selection, &args.ask).run(place, console)
+    FleetCall::new(Verb::Ping, selection, &args.request).run(fleet, console)
 }

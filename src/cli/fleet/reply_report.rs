@@ -1,8 +1,8 @@
-//! What a person or a script sees of many answers: a bar while they come in, equal ones folded
-//! into a line, a summary; or JSON.
+//! Output of replies from nodes: a progress bar, one line per group of equal replies and a summary,
+//! or JSON.
 //!
-//! Standard output holds the answers and nothing else, so that it can be piped on: the bar, and
-//! the summary beside lines of JSON, go to standard error.
+//! Only replies go to standard output, so that it can be piped: the progress bar, and the summary
+//! of JSON lines, go to standard error.
 
 use std::collections::BTreeMap;
 
@@ -10,57 +10,57 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::CliError;
-use crate::cli::output::{Console, complain};
+use crate::cli::output::{Console, print_error};
 use ccm_core::model::id::EventId;
 use ccm_core::model::node::NodeName;
-use ccm_fleet::batches::Ended;
-use ccm_fleet::node_reply::Told;
-use ccm_fleet::summarize::{Answer, Counts, Outcome, fold};
+use ccm_fleet::batches::BatchReport;
+use ccm_fleet::node_reply::NodeReply;
+use ccm_fleet::summarize::{Counts, Outcome, ReplyLine, summarize};
 use ccm_value::text::count_of;
 use ccm_value::{json, yaml};
 
-/// For whom answers are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Text,
-    /// One document.
+    /// One JSON document.
     Json,
-    /// A line for each node, as it answers.
+    /// One JSON line per node, printed as replies arrive.
     Lines,
 }
 
-/// What of the answers people see.
+/// Which replies the text output contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Show {
-    /// A line for each sort of answer.
+pub(super) enum TextStyle {
+    /// One line per group of equal replies.
     Lines,
-    /// The same, without those where there is nothing to tell.
-    Noteworthy,
-    /// Whole answers as documents, the others as lines.
+    /// The same without replies that are ok.
+    HideOk,
+    /// Ok replies as YAML documents, others as lines.
     Documents,
 }
 
-/// What a sweep amounts to.
-pub(super) struct Summing<'a> {
+/// Result of a request to all nodes.
+pub(super) struct RequestSummary<'a> {
     pub(super) verb: &'a str,
     pub(super) request_id: &'a EventId,
-    pub(super) ended: &'a Ended,
+    pub(super) report: &'a BatchReport,
 }
 
-/// Shows answers as they come.
+/// Prints replies as they arrive.
 pub(super) struct Reporter {
     format: Format,
-    show: Show,
+    style: TextStyle,
     bar: ProgressBar,
-    lines: Vec<Answer>,
-    /// What changes in files, and on which nodes it is the same.
+    lines: Vec<ReplyLine>,
+    /// File diffs, each with the nodes that reported it.
     diffs: BTreeMap<String, Vec<NodeName>>,
     documents: Vec<Value>,
 }
 
 impl Reporter {
-    /// Returns one that expects so many answers.
-    pub(super) fn new(format: Format, show: Show, expected: usize) -> Self {
+    /// Returns a reporter for this number of expected replies.
+    pub(super) fn new(format: Format, style: TextStyle, expected: usize) -> Self {
         let expected = u64::try_from(expected).unwrap_or(u64::MAX);
         // Draws only where standard error is a terminal.
         let bar = ProgressBar::with_draw_target(Some(expected), ProgressDrawTarget::stderr());
@@ -69,7 +69,7 @@ impl Reporter {
         }
         Self {
             format,
-            show,
+            style,
             bar,
             lines: Vec::new(),
             diffs: BTreeMap::new(),
@@ -77,63 +77,67 @@ impl Reporter {
         }
     }
 
-    /// Takes the answer of one node.
-    pub(super) fn hear(&mut self, told: Told, console: &Console) {
+    /// Adds the reply of one node.
+    pub(super) fn add(&mut self, reply: NodeReply, console: &Console) {
         self.bar.inc(1);
         if self.format == Format::Text
-            && let Some(diff) = told.body.get("diff").and_then(Value::as_str)
+            && let Some(diff) = reply.body.get("diff").and_then(Value::as_str)
         {
             let nodes = self.diffs.entry(diff.to_owned()).or_default();
-            nodes.push(told.node.clone());
+            nodes.push(reply.node.clone());
         }
         match self.format {
-            Format::Json => self.documents.push(document(told)),
+            Format::Json => self.documents.push(document(reply)),
             Format::Lines => {
-                let line = document(told).to_string();
+                let line = document(reply).to_string();
                 self.bar.suspend(|| console.print(&format!("{line}\n")));
             }
-            Format::Text => match (self.show, told.outcome) {
-                (Show::Noteworthy, Outcome::Ok) => {}
-                (Show::Documents, Outcome::Ok) => {
-                    let text = yaml::print(&json!({ told.node.as_str(): told.body }));
+            Format::Text => match (self.style, reply.outcome) {
+                (TextStyle::HideOk, Outcome::Ok) => {}
+                (TextStyle::Documents, Outcome::Ok) => {
+                    let text = yaml::print(&json!({ reply.node.as_str(): reply.body }));
                     self.bar.suspend(|| console.print(&format!("{text}\n")));
                 }
-                _ => self.lines.push(told.to_answer()),
+                _ => self.lines.push(reply.to_line()),
             },
         }
     }
 
-    /// Prints what is left to print.
-    pub(super) fn finish(self, summing: &Summing<'_>, console: &Console) -> Result<(), CliError> {
+    /// Prints the remaining output and the summary.
+    pub(super) fn finish(
+        self,
+        request: &RequestSummary<'_>,
+        console: &Console,
+    ) -> Result<(), CliError> {
         self.bar.finish_and_clear();
-        let Ended {
+        let BatchReport {
             counts,
-            not_asked,
+            not_contacted,
             is_halted,
-        } = summing.ended;
+        } = request.report;
         match self.format {
             Format::Json => {
                 let document = json!({
-                    "verb": summing.verb,
-                    "request_id": summing.request_id,
+                    "verb": request.verb,
+                    "request_id": request.request_id,
                     "nodes": self.documents,
-                    "not_asked": not_asked,
+                    "not_asked": not_contacted,
                     "halted": is_halted,
                     "summary": summary(counts),
                 });
                 let text = json::pretty(&document).map_err(CliError::failed)?;
                 console.print(&format!("{text}\n"));
             }
-            Format::Lines => complain(&closing(summing.ended)),
+            Format::Lines => print_error(&summary_line(request.report)),
             Format::Text => {
                 let mut text = String::new();
                 for (diff, nodes) in &self.diffs {
-                    text.push_str(&format!("{}:\n{diff}", several(nodes)));
+                    text.push_str(&format!("{}:\n{diff}", nodes_label(nodes)));
                 }
-                for folded in fold(self.lines) {
-                    text.push_str(&format!("{folded}\n"));
+                for line in summarize(self.lines) {
+                    text.push_str(&format!("{line}\n"));
                 }
-                text.push_str(&format!("{}\n", closing(summing.ended)));
+                text.push_str(&format!("{}\n", summary_line(request.report)));
                 console.print(&text);
             }
         }
@@ -141,44 +145,44 @@ impl Reporter {
     }
 }
 
-/// Returns nodes as people name them: one by name, many by number.
-fn several(nodes: &[NodeName]) -> String {
+/// Returns the name of a single node, or the number of nodes.
+fn nodes_label(nodes: &[NodeName]) -> String {
     match nodes {
         [one] => one.to_string(),
         many => count_of(many.len(), "node"),
     }
 }
 
-/// Returns the line that sums up.
-fn closing(ended: &Ended) -> String {
-    let counts = &ended.counts;
-    match (ended.is_halted, ended.not_asked.len()) {
+/// Returns the summary line.
+fn summary_line(report: &BatchReport) -> String {
+    let counts = &report.counts;
+    match (report.is_halted, report.not_contacted.len()) {
         (false, _) => counts.to_string(),
         (true, left) => {
             let failures = count_of(counts.failures(), "failure");
-            format!("{counts}; halted after {failures}, {left} not asked")
+            format!("{counts}; halted after {failures}, {left} not contacted")
         }
     }
 }
 
-/// Returns how one node answered, for machines.
-fn document(told: Told) -> Value {
-    let milliseconds = u64::try_from(told.took.as_millis()).unwrap_or(u64::MAX);
+/// Returns the reply of one node as JSON.
+fn document(reply: NodeReply) -> Value {
+    let milliseconds = u64::try_from(reply.elapsed.as_millis()).unwrap_or(u64::MAX);
     json!({
-        "node": told.node,
-        "outcome": told.outcome,
-        "message": told.text,
+        "node": reply.node,
+        "outcome": reply.outcome,
+        "message": reply.text,
         "milliseconds": milliseconds,
-        "answer": told.body,
+        "answer": reply.body,
     })
 }
 
-/// Returns the counts for machines: every outcome is there, also those that nobody came to.
+/// Returns the counts as JSON, including outcomes that did not occur.
 fn summary(counts: &Counts) -> Value {
     let mut summary = json!({ "total": counts.total() });
     if let Some(entries) = summary.as_object_mut() {
         for outcome in Outcome::ALL {
-            let name = outcome.as_str().replace(' ', "_");
+            let name = outcome.wire_name().to_owned();
             entries.insert(name, counts.of(outcome).into());
         }
     }
@@ -190,8 +194,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_for_machines_names_every_outcome() {
-        let counts: Counts = [Outcome::Ok, Outcome::NoAnswer].into_iter().collect();
+    fn the_json_summary_contains_every_outcome() {
+        let counts: Counts = [Outcome::Ok, Outcome::NoReply].into_iter().collect();
         assert_eq!(
             summary(&counts),
             json!({
@@ -202,23 +206,23 @@ mod tests {
     }
 
     #[test]
-    fn a_halt_is_told_with_those_who_were_not_asked() {
-        let ended = Ended {
+    fn a_halt_reports_the_nodes_not_contacted() {
+        let report = BatchReport {
             counts: [Outcome::Failed].into_iter().collect(),
-            not_asked: vec!["web2".parse().unwrap()],
+            not_contacted: vec!["web2".parse().unwrap()],
             is_halted: true,
         };
         assert_eq!(
-            closing(&ended),
-            "1 node: 1 failed; halted after 1 failure, 1 not asked"
+            summary_line(&report),
+            "1 node: 1 failed; halted after 1 failure, 1 not contacted"
         );
     }
 
     #[test]
-    fn an_absent_node_is_a_document_too() {
-        let told = Told::absent("web1".parse().unwrap(), "offline");
+    fn an_absent_node_has_a_document() {
+        let reply = NodeReply::no_reply("web1".parse().unwrap(), "offline");
         assert_eq!(
-            document(told),
+            document(reply),
             json!({
                 "node": "web1", "outcome": "no_answer", "message": "offline", "milliseconds": 0,
                 "answer": null

@@ -1,51 +1,52 @@
-//! Asking: from flags to nodes, from nodes to lines and an exit code. What is asked is for the
-//! commands to say; what an answer means is for [`ccm_fleet`].
+//! Requests to nodes: shared flags, selection of the nodes, output of the replies and exit code.
+//!
+//! The commands build the request body; [`ccm_fleet`] interprets the replies.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Place;
+use super::FleetArgs;
 use super::flag_values::BadValue;
-use super::reply_report::{Format, Reporter, Show, Summing};
+use super::reply_report::{Format, Reporter, RequestSummary, TextStyle};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::amount::Amount;
-use ccm_core::model::governor::{Claim, GovernorName, Timeout};
+use ccm_core::model::governor::{GovernorClaim, GovernorName, GovernorTimeout};
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Accounts, SystemClock};
-use ccm_fleet::batches::{Course, Ended, Pace, sweep};
+use ccm_fleet::batches::{BatchReport, BatchSettings, Targets, request_in_batches};
 use ccm_fleet::inventory::Inventory;
-use ccm_fleet::node_reply::Told;
-use ccm_fleet::scatter::{Ask, Gatherer};
+use ccm_fleet::node_reply::NodeReply;
+use ccm_fleet::scatter::{NodeRequest, ScatterClient};
 use ccm_fleet::selection::Selection;
 use ccm_fleet::summarize::{Counts, Outcome};
 use ccm_nats::{Connection, Subjects, Verb};
 use ccm_value::text::parse_wait;
 
-/// How long a node may take to answer what costs it nothing.
-pub(super) const SOON: Duration = Duration::from_secs(10);
+/// Default timeout of requests that start no run.
+pub(super) const QUICK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a node may take for work.
-pub(super) const WORK: Duration = Duration::from_secs(300);
+/// Default timeout of requests that start a run.
+pub(super) const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How answers are shown, and how long they are waited for.
+/// Flags of requests to nodes.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Asking")]
-pub(super) struct AskArgs {
-    /// How long a node may take to answer [default: 10s, 5m for work]
-    #[arg(id = "ask_timeout", long = "timeout", value_name = "DURATION", value_parser = wait, global = true)]
+#[command(next_help_heading = "Requests")]
+pub(super) struct RequestArgs {
+    /// Time to wait for the reply of a node [default: 10s, 5m for runs]
+    #[arg(id = "request_timeout", long = "timeout", value_name = "DURATION", value_parser = positive_duration, global = true)]
     timeout: Option<Duration>,
 
     #[command(flatten)]
     format: FormatArgs,
 }
 
-impl AskArgs {
-    /// Returns how long a node may take, unless told otherwise.
-    pub(super) fn limit(&self, usual: Duration) -> Duration {
-        self.timeout.unwrap_or(usual)
+impl RequestArgs {
+    /// Returns the timeout, or the given default.
+    pub(super) fn limit(&self, default: Duration) -> Duration {
+        self.timeout.unwrap_or(default)
     }
 
     pub(super) fn format(&self) -> Format {
@@ -53,20 +54,20 @@ impl AskArgs {
     }
 }
 
-/// For people or for machines.
+/// Output format flags.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct FormatArgs {
-    /// Prints one JSON document
-    #[arg(id = "ask_json", long = "json", global = true)]
+    /// Output one JSON document
+    #[arg(id = "request_json", long = "json", global = true)]
     json: bool,
 
-    /// Prints one line of JSON for each
+    /// Output JSON lines, one per result
     #[arg(
-        id = "ask_jsonl",
+        id = "request_jsonl",
         long = "jsonl",
         global = true,
-        conflicts_with = "ask_json"
+        conflicts_with = "request_json"
     )]
     jsonl: bool,
 }
@@ -81,40 +82,39 @@ impl FormatArgs {
     }
 }
 
-/// Which slot a run needs.
+/// Governor flags.
 #[derive(Debug, clap::Args)]
 pub(super) struct SlotArgs {
-    /// Lets a run begin only when it has a slot in this Choria governor, unless the manifest names
-    /// one
+    /// Choria governor that limits concurrent runs, unless the manifest names one
     #[arg(long, value_name = "NAME")]
     governor: Option<GovernorName>,
 
-    /// How long a run may wait for its slot [default: 5m]
+    /// Time that a run waits for its governor slot [default: 5m]
     #[arg(long, value_name = "DURATION", requires = "governor")]
-    governor_timeout: Option<Timeout>,
+    governor_timeout: Option<GovernorTimeout>,
 }
 
 impl SlotArgs {
-    /// Returns the claim that every run has.
-    pub(super) fn claim(&self) -> Option<Claim> {
-        Some(Claim {
+    /// Returns the governor slot that every run must claim.
+    pub(super) fn claim(&self) -> Option<GovernorClaim> {
+        Some(GovernorClaim {
             name: self.governor.clone()?,
             timeout: self.governor_timeout.unwrap_or_default(),
         })
     }
 }
 
-/// How fast, and how much may go wrong.
+/// Batch size and failure limit flags.
 #[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Asking")]
-pub(super) struct PaceArgs {
-    /// Asks so many nodes at a time: a number or a percentage
-    #[arg(id = "ask_batch", long = "batch", value_name = "N|N%", value_parser = some, global = true)]
+#[command(next_help_heading = "Requests")]
+pub(super) struct BatchArgs {
+    /// Number or percentage of nodes per batch
+    #[arg(id = "request_batch", long = "batch", value_name = "N|N%", value_parser = positive_amount, global = true)]
     batch: Option<Amount>,
 
-    /// Halts when more nodes than this failed, over all batches; asks 128 at a time without --batch
+    /// Halt if more nodes than this fail; uses batches of 128 nodes without --batch
     #[arg(
-        id = "ask_max_failures",
+        id = "request_max_failures",
         long = "max-failures",
         value_name = "N|N%",
         global = true
@@ -122,129 +122,130 @@ pub(super) struct PaceArgs {
     max_failures: Option<Amount>,
 }
 
-impl PaceArgs {
-    pub(super) fn pace(&self) -> Pace {
-        Pace {
+impl BatchArgs {
+    pub(super) fn settings(&self) -> BatchSettings {
+        BatchSettings {
             batch: self.batch,
             max_failures: self.max_failures,
         }
     }
 }
 
-/// Reads an amount of at least one.
-fn some(text: &str) -> Result<Amount, BadValue> {
+/// Parses an amount of at least one.
+fn positive_amount(text: &str) -> Result<Amount, BadValue> {
     match text.parse()? {
         Amount::Count(0) => Err(BadValue::Zero),
         amount => Ok(amount),
     }
 }
 
-/// Reads a duration that is one.
-pub(super) fn wait(text: &str) -> Result<Duration, BadValue> {
+/// Parses a duration greater than zero.
+pub(super) fn positive_duration(text: &str) -> Result<Duration, BadValue> {
     let wait = parse_wait(text)?;
     if wait.is_zero() {
-        return Err(BadValue::NoTime);
+        return Err(BadValue::ZeroDuration);
     }
     Ok(wait)
 }
 
-/// One question to many nodes, and how its answers are shown.
-pub(super) struct Errand {
+/// Request to a selection of nodes, and the output format of the replies.
+pub(super) struct FleetCall {
     pub(super) selection: Selection,
-    pub(super) ask: Ask,
-    pub(super) pace: Pace,
+    pub(super) request: NodeRequest,
+    pub(super) batch: BatchSettings,
     pub(super) format: Format,
-    pub(super) show: Show,
-    /// What to complain about when all answered and no node changed anything.
+    pub(super) style: TextStyle,
+    /// Error message if all nodes replied and none changed anything.
     pub(super) must_change: Option<String>,
 }
 
-impl Errand {
-    /// Returns a question that changes nothing and takes no time to speak of.
-    pub(super) fn of(verb: Verb, selection: Selection, args: &AskArgs) -> Self {
+impl FleetCall {
+    /// Returns a request without a body, with the default timeout and no batches.
+    pub(super) fn new(verb: Verb, selection: Selection, args: &RequestArgs) -> Self {
         Self {
             selection,
-            ask: Ask {
+            request: NodeRequest {
                 verb,
                 body: Default::default(),
                 noop: false,
                 diff: false,
-                limit: args.limit(SOON),
-                binding: false,
+                timeout: args.limit(QUICK_TIMEOUT),
+                sends_deadline: false,
             },
-            pace: Pace::default(),
+            batch: BatchSettings::default(),
             format: args.format(),
-            show: Show::Lines,
+            style: TextStyle::Lines,
             must_change: None,
         }
     }
 
-    /// Asks, prints what came of it, and returns the exit code.
-    pub(super) fn run(self, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-        let subjects = place.subjects()?;
+    /// Sends the request, prints the replies and returns the exit code.
+    pub(super) fn run(self, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+        let subjects = fleet.subjects()?;
         runtime::block_on(async {
-            let connection = place.connect().await?;
+            let connection = fleet.connect().await?;
             let inventory = inventory(&connection, &subjects, console).await?;
-            self.ask(connection, subjects, &inventory, console).await
+            self.send(connection, subjects, &inventory, console).await
         })
     }
 
-    async fn ask(
+    async fn send(
         self,
         connection: Connection,
         subjects: Subjects,
         inventory: &Inventory,
         console: &Console,
     ) -> Result<Verdict, CliError> {
-        let (course, mut absent) = course(inventory, &self.selection, console)?;
-        let gatherer = Gatherer::new(connection, subjects, &caller(), Arc::new(SystemClock))
+        let (targets, mut absent) = targets(inventory, &self.selection, console)?;
+        let client = ScatterClient::new(connection, subjects, &caller(), Arc::new(SystemClock))
             .map_err(CliError::failed)?;
-        let mut reporter = Reporter::new(self.format, self.show, course.nodes.len());
-        let mut waiting: BTreeSet<&NodeName> = course.nodes.iter().collect();
+        let mut reporter = Reporter::new(self.format, self.style, targets.nodes.len());
+        let mut pending: BTreeSet<&NodeName> = targets.nodes.iter().collect();
         let mut counts = Counts::default();
-        let asked = sweep(&gatherer, &self.ask, &course, self.pace, |told| {
-            waiting.remove(&told.node);
-            counts.add(told.outcome);
-            reporter.hear(told, console);
+        let sending = request_in_batches(&client, &self.request, &targets, self.batch, |reply| {
+            pending.remove(&reply.node);
+            counts.add(reply.outcome);
+            reporter.add(reply, console);
         });
-        let ended = tokio::select! {
-            ended = asked => Some(ended.map_err(CliError::failed)?),
+        let report = tokio::select! {
+            report = sending => Some(report.map_err(CliError::failed)?),
             _ = tokio::signal::ctrl_c() => None,
         };
-        // Whoever loses patience still learns what has happened, and to whom it may yet.
-        let mut ended = ended.unwrap_or_else(|| {
-            let silent = waiting.into_iter().cloned();
-            absent.extend(silent.map(|node| Told::absent(node, "interrupted before it answered")));
-            Ended {
+        // After Ctrl-C, print the replies so far and list the nodes that have not replied.
+        let mut report = report.unwrap_or_else(|| {
+            let silent = pending.into_iter().cloned();
+            absent
+                .extend(silent.map(|node| NodeReply::no_reply(node, "interrupted before a reply")));
+            BatchReport {
                 counts,
-                ..Ended::default()
+                ..BatchReport::default()
             }
         });
-        for told in absent {
-            ended.counts.add(told.outcome);
-            reporter.hear(told, console);
+        for reply in absent {
+            report.counts.add(reply.outcome);
+            reporter.add(reply, console);
         }
-        let code = if ended.is_halted {
+        let code = if report.is_halted {
             3
         } else {
-            ended.counts.exit_code()
+            report.counts.exit_code()
         };
-        let summing = Summing {
-            verb: self.ask.verb.as_str(),
-            request_id: gatherer.request_id(),
-            ended: &ended,
+        let summary = RequestSummary {
+            verb: self.request.verb.as_str(),
+            request_id: client.request_id(),
+            report: &report,
         };
-        reporter.finish(&summing, console)?;
+        reporter.finish(&summary, console)?;
         match self.must_change {
-            Some(complaint) if code == 0 && ended.counts.of(Outcome::Changed) == 0 => {
-                Err(CliError::failed(complaint))
+            Some(message) if code == 0 && report.counts.of(Outcome::Changed) == 0 => {
+                Err(CliError::failed(message))
             }
             _ => Ok(Verdict::exit(code)),
         }
     }
 }
 
-/// Reads the inventory, and warns of what in it can't be read.
+/// Loads the inventory and warns about unreadable records.
 pub(super) async fn inventory(
     connection: &Connection,
     subjects: &Subjects,
@@ -252,55 +253,58 @@ pub(super) async fn inventory(
 ) -> Result<Inventory, CliError> {
     let inventory = Inventory::load(connection, subjects).await;
     let inventory = inventory.map_err(CliError::of_fleet)?;
-    for one in inventory.unreadable() {
-        let line = Line::new(Level::Warn, "Left out a record of the fleet")
-            .with("bucket", one.bucket)
-            .with("key", &one.key)
-            .with("reason", &one.reason);
+    for record in inventory.unreadable() {
+        let line = Line::new(Level::Warn, "Skipped an unreadable fleet record")
+            .with("bucket", record.bucket)
+            .with("key", &record.key)
+            .with("reason", &record.reason);
         console.log(&line);
     }
     Ok(inventory)
 }
 
-/// Finds the nodes to ask, and what is told of those that are meant and can't be.
-fn course(
+/// Resolves the selection to the nodes to contact, and replies for those that are absent.
+fn targets(
     inventory: &Inventory,
     selection: &Selection,
     console: &Console,
-) -> Result<(Course, Vec<Told>), CliError> {
+) -> Result<(Targets, Vec<NodeReply>), CliError> {
     let resolved = inventory.resolve(selection).map_err(CliError::usage)?;
     for (node, reason) in &resolved.undecided {
-        let line = Line::new(Level::Warn, "Left out a node that can't be decided about")
-            .with("node", node)
-            .with("reason", reason);
+        let line = Line::new(
+            Level::Warn,
+            "Skipped a node: the selection could not be evaluated",
+        )
+        .with("node", node)
+        .with("reason", reason);
         console.log(&line);
     }
     let mut absent = Vec::new();
-    if !selection.is_part() {
+    if !selection.is_subset() {
         let offline = resolved.offline.into_iter();
-        absent.extend(offline.map(|node| Told::absent(node, "offline")));
+        absent.extend(offline.map(|node| NodeReply::no_reply(node, "offline")));
     }
     for name in &resolved.unknown {
         let node = name.parse().map_err(CliError::usage)?;
-        absent.push(Told::absent(node, "unknown node"));
+        absent.push(NodeReply::no_reply(node, "unknown node"));
     }
     if resolved.chosen.is_empty() && absent.is_empty() {
         return Err(if inventory.present().is_empty() {
-            CliError::usage("the fleet has no nodes").hint("`ccm agent` on a machine makes it one")
+            CliError::usage("the fleet has no nodes").hint("run `ccm agent` on a machine to add it")
         } else {
-            CliError::usage("no node is meant by the selection")
+            CliError::usage("no node matches the selection")
         });
     }
-    // Who comes up meanwhile is meant only where there is no condition to meet.
-    let is_everyone = selection.filter().is_empty() && !selection.is_part();
-    let course = Course {
+    // Nodes that come online during the request are included only if there is no condition.
+    let is_whole_fleet = selection.filter().is_empty() && !selection.is_subset();
+    let targets = Targets {
         nodes: resolved.chosen,
-        is_everyone,
+        is_whole_fleet,
     };
-    Ok((course, absent))
+    Ok((targets, absent))
 }
 
-/// Returns who asks, as nodes log it.
+/// Returns the caller in the form user@host, as nodes log it.
 pub(super) fn caller() -> String {
     let accounts = Accounts::default();
     let (uid, _) = accounts.current();

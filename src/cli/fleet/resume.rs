@@ -1,28 +1,29 @@
-//! `ccm fleet resume`: the end of a pause.
+//! `ccm fleet resume`: resumes paused nodes.
 
-use super::Place;
-use super::request::{AskArgs, Errand};
+use super::FleetArgs;
+use super::candidates;
+use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::node::NodeName;
 use ccm_nats::Verb;
 
-/// Ends the pause of nodes
+/// Resume paused nodes
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The nodes
-    #[arg(value_name = "NODE")]
+    /// Nodes to resume
+    #[arg(value_name = "NODE", add = candidates::nodes())]
     named: Vec<NodeName>,
 
     #[command(flatten)]
     select: SelectArgs,
 
     #[command(flatten)]
-    ask: AskArgs,
+    request: RequestArgs,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let selection = args.select.careful_selection(&args.named)?;
-    Errand::of(Verb::Resume, selection, &args.ask).run(place, console)
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let selection = args.select.explicit_selection(&args.named)?;
+    FleetCall::new(Verb::Resume, selection, &args.request).run(fleet, console)
 }

@@ -1,10 +1,11 @@
-//! Which nodes: the flags that every fleet command shares, and the selection they amount to.
+//! Node selection flags of the fleet commands.
 //!
-//! Who that is is decided by the inventory; see [`ccm_fleet::selection`].
+//! The inventory resolves the selection to nodes; see [`ccm_fleet::selection`].
 
 use std::io::Read as _;
 use std::path::Path;
 
+use super::candidates;
 use super::flag_values::BadValue;
 use crate::cli::CliError;
 use ccm_core::filter::parse_fact;
@@ -14,27 +15,28 @@ use ccm_core::model::node::NodeName;
 use ccm_core::system::files;
 use ccm_fleet::selection::{Selection, parse_nodes};
 
-/// The longest list of nodes that is read.
+/// Size limit of a node list.
 const MAX_LIST_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Which nodes are meant.
+/// Node selection flags.
 #[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Which nodes")]
+#[command(next_help_heading = "Node selection")]
 pub(super) struct SelectArgs {
-    /// A node, or a /regular expression/ of names; may be given often
-    #[arg(id = "select_node", long = "node", value_name = "NAME", value_parser = name, global = true)]
+    /// Node name or /regular expression/; repeatable
+    #[arg(id = "select_node", long = "node", value_name = "NAME", value_parser = name_or_pattern, global = true, add = candidates::nodes())]
     node: Vec<String>,
 
-    /// A file of nodes, one per line or as our own JSON; - reads standard input
+    /// File with node names, one per line, or JSON output of ccm fleet; - reads standard input
     #[arg(
         id = "select_nodes",
         long = "nodes",
         value_name = "FILE",
+        value_hint = clap::ValueHint::FilePath,
         global = true
     )]
     nodes: Option<String>,
 
-    /// A group that nodes must be in; of several, all
+    /// Group of the nodes; repeatable, all must match
     #[arg(
         id = "select_group",
         long = "group",
@@ -43,11 +45,11 @@ pub(super) struct SelectArgs {
     )]
     group: Vec<String>,
 
-    /// A fact that nodes must have, such as host.info.platform=debian; also != =~ < > <= >=, and label.NAME
+    /// Fact of the nodes, such as host.info.platform=debian; operators = != =~ < > <= >=; label.NAME for labels; repeatable
     #[arg(id = "select_fact", long = "fact", value_name = "FACT=VALUE", value_parser = parse_fact, global = true)]
     fact: Vec<FactFilter>,
 
-    /// An expression over facts, labels, groups and identity
+    /// Expression over facts, labels, groups and identity
     #[arg(
         id = "select_expr",
         long = "select",
@@ -56,7 +58,7 @@ pub(super) struct SelectArgs {
     )]
     select: Option<String>,
 
-    /// Only so many of them, by chance: a number or a percentage
+    /// Number or percentage of nodes to choose at random
     #[arg(
         id = "select_sample",
         long = "sample",
@@ -65,7 +67,7 @@ pub(super) struct SelectArgs {
     )]
     sample: Option<Amount>,
 
-    /// What the chance of --sample begins with: the same seed gives the same nodes
+    /// Random seed for --sample
     #[arg(
         id = "select_seed",
         long = "seed",
@@ -75,17 +77,17 @@ pub(super) struct SelectArgs {
     )]
     seed: u64,
 
-    /// At most so many, in the order of their names
+    /// Maximum number of nodes, in order of their names
     #[arg(id = "select_limit", long = "limit", value_name = "N", global = true)]
     limit: Option<usize>,
 
-    /// Every node
+    /// Select all nodes
     #[arg(id = "select_all", long = "all", global = true)]
     all: bool,
 }
 
-/// Reads a name or a pattern; what can't be a node's name is a mistake.
-fn name(text: &str) -> Result<String, BadValue> {
+/// Parses a node name or a /pattern/.
+fn name_or_pattern(text: &str) -> Result<String, BadValue> {
     let is_pattern = text.len() > 1 && text.starts_with('/') && text.ends_with('/');
     if !is_pattern {
         text.parse::<NodeName>()?;
@@ -94,16 +96,16 @@ fn name(text: &str) -> Result<String, BadValue> {
 }
 
 impl SelectArgs {
-    /// Returns the selection, with nodes that were named elsewhere on the command line. Without
-    /// any condition it means everyone.
+    /// Returns the selection, with nodes given as arguments added. Without any condition it selects
+    /// all nodes.
     pub(super) fn selection(&self, named: &[NodeName]) -> Result<Selection, CliError> {
         let mut nodes = self.node.clone();
         nodes.extend(named.iter().map(ToString::to_string));
         if let Some(list) = &self.nodes {
             let read = parse_nodes(&read_list(list)?).map_err(CliError::usage)?;
             if read.is_empty() {
-                // No condition would mean everyone, which is not what an empty list says.
-                return Err(CliError::usage(format!("{list} names no nodes")));
+                // An empty list must not select all nodes.
+                return Err(CliError::usage(format!("{list} contains no nodes")));
             }
             nodes.extend(read.into_iter().map(String::from));
         }
@@ -118,17 +120,17 @@ impl SelectArgs {
         };
         match self.condition(named).filter(|_| self.all) {
             Some(flag) => {
-                let text = format!("--all is every node, {flag} is not");
-                Err(CliError::usage(text).hint("leave one out"))
+                let text = format!("--all can't be combined with {flag}");
+                Err(CliError::usage(text).hint("remove one of them"))
             }
             None => Ok(selection),
         }
     }
 
-    /// Returns what leaves nodes out, if anything does.
+    /// Returns the first given condition, if any.
     fn condition(&self, named: &[NodeName]) -> Option<&'static str> {
         let given = [
-            (!named.is_empty(), "a node's name"),
+            (!named.is_empty(), "a node name"),
             (!self.node.is_empty(), "--node"),
             (self.nodes.is_some(), "--nodes"),
             (!self.group.is_empty(), "--group"),
@@ -139,16 +141,16 @@ impl SelectArgs {
         found.map(|(_, flag)| flag)
     }
 
-    /// Returns the selection of a command that changes nodes: everyone must be asked for by name.
-    pub(super) fn careful_selection(&self, named: &[NodeName]) -> Result<Selection, CliError> {
+    /// Returns the selection for a command that changes nodes: all nodes require `--all`.
+    pub(super) fn explicit_selection(&self, named: &[NodeName]) -> Result<Selection, CliError> {
         let selection = self.selection(named)?;
         let unseeded = Selection {
             seed: 0,
             ..selection.clone()
         };
         if unseeded == Selection::default() && !self.all {
-            Err(CliError::usage("no node is named").hint(
-                "say which nodes, such as --node NAME, --group GROUP or --fact FACT=VALUE, or --all",
+            Err(CliError::usage("no nodes selected").hint(
+                "select nodes, for example with --node NAME, --group GROUP, --fact FACT=VALUE or --all",
             ))
         } else {
             Ok(selection)
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nodes_wants_a_selection_or_all() {
+    fn an_explicit_selection_needs_a_condition_or_all() {
         for (line, is_fine) in [
             ("", false),
             ("--seed 7", false),
@@ -200,13 +202,13 @@ mod tests {
             ("--all --limit 3", true),
             ("--all --node web1", false),
         ] {
-            let found = args(line).unwrap().careful_selection(&[]);
+            let found = args(line).unwrap().explicit_selection(&[]);
             assert_eq!(found.is_ok(), is_fine, "{line}");
         }
     }
 
     #[test]
-    fn what_all_is_at_odds_with_is_named() {
+    fn the_flag_that_conflicts_with_all_is_named() {
         for (line, flag) in [
             ("--all --node web1", "--node"),
             ("--all --group web", "--group"),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_node_can_have_is_a_mistake() {
+    fn an_invalid_node_name_is_refused() {
         assert!(
             args("--node Web_1")
                 .unwrap_err()

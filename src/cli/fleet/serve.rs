@@ -1,12 +1,12 @@
-//! `ccm fleet serve`: the live page of the fleet, its API and its metrics. Everything it shows and
-//! does is in `fleet::web`.
+//! `ccm fleet serve`: starts the web page, JSON API and metrics of the fleet, which are in
+//! `ccm_fleet::web`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Place;
+use super::FleetArgs;
 use super::flag_values::BadValue;
 use super::request::caller;
 use crate::cli::output::Console;
@@ -15,28 +15,28 @@ use ccm_core::system::files;
 use ccm_fleet::web::{Options, Server, WebError};
 use ccm_value::secret::Secret;
 
-/// No file that holds a token is longer.
+/// Size limit of a token file.
 const MAX_TOKEN: u64 = 64 * 1024;
 
-/// Serves the fleet as a live web page with a JSON API and Prometheus metrics
+/// Serve a live web page of the fleet with a JSON API and Prometheus metrics
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Where to listen; beyond this machine only with --token-file
+    /// Listen address; requires --token-file unless it is a loopback address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = address)]
     listen: SocketAddr,
 
-    /// Allows pausing nodes, ensuring resources and steering rollouts, with the token
+    /// Allow pausing nodes, ensuring resources and controlling rollouts; requires --token-file
     #[arg(long, requires = "token_file")]
     allow_actions: bool,
 
-    /// File with the token that every request must carry as `Authorization: Bearer`, reads
-    /// included; only you may be able to read it
+    /// File with the bearer token that every request must send, including reads; must not be
+    /// readable by other users
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let subjects = place.subjects()?;
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
+    let subjects = fleet.subjects()?;
     let token = args.token_file.as_deref().map(read_token).transpose()?;
     let options = Options {
         listen: args.listen,
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
             WebError::WeakToken | WebError::NoToken => CliError::usage(err),
             err => CliError::failed(err),
         })?;
-        let connection = place.connect().await?;
+        let connection = fleet.connect().await?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
         let stop = async move {
@@ -70,7 +70,7 @@ fn address(text: &str) -> Result<SocketAddr, BadValue> {
     text.parse().map_err(|_| BadValue::Address)
 }
 
-/// Reads a token, without the line's end.
+/// Reads a token, without the trailing newline.
 fn read_token(path: &Path) -> Result<Secret, CliError> {
     let text = files::read_secret(path, MAX_TOKEN).map_err(CliError::usage)?;
     Ok(Secret::new(text.trim()))

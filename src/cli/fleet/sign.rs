@@ -1,10 +1,10 @@
-//! `ccm fleet sign`: signs one request by hand, for tools that send it themselves, or a bundle or
-//! data for the place where agents will find it.
+//! `ccm fleet sign`: signs a request for other tools to send, or a bundle or data file for the
+//! location that agents fetch it from.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::Place;
+use super::FleetArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::hiera;
@@ -18,41 +18,47 @@ use ccm_nats::{Headers, Subject};
 use ccm_value::json;
 use ccm_value::text::url_scheme;
 
-/// The largest body that nodes look at.
+/// Size limit of a request body, as in the agent.
 const MAX_BODY: u64 = 8 * 1024 * 1024;
 
-/// Prints the headers of a signed request, one per line, as `nats req -H` takes them; or, with
-/// --file, the signature of a bundle or of data, to be put beside it as SOURCE.sig
+/// Sign a request, bundle or data file
+///
+/// Prints the headers of a signed request, one per line, for `nats req -H`. With --file prints the
+/// signature of a bundle or data file, to be stored next to it as SOURCE.sig.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The subject that the request will be sent to
+    /// Subject of the request
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     subject: Option<String>,
 
-    /// The body, exactly as it will be sent; - reads standard input
-    #[arg(default_value = "")]
+    /// Body, exactly as it will be sent; - reads standard input
+    #[arg(default_value = "", hide_default_value = true)]
     body: String,
 
-    /// A header of the envelope that is to be signed too: Ccm-Caller, Ccm-Noop, Ccm-Filter,
-    /// Ccm-Deadline or Ccm-Request-Id
+    /// Additional header to sign: Ccm-Caller, Ccm-Noop, Ccm-Filter, Ccm-Deadline or
+    /// Ccm-Request-Id; repeatable
     #[arg(short = 'H', long = "header", value_name = "NAME:VALUE")]
     headers: Vec<String>,
 
-    /// Prints `-H` before each header, quoted for a shell
+    /// Print `-H` before each header, quoted for a shell
     #[arg(long, conflicts_with = "file")]
     shell: bool,
 
-    /// Signs this bundle, or document of data, in place of a request
+    /// Bundle or data file to sign instead of a request
     #[arg(long, value_name = "FILE", requires = "source")]
     file: Option<PathBuf>,
 
-    /// Where agents will find it: obj://BUCKET/KEY, kv://BUCKET/KEY or a URL, as their file names it
+    /// Location as configured in the agents: obj://BUCKET/KEY, kv://BUCKET/KEY or a URL
     #[arg(long, value_name = "SOURCE", requires = "file")]
     source: Option<String>,
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
-    let signer = place.signing.required(&place.nats)?;
+pub(super) fn run(
+    args: &Args,
+    fleet: &FleetArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let signer = fleet.signing.required(&fleet.nats)?;
     if let (Some(file), Some(source)) = (&args.file, &args.source) {
         return sign_source(&signer, file, source, console);
     }
@@ -64,7 +70,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
             .split_once(':')
             .ok_or_else(|| CliError::usage(format!("expected NAME:VALUE, got '{header}'")))?;
         if ![REQUEST_ID, CALLER, NOOP, FILTER, DEADLINE].contains(&name) {
-            return Err(CliError::usage(format!("{name} is not signed")));
+            return Err(CliError::usage(format!("header {name} can't be signed")));
         }
         headers.set(name, value.trim()).map_err(CliError::usage)?;
     }
@@ -97,29 +103,29 @@ fn sign_source(
     source: &str,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
-    let place = place(source)?;
+    let location = location(source)?;
     let digest = files::sha256(file).map_err(CliError::usage)?;
     let signature = signer
-        .sign_bundle(&place, &digest, SystemClock.now())
+        .sign_bundle(&location, &digest, SystemClock.now())
         .map_err(CliError::failed)?;
     let text = json::pretty(&signature).map_err(CliError::failed)?;
     console.print(&format!("{text}\n"));
     Ok(Verdict::default())
 }
 
-/// Returns a source as agents compare it.
-fn place(source: &str) -> Result<String, CliError> {
+/// Returns a source in the normalized form that agents verify.
+fn location(source: &str) -> Result<String, CliError> {
     let is_data = url_scheme(source).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("kv"));
     if is_data {
         let source: hiera::Source = source.parse().map_err(CliError::usage)?;
-        return Ok(source.place());
+        return Ok(source.location());
     }
     match source.parse().map_err(CliError::usage)? {
         ManifestLocation::Path(path) => Err(CliError::usage(format!(
-            "{} is a path: nodes check no signature there",
+            "{} is a local path: signatures apply to obj://, kv:// and URLs only",
             path.display()
         ))),
-        source => Ok(source.place()),
+        source => Ok(source.normalized()),
     }
 }
 

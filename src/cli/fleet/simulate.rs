@@ -1,4 +1,4 @@
-//! `ccm fleet simulate`: many nodes on one machine, to try a fleet without one.
+//! `ccm fleet simulate`: runs simulated nodes for tests and demos.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::flag_values::BadValue;
-use super::{CliError, Console, Place, Verdict};
+use super::{CliError, Console, FleetArgs, Verdict};
 use crate::cli::runtime;
 use ccm_agent::simulate::{Options, Simulation};
 use ccm_core::engine::Level;
@@ -16,49 +16,49 @@ use ccm_core::system::files::PrivateDir;
 use ccm_core::system::{SystemClock, raise_open_files};
 use ccm_value::text::parse_duration;
 
-/// Connections of the simulation itself, and files it keeps open beside.
+/// Open files of the simulation besides those of its nodes.
 const SPARE_FILES: u64 = 200;
 
-/// Runs nodes that answer, report and converge like real ones, and change nothing
+/// Run simulated nodes that reply, report and converge but change nothing
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 100)]
     nodes: usize,
 
-    /// How much of the work fails, from 0 to 1
-    #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = part)]
+    /// Fraction of resources that fail, from 0 to 1
+    #[arg(long, default_value_t = 0.0, value_name = "FRACTION", value_parser = fraction)]
     failure_rate: f64,
 
-    /// How long a resource takes
+    /// Time that a resource takes
     #[arg(long, default_value = "20ms", value_name = "DURATION", value_parser = duration)]
     latency: Duration,
 
-    /// Time between two signs of life
+    /// Heartbeat interval
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     beat: Duration,
 
-    /// How many events the nodes make up in a second, besides those of their work
+    /// Number of additional synthetic events per second
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
     events: u32,
 
-    /// What the nodes' names end with
+    /// Domain of the node names
     #[arg(long, default_value = "sim.lab", value_name = "NAME")]
     domain: String,
 
-    /// A group that all nodes are in
+    /// Group of all nodes; repeatable
     #[arg(long = "in-group", value_name = "GROUP")]
     groups: Vec<Token>,
 
-    /// Where the nodes keep their state; a directory that goes with them unless given
+    /// State directory of the nodes [default: temporary directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 
-fn part(text: &str) -> Result<f64, BadValue> {
+fn fraction(text: &str) -> Result<f64, BadValue> {
     match text.parse() {
-        Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
-        _ => Err(BadValue::Part),
+        Ok(fraction) if (0.0..=1.0).contains(&fraction) => Ok(fraction),
+        _ => Err(BadValue::Fraction),
     }
 }
 
@@ -67,11 +67,14 @@ fn duration(text: &str) -> Result<Duration, BadValue> {
     Ok(Duration::from_nanos(nanos))
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     let files = u64::try_from(args.nodes).unwrap_or(u64::MAX);
     let wanted = files.saturating_mul(2).saturating_add(SPARE_FILES);
     raise_open_files(wanted).map_err(|err| {
-        CliError::failed(err).at(format_args!("{} nodes need {wanted} files", args.nodes))
+        CliError::failed(err).at(format_args!(
+            "{} nodes need {wanted} open files",
+            args.nodes
+        ))
     })?;
     let options = Options {
         nodes: args.nodes,
@@ -79,27 +82,27 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
         latency: args.latency,
         domain: args.domain.clone(),
         groups: args.groups.clone(),
-        collective: place.collective.clone(),
-        subject_prefix: place.prefix.clone(),
+        collective: fleet.collective.clone(),
+        subject_prefix: fleet.prefix.clone(),
         beat: args.beat,
         events: args.events,
     };
-    runtime::block_on(simulate(args, &options, place, console))?;
+    runtime::block_on(simulate(args, &options, fleet, console))?;
     Ok(Verdict::default())
 }
 
 async fn simulate(
     args: &Args,
     options: &Options,
-    place: &Place,
+    fleet: &FleetArgs,
     console: &Console,
 ) -> Result<(), CliError> {
     let listen = |kind| signal(kind).map_err(CliError::failed);
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
-    // Says early and clearly if there is no server; the nodes would wait for one.
-    place.connect().await?.drain().await;
-    let settings = place
+    // Fail early if there is no server; the nodes would retry forever.
+    fleet.connect().await?.drain().await;
+    let settings = fleet
         .nats
         .settings_over(None, None)
         .map_err(CliError::usage)?;
@@ -119,7 +122,7 @@ async fn simulate(
         .await
         .map_err(CliError::failed)?;
     console.print(&format!(
-        "{} nodes are there, sim00000.{domain} and on; end them with Ctrl-C\n",
+        "{} simulated nodes are running, from sim00000.{domain}; stop with Ctrl-C\n",
         options.nodes,
         domain = options.domain,
     ));

@@ -1,8 +1,7 @@
-//! A plugin file as its author wrote it: App Builder's form, as far as we support it.
+//! Parser for plugin definitions: the supported subset of App Builder's format.
 //!
-//! Reading is forgiving where mounting can be: a command with a key or a type that we do not support
-//! is still there, with its problem, and says so when it is called. Only a file that names no
-//! commands at all is broken as a whole. What a command does is for `run`.
+//! A command with an unsupported key or type is kept with its problem, which is reported when the
+//! command is called. Only a file without any commands is refused as a whole.
 
 #[cfg(test)]
 mod tests;
@@ -10,15 +9,15 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::input::{Input, InputType, Sort};
+use super::input::{Input, InputKind, InputType};
 use ccm_value::document::{self, DocumentError, Node};
 use ccm_value::text::parse_wait;
 
-/// How deep commands may be nested, and how many a file may hold.
+/// Limits on the nesting and number of commands of a file.
 const MAX_DEPTH: usize = 16;
 const MAX_COMMANDS: usize = 1_000;
 
-/// Types of App Builder that we know of and do not support.
+/// App Builder types that are not supported.
 const NOT_SUPPORTED: [&str; 7] = [
     "ccm_manifest",
     "discover",
@@ -29,7 +28,7 @@ const NOT_SUPPORTED: [&str; 7] = [
     "scaffold",
 ];
 
-/// Keys without a say in what a command does.
+/// Keys that do not affect execution.
 const IGNORED: [&str; 2] = ["cheat", "tags"];
 
 const COMMON: [&str; 4] = ["name", "description", "aliases", "type"];
@@ -58,14 +57,14 @@ const OF_DEFINITION: [&str; 7] = [
     "version",
 ];
 
-/// The commands of one file.
+/// Parsed plugin file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Definition {
     pub(super) description: String,
     pub(super) commands: Vec<Entry>,
 }
 
-/// One command.
+/// Command of a plugin.
 #[derive(Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -73,37 +72,37 @@ pub(super) struct Entry {
     pub(super) aliases: Vec<String>,
     pub(super) arguments: Vec<Input>,
     pub(super) flags: Vec<Input>,
-    /// What it runs; nothing for a parent.
+    /// What to execute; `None` for a parent.
     pub(super) exec: Option<Exec>,
     pub(super) commands: Vec<Entry>,
-    /// Why it can't be called; its own commands may still be.
+    /// Reasons why the command can't be called; its subcommands still can.
     pub(super) problems: Vec<DocumentError>,
 }
 
-/// What a command runs. All texts are templates.
+/// What a command executes. All strings are templates except the prompt.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Exec {
     pub(super) body: Body,
     pub(super) environment: Vec<String>,
     pub(super) dir: Option<String>,
     pub(super) banner: Option<String>,
-    /// The question before it runs; this one is no template.
+    /// Confirmation prompt; not a template.
     pub(super) confirm_prompt: Option<String>,
     pub(super) backoff: Option<Backoff>,
 }
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) enum Body {
-    /// There is none, which is a problem of its command.
+    /// Neither a command nor a script; reported as a problem.
     #[default]
     Missing,
-    /// Cut into words as a shell would, and run without one.
+    /// Split into words like a shell does, and executed without a shell.
     Words(String),
-    /// Given to a shell: the one that is named, or the user's.
+    /// Passed to a shell: the given one, or the user's.
     Script { text: String, shell: Option<String> },
 }
 
-/// How often a command is tried again, and how long after.
+/// Retry policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backoff {
     pub(super) max_attempts: u32,
@@ -113,7 +112,7 @@ pub(super) struct Backoff {
 }
 
 impl Definition {
-    /// Reads a file.
+    /// Parses a plugin file.
     pub(super) fn parse(text: &str) -> Result<Self, DocumentError> {
         let node = document::parse(text)?;
         let mut reader = Reader::default();
@@ -134,7 +133,7 @@ impl Definition {
     }
 }
 
-/// Reads the commands of a node that may have some.
+/// Parses the `commands` key of a node.
 fn commands(
     node: &Node,
     depth: usize,
@@ -161,7 +160,7 @@ fn commands(
         let entry = Entry::read(item, depth, count)?;
         for name in entry.names() {
             if !names.insert(name.to_owned()) {
-                return Err(wrong(item, &format!("a second command {name:?}")));
+                return Err(wrong(item, &format!("duplicate command {name:?}")));
             }
         }
         found.push(entry);
@@ -170,7 +169,7 @@ fn commands(
 }
 
 impl Entry {
-    /// Returns all names it answers to.
+    /// Returns the name and the aliases.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let aliases = self.aliases.iter().map(String::as_str);
         std::iter::once(self.name.as_str()).chain(aliases)
@@ -184,7 +183,7 @@ impl Entry {
             if !is_name(name) {
                 return Err(wrong(
                     node,
-                    &format!("{name:?} is no name of a command: use letters, digits, _ . and -"),
+                    &format!("invalid command name {name:?}: use letters, digits, _ . and -"),
                 ));
             }
         }
@@ -199,8 +198,8 @@ impl Entry {
             }
             "exec" => {
                 reader.check_keys(node, &[&COMMON, &OF_EXEC, &IGNORED]);
-                arguments = reader.inputs(node, "arguments", Sort::Argument);
-                flags = reader.inputs(node, "flags", Sort::Flag);
+                arguments = reader.inputs(node, "arguments", InputKind::Argument);
+                flags = reader.inputs(node, "flags", InputKind::Flag);
                 Some(reader.exec(node))
             }
             "" => {
@@ -234,7 +233,7 @@ impl Entry {
     }
 }
 
-/// Whether a word can be typed as the name of a command, an argument or a flag.
+/// Returns whether a word is a valid name of a command, argument or flag.
 pub(super) fn is_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     text.len() <= 64 && !text.starts_with(['-', '.']) && !text.is_empty() && text.chars().all(plain)
@@ -244,7 +243,7 @@ fn wrong(node: &Node, message: &str) -> DocumentError {
     DocumentError::new(node.mark, message)
 }
 
-/// Reads keys one by one, and keeps what is wrong with them.
+/// Parses keys and collects problems.
 #[derive(Default)]
 struct Reader {
     problems: Vec<DocumentError>,
@@ -255,7 +254,7 @@ impl Reader {
         self.problems.push(wrong(node, message));
     }
 
-    /// Notes every key that is not in these lists.
+    /// Reports every key that is not in these lists.
     fn check_keys(&mut self, node: &Node, known: &[&[&str]]) {
         let Some(entries) = node.entries() else {
             return self.wrong(node, "expected a mapping");
@@ -268,19 +267,19 @@ impl Reader {
         }
     }
 
-    /// Returns a text, if there is one.
+    /// Returns the string value of a key, if it has one.
     fn text(&mut self, node: &Node, key: &str) -> Option<String> {
         let value = node.get(key).filter(|value| !value.is_null())?;
         match value.text() {
             Some(text) => Some(text.to_string()),
             None => {
-                self.wrong(value, &format!("{key} must be text"));
+                self.wrong(value, &format!("{key} must be a string"));
                 None
             }
         }
     }
 
-    /// Returns a text without the white space around it; empty if there is none.
+    /// Returns the trimmed string value of a key; empty if it is missing.
     fn line(&mut self, node: &Node, key: &str) -> String {
         let text = self.text(node, key).unwrap_or_default();
         text.trim().to_owned()
@@ -296,7 +295,7 @@ impl Reader {
             .filter_map(|item| Some(item.text()?.to_string()))
             .collect();
         if value.items().is_none() || lines.len() != items.len() {
-            self.wrong(value, &format!("{key} must be a list of texts"));
+            self.wrong(value, &format!("{key} must be a list of strings"));
         }
         lines
     }
@@ -383,17 +382,17 @@ impl Reader {
         number
     }
 
-    fn sleep(&mut self, node: &Node, key: &str, usual: Duration) -> Duration {
+    fn sleep(&mut self, node: &Node, key: &str, default: Duration) -> Duration {
         let Some(text) = self.text(node, key) else {
-            return usual;
+            return default;
         };
         parse_wait(&text).unwrap_or_else(|err| {
             self.wrong(node, &format!("{key}: {err}"));
-            usual
+            default
         })
     }
 
-    fn inputs(&mut self, node: &Node, key: &str, sort: Sort) -> Vec<Input> {
+    fn inputs(&mut self, node: &Node, key: &str, kind: InputKind) -> Vec<Input> {
         let Some(list) = node.get(key).filter(|list| !list.is_null()) else {
             return Vec::new();
         };
@@ -403,16 +402,16 @@ impl Reader {
         };
         let mut found: Vec<Input> = Vec::with_capacity(items.len());
         for item in items {
-            let input = self.input(item, sort);
-            let is_double = found.iter().any(|other| {
+            let input = self.input(item, kind);
+            let is_duplicate = found.iter().any(|other| {
                 other.name == input.name || (input.short.is_some() && other.short == input.short)
             });
-            if is_double {
-                self.wrong(item, &format!("{key}: a second {:?}", input.name));
+            if is_duplicate {
+                self.wrong(item, &format!("{key}: duplicate {:?}", input.name));
             } else if !is_name(&input.name) {
-                self.wrong(item, &format!("{key}: {:?} is no name", input.name));
-            } else if sort == Sort::Flag && input.is_taken() {
-                let message = format!("flags: {:?} is a flag of every command", input.name);
+                self.wrong(item, &format!("{key}: invalid name {:?}", input.name));
+            } else if kind == InputKind::Flag && input.is_reserved() {
+                let message = format!("flags: {:?} is reserved", input.name);
                 self.wrong(item, &message);
             } else {
                 found.push(input);
@@ -421,7 +420,7 @@ impl Reader {
         found
     }
 
-    fn input(&mut self, node: &Node, sort: Sort) -> Input {
+    fn input(&mut self, node: &Node, kind: InputKind) -> Input {
         const OF_ALL: [&str; 7] = [
             "name",
             "description",
@@ -432,14 +431,14 @@ impl Reader {
             "type",
         ];
         const OF_FLAG: [&str; 4] = ["placeholder", "bool", "env", "short"];
-        let of_sort: &[&str] = match sort {
-            Sort::Argument => &[],
-            Sort::Flag => &OF_FLAG,
+        let of_kind: &[&str] = match kind {
+            InputKind::Argument => &[],
+            InputKind::Flag => &OF_FLAG,
         };
-        self.check_keys(node, &[&OF_ALL, of_sort]);
+        self.check_keys(node, &[&OF_ALL, of_kind]);
         let name = self.line(node, "name");
         let word = self.line(node, "type");
-        let is_bool = sort == Sort::Flag && self.flag(node, "bool");
+        let is_bool = kind == InputKind::Flag && self.flag(node, "bool");
         let type_name = match (InputType::named(&word), is_bool) {
             (_, true) => InputType::Bool,
             (Some(found), false) => found,
@@ -454,7 +453,7 @@ impl Reader {
             self.wrong(node, &format!("{name}: short must be 1 character"));
         }
         let input = Input {
-            sort,
+            kind,
             description: self.line(node, "description"),
             required: self.flag(node, "required"),
             default: self.text(node, "default"),

@@ -1,31 +1,31 @@
-//! Where plugins are: `NAME-plugin.yaml` files below the plugin directories, at any depth.
+//! Discovery of `NAME-plugin.yaml` files in the plugin directories, recursively.
 //!
-//! A directory that is missing is fine, and never made. What a plugin says is run, often by root,
-//! so neither a file nor a directory on the way to it may be changed by anybody but root and the
-//! one who runs us. Links to directories are not followed.
+//! A missing directory is ignored. Plugins execute commands, often as root, so files and
+//! directories that other users could change are refused. Symbolic links to directories are not
+//! followed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::definition::Definition;
 use ccm_core::system::FileError;
-use ccm_core::system::files::{self, FileKind, Writers};
+use ccm_core::system::files::{self, AllowedWriters, FileKind};
 use ccm_value::document::DocumentError;
 
-/// How the name of a plugin file ends.
-const ENDING: &str = "-plugin.yaml";
+/// Suffix of plugin file names.
+const SUFFIX: &str = "-plugin.yaml";
 
-/// The longest file that is read.
+/// Size limit of a plugin file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// How deep directories are searched, and how many entries they may hold together.
+/// Limits on the directory depth and on the total number of entries.
 const MAX_DEPTH: usize = 8;
 const MAX_ENTRIES: usize = 10_000;
 
-/// Why a plugin, or a directory of them, is of no use.
+/// Reason why a plugin or a plugin directory can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PluginError {
-    #[error("{} holds more than {MAX_ENTRIES} files", .0.display())]
+    #[error("{} contains more than {MAX_ENTRIES} files", .0.display())]
     TooMany(PathBuf),
     #[error("{}: {problem}", path.display())]
     Broken {
@@ -37,7 +37,7 @@ pub(super) enum PluginError {
     File(#[from] FileError),
 }
 
-/// A file that is a plugin by its name.
+/// Plugin file and its parsed definition.
 #[derive(Debug)]
 pub(super) struct Plugin {
     pub(super) name: String,
@@ -45,14 +45,14 @@ pub(super) struct Plugin {
     pub(super) definition: Result<Definition, PluginError>,
 }
 
-/// Finds the plugins of these directories, sorted by name; those of later directories replace those
-/// of earlier ones. What keeps a directory from being read is told apart.
-pub(super) fn find(places: &[PathBuf]) -> (Vec<Plugin>, Vec<PluginError>) {
+/// Finds the plugins in these directories, sorted by name; later directories override earlier ones.
+/// Also returns the errors about directories.
+pub(super) fn find(directories: &[PathBuf]) -> (Vec<Plugin>, Vec<PluginError>) {
     let mut paths = BTreeMap::new();
     let mut problems = Vec::new();
-    for place in places {
+    for directory in directories {
         let mut left = MAX_ENTRIES;
-        if let Err(err) = search(place, 0, &mut left, &mut paths) {
+        if let Err(err) = search(directory, 0, &mut left, &mut paths) {
             problems.push(err);
         }
     }
@@ -64,9 +64,9 @@ pub(super) fn find(places: &[PathBuf]) -> (Vec<Plugin>, Vec<PluginError>) {
     (paths.into_iter().map(read).collect(), problems)
 }
 
-/// Returns the name of a plugin, if a file has the name of one.
+/// Returns the plugin name if the file name is that of a plugin.
 fn plugin_name(file: &str) -> Option<&str> {
-    file.strip_suffix(ENDING).filter(|name| !name.is_empty())
+    file.strip_suffix(SUFFIX).filter(|name| !name.is_empty())
 }
 
 fn search(
@@ -75,13 +75,13 @@ fn search(
     left: &mut usize,
     found: &mut BTreeMap<String, PathBuf>,
 ) -> Result<(), PluginError> {
-    let Some(about) = files::inspect(directory, true)? else {
+    let Some(metadata) = files::inspect(directory, true)? else {
         return Ok(());
     };
-    if about.kind != FileKind::Directory || depth > MAX_DEPTH {
+    if metadata.kind != FileKind::Directory || depth > MAX_DEPTH {
         return Ok(());
     }
-    files::guard(directory, &about, Writers::Nobody)?;
+    files::check_writers(directory, &metadata, AllowedWriters::None)?;
     for entry in files::list(directory)? {
         *left = left
             .checked_sub(1)
@@ -96,7 +96,7 @@ fn search(
     Ok(())
 }
 
-/// Reads a plugin.
+/// Loads a plugin.
 fn load(path: &Path) -> Result<Definition, PluginError> {
     let text = read(path)?;
     Definition::parse(&text).map_err(|problem| PluginError::Broken {
@@ -105,22 +105,22 @@ fn load(path: &Path) -> Result<Definition, PluginError> {
     })
 }
 
-/// Returns the text of a file that nobody else could have written.
+/// Reads a file that only root and the current user can write.
 pub(super) fn read(path: &Path) -> Result<String, FileError> {
-    files::read_guarded(path, MAX_FILE, Writers::Nobody)
+    files::read_trusted(path, MAX_FILE, AllowedWriters::None)
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests write fixture files")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
-    /// A system directory and a user's.
-    struct Places(tempfile::TempDir);
+    /// System and user plugin directories.
+    struct TestDirs(tempfile::TempDir);
 
-    impl Places {
+    impl TestDirs {
         fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
         }
@@ -167,46 +167,46 @@ mod tests {
     }
 
     #[test]
-    fn all_plugins_are_found_and_a_users_replaces_the_systems() {
-        let places = Places::new();
-        assert_eq!(places.commands(), []);
-        places.write("home/deep/er/web-plugin.yaml", "mine");
-        assert_eq!(places.commands(), pairs(&[("web", "mine")]));
-        places.write("etc/web-plugin.yaml", "theirs");
-        places.write("etc/db-plugin.yaml", "database");
+    fn user_plugins_override_system_plugins() {
+        let dirs = TestDirs::new();
+        assert_eq!(dirs.commands(), []);
+        dirs.write("home/deep/er/web-plugin.yaml", "mine");
+        assert_eq!(dirs.commands(), pairs(&[("web", "mine")]));
+        dirs.write("etc/web-plugin.yaml", "theirs");
+        dirs.write("etc/db-plugin.yaml", "database");
         assert_eq!(
-            places.commands(),
+            dirs.commands(),
             pairs(&[("db", "database"), ("web", "mine")])
         );
     }
 
     #[test]
-    fn a_name_ends_where_the_pattern_ends() {
-        let places = Places::new();
+    fn other_file_names_are_ignored() {
+        let dirs = TestDirs::new();
         for other in [
             "a-plugin.yaml.bak",
             "-plugin.yaml",
             "b-plugin.yml",
             "cplugin.yaml",
         ] {
-            places.write(&format!("etc/{other}"), "x");
+            dirs.write(&format!("etc/{other}"), "x");
         }
-        assert_eq!(places.commands(), []);
+        assert_eq!(dirs.commands(), []);
     }
 
     #[test]
-    fn what_others_may_write_is_refused_by_its_name() {
-        let places = Places::new();
-        places.write("etc/a-plugin.yaml", "x");
-        places.mode("etc/a-plugin.yaml", 0o664);
-        let (plugins, _) = places.find();
+    fn files_writable_by_others_are_refused() {
+        let dirs = TestDirs::new();
+        dirs.write("etc/a-plugin.yaml", "x");
+        dirs.mode("etc/a-plugin.yaml", 0o664);
+        let (plugins, _) = dirs.find();
         let error = plugins[0].definition.as_ref().unwrap_err().to_string();
         assert!(
             error.contains("etc/a-plugin.yaml may be changed"),
             "{error}"
         );
-        places.mode("etc", 0o777);
-        let (plugins, problems) = places.find();
+        dirs.mode("etc", 0o777);
+        let (plugins, problems) = dirs.find();
         assert!(plugins.is_empty());
         assert!(
             matches!(problems[..], [PluginError::File(FileError::Writable(_))]),
@@ -215,22 +215,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_somebody_else_is_refused() {
-        let places = Places::new();
-        let path = places.write("etc/a-plugin.yaml", "x");
+    fn files_owned_by_another_user_are_refused() {
+        let dirs = TestDirs::new();
+        let path = dirs.write("etc/a-plugin.yaml", "x");
         std::os::unix::fs::chown(path, Some(1234), None).unwrap();
-        let (plugins, _) = places.find();
+        let (plugins, _) = dirs.find();
         let error = plugins[0].definition.as_ref().unwrap_err().to_string();
         assert!(error.contains("belongs to user 1234"), "{error}");
     }
 
     #[test]
-    fn a_broken_file_is_told_with_its_place_and_others_are_not_touched() {
-        let places = Places::new();
-        places.write("etc/good-plugin.yaml", "x");
-        let path = places.write("etc/bad-plugin.yaml", "x");
+    fn a_broken_file_is_reported_with_its_position() {
+        let dirs = TestDirs::new();
+        dirs.write("etc/good-plugin.yaml", "x");
+        let path = dirs.write("etc/bad-plugin.yaml", "x");
         std::fs::write(path, "commands: [").unwrap();
-        let (plugins, _) = places.find();
+        let (plugins, _) = dirs.find();
         let broken = plugins[0].definition.as_ref().unwrap_err().to_string();
         assert!(broken.contains("bad-plugin.yaml: line 2"), "{broken}");
         assert!(plugins[1].definition.is_ok());

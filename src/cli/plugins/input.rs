@@ -1,7 +1,7 @@
-//! What a person may give to a command: how it is typed, checked, and seen by templates.
+//! Arguments and flags of plugin commands: types, validation and values for templates.
 //!
-//! What is given wins over the environment, and that over the default. All three are checked the
-//! same way.
+//! A value comes from the command line, else from the environment, else from the default; all three
+//! are validated.
 
 use std::path::Path;
 
@@ -11,16 +11,16 @@ use ccm_core::system::files::{self, FileKind};
 use ccm_value::Value;
 
 /// Flags that every command has.
-const TAKEN: [&str; 3] = ["help", "prompt", "no-prompt"];
+const RESERVED: [&str; 3] = ["help", "prompt", "no-prompt"];
 
-/// By place or by name.
+/// Positional argument or flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum InputKind {
     Argument,
     Flag,
 }
 
-/// What a text must be.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InputType {
     Text,
@@ -28,14 +28,14 @@ pub(super) enum InputType {
     Counter,
     ExistingFile,
     ExistingDirectory,
-    /// A whole number of so many bits.
+    /// Integer with this number of bits.
     Signed(u32),
     Unsigned(u32),
     Float,
 }
 
 impl InputType {
-    /// Returns the type that a definition calls so.
+    /// Returns the type with this name in a definition.
     pub(super) fn named(word: &str) -> Option<Self> {
         Some(match word.to_lowercase().as_str() {
             "" | "string" => Self::Text,
@@ -56,7 +56,7 @@ impl InputType {
         })
     }
 
-    /// Returns what templates see of a text.
+    /// Parses a value for templates.
     fn read(self, text: &str) -> Result<Value, CliError> {
         match self {
             Self::Text => Ok(text.into()),
@@ -70,27 +70,25 @@ impl InputType {
                 .ok()
                 .filter(|number| *number >> (bits - 1) == 0 || *number >> (bits - 1) == -1)
                 .map(Value::Int)
-                .ok_or_else(|| CliError::usage(format!("expected a whole number of {bits} bits"))),
+                .ok_or_else(|| CliError::usage(format!("expected a {bits} bit integer"))),
             Self::Counter => Self::Unsigned(64).read(text),
             Self::Unsigned(bits) => text
                 .parse::<u64>()
                 .ok()
                 .filter(|number| bits == 64 || *number >> bits == 0)
                 .map(|number| i64::try_from(number).map_or(Value::Uint(number), Value::Int))
-                .ok_or_else(|| {
-                    CliError::usage(format!("expected a whole number from 0, of {bits} bits"))
-                }),
+                .ok_or_else(|| CliError::usage(format!("expected a {bits} bit unsigned integer"))),
             Self::Float => text
                 .parse::<f64>()
                 .map(Value::Float)
                 .map_err(|_| CliError::usage("expected a number")),
-            Self::ExistingFile => there(text, FileKind::Regular, "a file"),
-            Self::ExistingDirectory => there(text, FileKind::Directory, "a directory"),
+            Self::ExistingFile => existing(text, FileKind::Regular, "file"),
+            Self::ExistingDirectory => existing(text, FileKind::Directory, "directory"),
         }
     }
 
-    /// Returns what templates see where nothing was given.
-    fn nothing(self) -> Value {
+    /// Returns the value for templates if none was given.
+    fn zero_value(self) -> Value {
         match self {
             Self::Text | Self::ExistingFile | Self::ExistingDirectory => "".into(),
             Self::Bool => Value::Bool(false),
@@ -100,46 +98,46 @@ impl InputType {
     }
 }
 
-fn there(text: &str, kind: FileKind, what: &str) -> Result<Value, CliError> {
+fn existing(text: &str, kind: FileKind, kind_name: &str) -> Result<Value, CliError> {
     match files::inspect(Path::new(text), true) {
         Ok(Some(found)) if found.kind == kind => Ok(text.into()),
         Ok(_) => Err(CliError::usage(format!(
-            "there is no such thing as {what} {text}"
+            "{kind_name} {text} does not exist"
         ))),
         Err(err) => Err(CliError::usage(err)),
     }
 }
 
-/// An argument or a flag.
+/// Argument or flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Input {
     pub(super) name: String,
-    pub(super) sort: Sort,
+    pub(super) kind: InputKind,
     pub(super) description: String,
     pub(super) required: bool,
     pub(super) default: Option<String>,
     pub(super) choices: Vec<String>,
     pub(super) type_name: InputType,
-    /// An expression that says whether it takes a value.
+    /// Validation expression.
     pub(super) validate: Option<String>,
     pub(super) placeholder: Option<String>,
-    /// The variable that stands for it.
+    /// Environment variable that sets it.
     pub(super) env: Option<String>,
     pub(super) short: Option<char>,
 }
 
 impl Input {
-    /// Whether every command has a flag of this name.
-    pub(super) fn is_taken(&self) -> bool {
-        TAKEN.contains(&self.name.as_str()) || self.short == Some('h')
+    /// Returns whether the name is reserved for a flag of every command.
+    pub(super) fn is_reserved(&self) -> bool {
+        RESERVED.contains(&self.name.as_str()) || self.short == Some('h')
     }
 
-    /// Whether it is given by being there.
+    /// Returns whether it is a flag without a value.
     pub(super) fn is_switch(&self) -> bool {
-        self.sort == Sort::Flag && self.type_name == InputType::Bool
+        self.kind == InputKind::Flag && self.type_name == InputType::Bool
     }
 
-    /// Whether it is on unless told otherwise, so that it has an opposite.
+    /// Returns whether it is a switch that is on by default, which has a `--no-` flag.
     pub(super) fn is_on_by_default(&self) -> bool {
         let default = self
             .default
@@ -148,7 +146,7 @@ impl Input {
         self.is_switch() && matches!(default, Some(Ok(Value::Bool(true))))
     }
 
-    /// Returns what templates see of what was given, if anything was.
+    /// Returns the value for templates.
     pub(super) fn value(
         &self,
         given: Option<&str>,
@@ -158,31 +156,35 @@ impl Input {
         let text = given.map(str::to_owned).or_else(inherited);
         let Some(text) = text.or_else(|| self.default.clone()) else {
             if self.required {
-                return Err(CliError::usage(format!("{} is required", self.shown())));
+                return Err(CliError::usage(format!("{} is required", self.label())));
             }
-            return Ok(self.type_name.nothing());
+            return Ok(self.type_name.zero_value());
         };
-        let wrong = |reason: String| CliError::usage(reason).at(self.shown());
+        let invalid = |reason: String| CliError::usage(reason).at(self.label());
         if !self.choices.is_empty() && !self.choices.contains(&text) {
             let choices = self.choices.join(", ");
-            return Err(wrong(format!("{text:?} is not one of {choices}")));
+            return Err(invalid(format!("{text:?} is not one of {choices}")));
         }
         let value = self
             .type_name
             .read(&text)
-            .map_err(|reason| wrong(format!("{reason}, not {text:?}")))?;
-        match self.validate.as_deref().map(|it| hiera::check(&text, it)) {
+            .map_err(|reason| invalid(format!("{reason}, got {text:?}")))?;
+        match self
+            .validate
+            .as_deref()
+            .map(|it| hiera::check_value(&text, it))
+        {
             None | Some(Ok(true)) => Ok(value),
-            Some(Ok(false)) => Err(wrong(format!("{text:?} is not accepted"))),
-            Some(Err(err)) => Err(CliError::usage(err).at(self.shown())),
+            Some(Ok(false)) => Err(invalid(format!("{text:?} does not pass validation"))),
+            Some(Err(err)) => Err(CliError::usage(err).at(self.label())),
         }
     }
 
-    /// Returns how people type it.
-    fn shown(&self) -> String {
-        match self.sort {
-            Sort::Argument => format!("argument <{}>", self.name),
-            Sort::Flag => format!("flag --{}", self.name),
+    /// Returns the name as shown in errors.
+    fn label(&self) -> String {
+        match self.kind {
+            InputKind::Argument => format!("argument <{}>", self.name),
+            InputKind::Flag => format!("flag --{}", self.name),
         }
     }
 }
@@ -194,7 +196,7 @@ mod tests {
     fn flag(type_name: InputType) -> Input {
         Input {
             name: "port".into(),
-            sort: Sort::Flag,
+            kind: InputKind::Flag,
             description: String::new(),
             required: false,
             default: None,
@@ -207,20 +209,20 @@ mod tests {
         }
     }
 
-    fn nobody(_: &str) -> Option<String> {
+    fn no_variable(_: &str) -> Option<String> {
         None
     }
 
-    fn told(value: Result<Value, CliError>) -> String {
+    fn error(value: Result<Value, CliError>) -> String {
         value.unwrap_err().to_string()
     }
 
     #[test]
-    fn what_is_given_wins_over_the_environment_and_that_over_the_default() {
+    fn values_override_the_environment_and_the_default() {
         let mut port = flag(InputType::Signed(64));
-        assert_eq!(port.value(None, nobody).unwrap(), Value::Int(0));
+        assert_eq!(port.value(None, no_variable).unwrap(), Value::Int(0));
         port.default = Some("1".into());
-        assert_eq!(port.value(None, nobody).unwrap(), Value::Int(1));
+        assert_eq!(port.value(None, no_variable).unwrap(), Value::Int(1));
         let variable = |name: &str| (name == "PORT").then(|| "2".into());
         assert_eq!(port.value(None, variable).unwrap(), Value::Int(2));
         assert_eq!(port.value(Some("3"), variable).unwrap(), Value::Int(3));
@@ -249,20 +251,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_told_with_the_name_of_the_flag() {
+    fn errors_name_the_flag() {
         let mut port = flag(InputType::Text);
         port.required = true;
-        assert_eq!(told(port.value(None, nobody)), "flag --port is required");
+        assert_eq!(
+            error(port.value(None, no_variable)),
+            "flag --port is required"
+        );
         port.choices = vec!["a".into(), "b".into()];
         assert_eq!(
-            told(port.value(Some("c"), nobody)),
+            error(port.value(Some("c"), no_variable)),
             "flag --port: \"c\" is not one of a, b"
         );
         port.choices.clear();
         port.validate = Some("is_shellsafe(value)".into());
-        assert_eq!(port.value(Some("ok"), nobody).unwrap(), "ok".into());
-        assert!(port.value(Some("$(rm)"), nobody).is_err());
+        assert_eq!(port.value(Some("ok"), no_variable).unwrap(), "ok".into());
+        assert!(port.value(Some("$(rm)"), no_variable).is_err());
         port.validate = Some("value +".into());
-        assert!(port.value(Some("ok"), nobody).is_err());
+        assert!(port.value(Some("ok"), no_variable).is_err());
     }
 }

@@ -1,12 +1,12 @@
-//! Commands that people add: App Builder definitions in `NAME-plugin.yaml` files.
+//! Plugin commands: App Builder definitions in `NAME-plugin.yaml` files.
 //!
-//! Nobody looks for them unless the first word is none of our own commands, or somebody asks what
-//! commands there are: a built-in command pays nothing, and no plugin can take its place. A broken
-//! plugin is told to whoever might have wanted it and never stands in anybody's way.
+//! Plugins are searched only if the first word is not a built-in command, or for the top-level help:
+//! built-in commands are not slowed down and can't be replaced. A broken plugin causes a warning and
+//! does not affect other commands.
 //!
-//! The commands of a definition are commands of `ccm`, as upstream mounts them, and also commands of
-//! `ccm NAME`, as upstream's documents have it. Read next: `discover` finds files, `definition` and
-//! `input` read them, `mount` parses a call, `run` carries it out.
+//! The commands of a definition are mounted as `ccm COMMAND`, as upstream does, and as
+//! `ccm NAME COMMAND`, as upstream documents. `discover` finds the files, `definition` and `input`
+//! parse them, `mount` builds the clap commands, `run` executes a call.
 
 mod definition;
 mod discover;
@@ -22,32 +22,32 @@ use self::definition::Entry;
 use self::discover::{Plugin, PluginError};
 use self::run::Call;
 use super::{CliError, Verdict, environment};
-use ccm_core::facts::Places;
+use ccm_core::facts::FactPaths;
 
-/// All plugins there are.
+/// Installed plugins.
 pub(super) struct Plugins {
     plugins: Vec<Plugin>,
     problems: Vec<PluginError>,
 }
 
-/// What a person gets who called a plugin.
-pub(super) enum Called {
-    Done(Result<Verdict, CliError>),
-    /// The parser has something to say: help, or what was wrong.
-    Told(clap::Error),
+/// Result of calling a plugin command.
+pub(super) enum PluginCall {
+    Completed(Result<Verdict, CliError>),
+    /// Help text or usage error.
+    Usage(clap::Error),
 }
 
 impl Plugins {
-    /// Finds the plugins of this machine and this user.
+    /// Finds the plugins of the system and of the user.
     pub(super) fn find() -> Self {
-        let homes = Places::from_env(&environment::variables()).config;
-        let places: Vec<PathBuf> = homes.iter().map(|home| home.join("plugins")).collect();
-        let (plugins, problems) = discover::find(&places);
+        let homes = FactPaths::from_env(&environment::variables()).config;
+        let directories: Vec<PathBuf> = homes.iter().map(|home| home.join("plugins")).collect();
+        let (plugins, problems) = discover::find(&directories);
         Self { plugins, problems }
     }
 
-    /// Returns the commands that can be called by their own name, each with its plugin. Of equal
-    /// names the first plugin's is called.
+    /// Returns the commands mounted at top level, each with its plugin. If names are equal, the
+    /// first plugin wins.
     fn mounted(&self, builtin: &clap::Command) -> BTreeMap<&str, (&Plugin, &Entry)> {
         let mut mounted = BTreeMap::new();
         for plugin in &self.plugins {
@@ -62,8 +62,8 @@ impl Plugins {
         mounted
     }
 
-    /// Returns the program with a list of all plugins' commands in its help.
-    pub(super) fn described(&self, builtin: clap::Command) -> clap::Command {
+    /// Adds the list of plugin commands to the help of the program.
+    pub(super) fn add_to_help(&self, builtin: clap::Command) -> clap::Command {
         let mounted = self.mounted(&builtin);
         let own = mounted
             .iter()
@@ -88,7 +88,7 @@ impl Plugins {
         builtin.after_help(text)
     }
 
-    /// Returns a line for everything that is wrong with plugins.
+    /// Returns warnings about broken plugins and commands that are not mounted.
     pub(super) fn warnings(&self, builtin: &clap::Command) -> Vec<String> {
         let mut lines: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
         let mounted = self.mounted(builtin);
@@ -107,7 +107,7 @@ impl Plugins {
                     None => "ccm itself".to_owned(),
                 };
                 lines.push(format!(
-                    "{}: {other} has a command {name}: use ccm {} {name}",
+                    "{}: command {name} is already defined by {other}: use ccm {} {name}",
                     plugin.path.display(),
                     plugin.name
                 ));
@@ -116,9 +116,9 @@ impl Plugins {
         lines
     }
 
-    /// Calls what the first of these words names, if that is a plugin's. The words are what stands
-    /// behind `ccm` and its own flags.
-    pub(super) fn call(&self, words: &[OsString], builtin: &clap::Command) -> Option<Called> {
+    /// Calls the plugin command that the first word names, if there is one. The words are the
+    /// arguments after `ccm` and its global flags.
+    pub(super) fn call(&self, words: &[OsString], builtin: &clap::Command) -> Option<PluginCall> {
         let (first, rest) = words.split_first()?;
         let first = first.to_str()?;
         if let Some((plugin, entry)) = self.mounted(builtin).get(first) {
@@ -128,33 +128,37 @@ impl Plugins {
         let plugin = self.plugins.iter().find(|plugin| plugin.name == first)?;
         let definition = match &plugin.definition {
             Ok(definition) => definition,
-            Err(err) => return Some(Called::Done(Err(CliError::failed(err.to_string())))),
+            Err(err) => {
+                return Some(PluginCall::Completed(Err(CliError::failed(
+                    err.to_string(),
+                ))));
+            }
         };
         let command = mount::group(first, &definition.description, &definition.commands);
         let matches = match parse(command, first, rest) {
             Ok(matches) => matches,
-            Err(err) => return Some(Called::Told(err)),
+            Err(err) => return Some(PluginCall::Usage(err)),
         };
         let (entry, matches) = mount::called(&definition.commands, &matches)?;
-        Some(Called::Done(carry_out(plugin, entry, matches)))
+        Some(PluginCall::Completed(execute(plugin, entry, matches)))
     }
 }
 
-/// Calls one command by its own name.
+/// Calls a command that is mounted at top level.
 fn call_one(
     plugin: &Plugin,
     entry: &Entry,
     command: clap::Command,
     first: &str,
     rest: &[OsString],
-) -> Called {
+) -> PluginCall {
     let matches = match parse(command, first, rest) {
         Ok(matches) => matches,
-        Err(err) => return Called::Told(err),
+        Err(err) => return PluginCall::Usage(err),
     };
-    let below = mount::called(&entry.commands, &matches);
-    let (entry, matches) = below.unwrap_or((entry, &matches));
-    Called::Done(carry_out(plugin, entry, matches))
+    let subcommand = mount::called(&entry.commands, &matches);
+    let (entry, matches) = subcommand.unwrap_or((entry, &matches));
+    PluginCall::Completed(execute(plugin, entry, matches))
 }
 
 fn parse(
@@ -167,8 +171,8 @@ fn parse(
     command.bin_name(name.clone()).try_get_matches_from(words)
 }
 
-/// Carries out a call of a command that may have problems.
-fn carry_out(
+/// Executes a command, or fails if its definition has problems.
+fn execute(
     plugin: &Plugin,
     entry: &Entry,
     matches: &clap::ArgMatches,
@@ -178,22 +182,28 @@ fn carry_out(
         return Err(CliError::failed(format!("{}: {problem}", file.display())));
     }
     let Some(exec) = &entry.exec else {
-        return Err(CliError::usage(format!("{} needs a command", entry.name)));
+        return Err(CliError::usage(format!(
+            "{} requires a subcommand",
+            entry.name
+        )));
     };
     let variable = |name: &str| std::env::var(name).ok();
-    let given = mount::given(entry, matches, variable)?;
+    let input = mount::call_input(entry, matches, variable)?;
     let call = Call {
         exec,
-        given,
+        input,
         file,
         name: &entry.name,
     };
     call.run()
 }
 
-/// Returns where configuration is kept: the user's directory, then the system's.
+/// Returns the configuration directories: the user's, then the system's.
 fn config_homes(variables: &BTreeMap<String, String>) -> Vec<PathBuf> {
-    let ours = Places::from_env(variables).config;
-    let homes = ours.iter().rev().filter_map(|path| path.ancestors().nth(2));
+    let directories = FactPaths::from_env(variables).config;
+    let homes = directories
+        .iter()
+        .rev()
+        .filter_map(|path| path.ancestors().nth(2));
     homes.map(Path::to_owned).collect()
 }

@@ -1,7 +1,7 @@
-//! Commands of plugins as the command line knows them: built for one call, and read back from it.
+//! Conversion of plugin commands to clap commands, and of parsed arguments to values.
 //!
-//! Each is parsed apart from the program's own commands, so its flags may have any name. Types,
-//! defaults and variables are for `input` to judge; the parser only tells words apart.
+//! Plugin commands are parsed separately from the built-in ones, so their flags may have any name.
+//! Types, defaults and environment variables are handled by `input`.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -12,18 +12,18 @@ use crate::cli::CliError;
 use ccm_value::Value;
 use ccm_value::value::Map;
 
-/// The opposite of the question before a command runs.
+/// Flag that skips the confirmation prompt.
 const NO_PROMPT: &str = "no-prompt";
 
-/// What was given to a command.
+/// Arguments and flags of a call.
 #[derive(Debug, PartialEq)]
-pub(super) struct Given {
+pub(super) struct CallInput {
     pub(super) arguments: Value,
     pub(super) flags: Value,
-    pub(super) is_asking: bool,
+    pub(super) needs_confirmation: bool,
 }
 
-/// Returns a command for the parser, with all below it.
+/// Returns the clap command of an entry, with its subcommands.
 pub(super) fn command(entry: &Entry) -> Command {
     let mut command = group(&entry.name, &entry.description, &entry.commands)
         .visible_aliases(entry.aliases.iter().map(String::clone));
@@ -36,7 +36,7 @@ pub(super) fn command(entry: &Entry) -> Command {
     }
     let mut may_be_required = true;
     for input in &entry.arguments {
-        // The parser wants those that must be there first; `input` wants the others too.
+        // clap allows required arguments only before optional ones; `input` checks the others.
         may_be_required = may_be_required && is_required(input);
         command = command.arg(argument(input).required(may_be_required));
     }
@@ -47,22 +47,22 @@ pub(super) fn command(entry: &Entry) -> Command {
                 .long(format!("no-{}", input.name))
                 .action(ArgAction::SetTrue)
                 .overrides_with(input.name.clone())
-                .help(format!("Turns --{} off", input.name));
+                .help(format!("Turn --{} off", input.name));
             command = command.arg(opposite);
         }
     }
-    let asks = entry
+    let has_prompt = entry
         .exec
         .as_ref()
         .is_some_and(|exec| exec.confirm_prompt.is_some());
-    if asks {
-        let help = "Does not ask for confirmation";
+    if has_prompt {
+        let help = "Skip the confirmation prompt";
         let flag = Arg::new(NO_PROMPT)
             .long(NO_PROMPT)
             .action(ArgAction::SetTrue);
         command = command.arg(flag.help(help));
     }
-    // A command that can't be called says so, whatever it is given.
+    // A command with problems accepts any arguments, so that its problem is reported.
     if entry.problems.is_empty() {
         command
     } else {
@@ -76,7 +76,7 @@ pub(super) fn command(entry: &Entry) -> Command {
     }
 }
 
-/// Returns a command that only holds others.
+/// Returns a clap command that only has subcommands.
 pub(super) fn group(name: &str, description: &str, entries: &[Entry]) -> Command {
     Command::new(name.to_owned())
         .about(summary(description))
@@ -92,7 +92,7 @@ pub(super) fn summary(description: &str) -> String {
     plain(description.lines().next().unwrap_or_default())
 }
 
-/// Returns a text that can't command a terminal.
+/// Replaces control characters, which a terminal would interpret.
 fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n', " ")
 }
@@ -135,20 +135,20 @@ fn choices(arg: Arg, input: &Input) -> Arg {
 fn help(input: &Input) -> String {
     let mut text = plain(&input.description);
     let notes = [("default", &input.default), ("env", &input.env)];
-    for (what, value) in notes {
+    for (label, value) in notes {
         if let Some(value) = value {
-            text.push_str(&format!(" [{what}: {}]", plain(value)));
+            text.push_str(&format!(" [{label}: {}]", plain(value)));
         }
     }
     text
 }
 
-/// Returns what the parser calls the opposite of a switch: no name of an input has a space.
+/// Returns the clap id of a `--no-` flag; names of inputs contain no spaces.
 fn opposite(input: &Input) -> String {
     format!("no {}", input.name)
 }
 
-/// Returns the command that was called, among these, and what it was given.
+/// Returns the subcommand that was called and its matches.
 pub(super) fn called<'e, 'm>(
     entries: &'e [Entry],
     matches: &'m ArgMatches,
@@ -158,12 +158,12 @@ pub(super) fn called<'e, 'm>(
     Some(called(&entry.commands, below).unwrap_or((entry, below)))
 }
 
-/// Returns what was given to a command, checked.
-pub(super) fn given(
+/// Returns the validated arguments and flags of a call.
+pub(super) fn call_input(
     entry: &Entry,
     matches: &ArgMatches,
     variable: impl Fn(&str) -> Option<String> + Copy,
-) -> Result<Given, CliError> {
+) -> Result<CallInput, CliError> {
     let values = |inputs: &[Input]| -> Result<Value, CliError> {
         let mut map = Map::new();
         for input in inputs {
@@ -173,15 +173,16 @@ pub(super) fn given(
         Ok(map.into())
     };
     let exec = entry.exec.as_ref();
-    let asks = exec.is_some_and(|exec| exec.confirm_prompt.is_some() && exec.body != Body::Missing);
-    Ok(Given {
+    let has_prompt =
+        exec.is_some_and(|exec| exec.confirm_prompt.is_some() && exec.body != Body::Missing);
+    Ok(CallInput {
         arguments: values(&entry.arguments)?,
         flags: values(&entry.flags)?,
-        is_asking: asks && !matches.get_flag(NO_PROMPT),
+        needs_confirmation: has_prompt && !matches.get_flag(NO_PROMPT),
     })
 }
 
-/// Returns the text a person gave, if any.
+/// Returns the value on the command line, if any.
 fn typed(input: &Input, matches: &ArgMatches) -> Option<String> {
     if input.is_switch() {
         let is_off = input.is_on_by_default() && matches.get_flag(&opposite(input));
@@ -192,7 +193,7 @@ fn typed(input: &Input, matches: &ArgMatches) -> Option<String> {
             _ => None,
         };
     }
-    let is_flag = input.sort == super::input::Sort::Flag;
+    let is_flag = input.kind == super::input::InputKind::Flag;
     if input.type_name == InputType::Counter && is_flag {
         let count = matches.get_count(&input.name);
         return (count > 0).then(|| count.to_string());
@@ -230,7 +231,7 @@ commands:
     type: rpc
 ";
 
-    fn parse(args: &[&str]) -> Result<Given, String> {
+    fn parse(args: &[&str]) -> Result<CallInput, String> {
         let definition = Definition::parse(DEFINITION).unwrap();
         let command = group("x", "", &definition.commands);
         command.clone().debug_assert();
@@ -239,13 +240,13 @@ commands:
             .try_get_matches_from(words)
             .map_err(|err| err.to_string())?;
         let (entry, matches) = called(&definition.commands, &matches).unwrap();
-        let given = given(entry, matches, |name| (name == "PORT").then(|| "80".into()));
-        given.map_err(|err| err.to_string())
+        let input = call_input(entry, matches, |name| (name == "PORT").then(|| "80".into()));
+        input.map_err(|err| err.to_string())
     }
 
     #[test]
     fn arguments_and_flags_are_read_with_their_types() {
-        let given = parse(&[
+        let input = parse(&[
             "site",
             "d",
             "1.2",
@@ -257,7 +258,7 @@ commands:
         ])
         .unwrap();
         assert_eq!(
-            given.arguments,
+            input.arguments,
             [("version", Value::from("1.2")), ("place", "here".into())]
                 .into_iter()
                 .collect()
@@ -271,17 +272,17 @@ commands:
         ]
         .into_iter()
         .collect();
-        assert_eq!(given.flags, flags);
-        assert!(given.is_asking);
+        assert_eq!(input.flags, flags);
+        assert!(input.needs_confirmation);
         assert!(
             !parse(&["site", "deploy", "1", "--no-prompt"])
                 .unwrap()
-                .is_asking
+                .needs_confirmation
         );
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_arguments_are_refused() {
         for args in [
             &["site", "deploy"][..],
             &["site", "deploy", "1", "nowhere"],
@@ -294,7 +295,7 @@ commands:
     }
 
     #[test]
-    fn a_command_with_a_problem_takes_anything() {
+    fn a_command_with_a_problem_accepts_any_arguments() {
         assert!(parse(&["odd", "--what", "ever"]).is_ok());
     }
 }

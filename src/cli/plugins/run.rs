@@ -1,8 +1,8 @@
-//! Calls a command of a plugin: renders its texts, asks if it must, and puts the program in our
-//! place.
+//! Execution of a plugin command: renders its templates, asks for confirmation and replaces this
+//! process with the program.
 //!
-//! A text is rendered once. The words of a command are cut after that, as App Builder does: authors
-//! put what people type through `escape`. No shell sees a command unless it asks for one.
+//! Commands are split into words after rendering, as in App Builder: authors quote user input with
+//! `escape`. A shell is used only if the definition requests one.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::definition::{Backoff, Body, Exec};
 use super::discover;
-use super::mount::Given;
-use crate::cli::output::{ask, complain};
+use super::mount::CallInput;
+use crate::cli::output::{print_error, prompt};
 use crate::cli::{CliError, Verdict, environment};
 use ccm_core::run::environment::MAX_READ;
 use ccm_core::system::runner::Passthrough;
@@ -23,28 +23,28 @@ use ccm_template::{CallError, go};
 use ccm_value::text::split_words;
 use ccm_value::{Value, document};
 
-/// The file that `.Config` comes from, where App Builder keeps it.
+/// App Builder configuration file, available to templates as `.Config`.
 const CONFIG: &str = "appbuilder/builder-cfg.yaml";
 
-/// One call.
+/// Call of a plugin command.
 pub(super) struct Call<'a> {
     pub(super) exec: &'a Exec,
-    pub(super) given: Given,
-    /// The file of the plugin.
+    pub(super) input: CallInput,
+    /// Plugin file.
     pub(super) file: &'a Path,
-    /// What the command is called, for errors.
+    /// Command name, for errors.
     pub(super) name: &'a str,
 }
 
 impl Call<'_> {
-    /// Runs the command. On success there is nobody left to return, unless it was tried often.
+    /// Runs the command. Without retries this process is replaced and the call does not return.
     pub(super) fn run(self) -> Result<Verdict, CliError> {
         let variables = environment::variables();
         let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
         let renderer = Renderer {
             root: [
-                ("Arguments", self.given.arguments.clone()),
-                ("Flags", self.given.flags.clone()),
+                ("Arguments", self.input.arguments.clone()),
+                ("Flags", self.input.flags.clone()),
                 ("Config", config(&variables)?),
             ]
             .into_iter()
@@ -54,7 +54,7 @@ impl Call<'_> {
         };
         let mut program = self.program(&renderer, &variables)?;
         if set("BUILDER_DRY_RUN") || set("BUILDER_DEBUG") {
-            complain(described(&program).trim_end());
+            print_error(description(&program).trim_end());
         }
         if set("BUILDER_DRY_RUN") {
             return Ok(Verdict::default());
@@ -62,18 +62,18 @@ impl Call<'_> {
         if let Some(banner) = &self.exec.banner {
             let banner = renderer.render("banner", banner)?;
             if !banner.is_empty() {
-                // A reader that went away is not our error.
+                // A closed pipe is not an error.
                 let _ = writeln!(std::io::stdout(), "{banner}");
             }
         }
-        if let (true, Some(question)) = (self.given.is_asking, &self.exec.confirm_prompt) {
+        if let (true, Some(question)) = (self.input.needs_confirmation, &self.exec.confirm_prompt) {
             confirm(question)?;
         }
         let Some(backoff) = self.exec.backoff else {
             program.env.push(("BUILDER_TRY".into(), "1".into()));
-            return Err(CliError::failed(program.replace()));
+            return Err(CliError::failed(program.exec()));
         };
-        try_often(&program, backoff)
+        run_with_retries(&program, backoff)
     }
 
     fn program(
@@ -125,7 +125,7 @@ impl Call<'_> {
     }
 }
 
-/// Renders the texts of one call.
+/// Renders the templates of a call.
 struct Renderer<'a> {
     root: Value,
     functions: Functions,
@@ -143,7 +143,7 @@ impl Renderer<'_> {
     }
 }
 
-/// Returns what templates call beside sprig. Where both have a function, App Builder's wins.
+/// Returns the App Builder functions for templates; they override sprig functions.
 fn functions(file: &Path, variables: &BTreeMap<String, String>) -> Functions {
     fn constant(path: Option<PathBuf>) -> Function {
         let text: Value = path
@@ -183,12 +183,12 @@ fn functions(file: &Path, variables: &BTreeMap<String, String>) -> Functions {
 
 fn text(args: &[Value], index: usize) -> Result<String, CallError> {
     match args.get(index) {
-        Some(Value::Null) | None => Err("expected a text".into()),
+        Some(Value::Null) | None => Err("expected a string".into()),
         Some(value) => Ok(value.to_string()),
     }
 }
 
-/// Returns a value that must be there, or the reason given for its absence.
+/// Returns a required value, or the given error message.
 fn require(args: &[Value]) -> Result<Value, CallError> {
     let reason = text(args, 1).unwrap_or_default();
     match args.first() {
@@ -198,7 +198,7 @@ fn require(args: &[Value]) -> Result<Value, CallError> {
     }
 }
 
-/// Returns the first text unless it is none; the other way round than sprig.
+/// Returns the first argument unless it is empty; sprig has the opposite order.
 fn or_default(args: &[Value]) -> Result<Value, CallError> {
     match args {
         [value @ Value::Str(text), _] if !text.is_empty() => Ok(value.clone()),
@@ -213,7 +213,7 @@ fn read_file(args: &[Value]) -> Result<Value, CallError> {
     read.map(Value::from).map_err(CallError::new)
 }
 
-/// Returns a text as one word of a shell.
+/// Quotes a string as one shell word.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -223,7 +223,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Returns what `.Config` is: the file a variable names, the user's, the system's, or nothing.
+/// Returns `.Config`: the file in `BUILDER_CONFIG`, the user's, the system's, or an empty map.
 fn config(variables: &BTreeMap<String, String>) -> Result<Value, CliError> {
     let named = variables
         .get("BUILDER_CONFIG")
@@ -231,8 +231,8 @@ fn config(variables: &BTreeMap<String, String>) -> Result<Value, CliError> {
     if let Some(path) = named {
         return read_config(Path::new(path));
     }
-    for place in super::config_homes(variables) {
-        let path = place.join(CONFIG);
+    for directory in super::config_homes(variables) {
+        let path = directory.join(CONFIG);
         if files::inspect(&path, true)
             .map_err(CliError::failed)?
             .is_some()
@@ -249,7 +249,7 @@ fn read_config(path: &Path) -> Result<Value, CliError> {
     Ok(node.to_value())
 }
 
-/// Returns the shell of a script, with the flag before it.
+/// Returns the shell command line for a script.
 fn find_shell(
     named: Option<&str>,
     variables: &BTreeMap<String, String>,
@@ -271,8 +271,8 @@ fn find_shell(
     Ok(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into()])
 }
 
-/// Returns what would be run, for people.
-fn described(program: &Passthrough) -> String {
+/// Describes the program for dry runs and debugging.
+fn description(program: &Passthrough) -> String {
     let words: Vec<String> = std::iter::once(&program.program)
         .chain(&program.args)
         .map(|word| quoted(word))
@@ -287,12 +287,15 @@ fn described(program: &Passthrough) -> String {
     text
 }
 
-/// Asks a person, and returns only if the answer is yes.
+/// Prompts for confirmation; anything but yes is an error.
 fn confirm(question: &str) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
-        return Err(CliError::usage("nobody is there to confirm").hint("use --no-prompt"));
+        return Err(CliError::usage(
+            "can't prompt for confirmation: standard input is not a terminal",
+        )
+        .hint("use --no-prompt"));
     }
-    ask(question);
+    prompt(question);
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.map_err(CliError::failed)?;
@@ -302,22 +305,22 @@ fn confirm(question: &str) -> Result<(), CliError> {
     }
 }
 
-/// Runs a program until it succeeds, and returns how the last try ended.
-fn try_often(program: &Passthrough, backoff: Backoff) -> Result<Verdict, CliError> {
+/// Runs a program until it succeeds or the attempts are used up.
+fn run_with_retries(program: &Passthrough, backoff: Backoff) -> Result<Verdict, CliError> {
     let mut attempt = 1;
     loop {
         let mut program = program.clone();
         program
             .env
             .push(("BUILDER_TRY".into(), attempt.to_string()));
-        let code = program.attend().map_err(CliError::failed)?;
+        let code = program.run().map_err(CliError::failed)?;
         if code == 0 || attempt >= backoff.max_attempts {
             return Ok(Verdict::exit(u8::try_from(code).unwrap_or(1)));
         }
         let wait = backoff.wait(attempt, system::random().map_err(CliError::failed)?);
-        let most = backoff.max_attempts;
-        complain(&format!(
-            "ccm: try {attempt} of {most} ended with {code}: next in {wait:.1?}"
+        let max = backoff.max_attempts;
+        print_error(&format!(
+            "ccm: attempt {attempt} of {max} exited with {code}, retrying in {wait:.1?}"
         ));
         std::thread::sleep(wait);
         attempt += 1;
@@ -325,13 +328,13 @@ fn try_often(program: &Passthrough, backoff: Backoff) -> Result<Verdict, CliErro
 }
 
 impl Backoff {
-    /// Returns how long to wait after a try: evenly more with each step, and half to one and a
-    /// half of that by chance.
-    fn wait(self, attempt: u32, chance: u128) -> Duration {
+    /// Returns the time to wait after an attempt: grows linearly with each step, with a random
+    /// factor from 0.5 to 1.5.
+    fn wait(self, attempt: u32, random: u128) -> Duration {
         let step = attempt.min(self.steps - 1);
         let span = self.max_sleep.saturating_sub(self.min_sleep);
         let mean = self.min_sleep + span / self.steps * step;
-        let part = u32::try_from(chance % 1000).unwrap_or_default();
+        let part = u32::try_from(random % 1000).unwrap_or_default();
         mean / 2 + mean / 1000 * part
     }
 }
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escaped_text_is_one_word_whatever_it_holds() {
+    fn quoted_text_is_always_one_word() {
         for hostile in ["a b", "'", "$(rm -rf /)", "", "\"; x", "a\\", "\n"] {
             assert_eq!(split_words(&quoted(hostile)).unwrap(), [hostile]);
         }
@@ -404,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_from_the_least_to_the_most() {
+    fn waits_grow_from_min_to_max() {
         let backoff = Backoff {
             max_attempts: 10,
             steps: 4,

@@ -1,4 +1,4 @@
-//! `ccm registration create`: one entry, published by hand.
+//! `ccm registration create`: publishes a registration entry.
 
 use super::{Identity, check, line};
 use crate::cli::environment::{NatsArgs, split_pair};
@@ -7,21 +7,21 @@ use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Sink as _};
 use ccm_nats::registration::Destination;
 
-/// Registers a service by hand
+/// Create a registration entry
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     identity: Identity,
 
-    /// From 1 to 255; the lower, the sooner it is used
+    /// Priority, 1 to 255; lower values are preferred
     #[arg(long, default_value_t = 100, allow_negative_numbers = true)]
     priority: i64,
 
-    /// How long the entry lives: a duration, or never; empty leaves it to the stream
+    /// Time to live of the entry: a duration or never; the stream's limit if empty
     #[arg(long, default_value = "30s")]
     ttl: String,
 
-    /// More about the service; may be given often
+    /// Annotation of the service; repeatable
     #[arg(short = 'A', long, value_name = "KEY=VALUE")]
     annotation: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `ccm registration init`: the stream of registrations, made or brought up to date.
+//! `ccm registration init`: creates or updates the registration stream.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use ccm_core::engine::{Level, Line, Sink as _};
 use ccm_nats::registration::StreamOptions;
 use ccm_value::text::parse_wait;
 
-/// Creates the stream of registrations, or brings it up to date
+/// Create or update the registration JetStream stream
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How many servers keep each entry, 1 to 5; 1 for a new stream, what it is for another
+    /// Number of stream replicas, 1 to 5 [default: 1 for a new stream, else unchanged]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     replicas: Option<i64>,
 
-    /// How long an entry lives at most; 1m for a new stream, what it is for another
+    /// Maximum age of entries in the stream [default: 1m for a new stream, else unchanged]
     #[arg(long, value_name = "DURATION", value_parser = max_age)]
     max_age: Option<Duration>,
 }
@@ -48,7 +48,7 @@ pub(super) fn run(
     Ok(Verdict::default())
 }
 
-/// Reads an age that servers take: none at all, or a second or more.
+/// Parses a maximum age: 0 for none, or at least one second.
 fn max_age(text: &str) -> Result<Duration, CliError> {
     let age = parse_wait(text).map_err(CliError::usage)?;
     if !age.is_zero() && age < Duration::from_secs(1) {

@@ -1,6 +1,6 @@
-//! `ccm registration`: services that registered, by hand and by eye. One file per command.
+//! `ccm registration`: commands for the service registry. One file per command.
 //!
-//! Flags, lines and texts are upstream's. What a registry is, is in `nats::registration`.
+//! Flags and output match upstream CCM. The registry itself is in `ccm_nats::registration`.
 
 mod create;
 mod init;
@@ -16,7 +16,7 @@ use super::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::registration::{Entry, Port};
 
-/// Finds, watches and changes registered services
+/// Service registration: query, watch and change entries
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -38,59 +38,59 @@ enum Command {
     Watch(watch::Args),
 }
 
-/// What tells one instance of a service from all others.
+/// Identity of a service instance.
 #[derive(Debug, clap::Args)]
 struct Identity {
-    /// The cluster of the service
+    /// Cluster name
     #[arg(long)]
     cluster: String,
 
-    /// The name of the service
+    /// Service name
     #[arg(long)]
     service: String,
 
-    /// The protocol it speaks
+    /// Protocol name
     #[arg(long)]
     protocol: String,
 
-    /// Its IP address
+    /// IP address or host
     #[arg(long)]
     address: String,
 
-    /// Its port
+    /// Port number
     #[arg(long, allow_negative_numbers = true)]
     port: i64,
 }
 
-/// Which services: a word that is not given stands for any.
+/// Filter for entries; `*` matches everything.
 #[derive(Debug, clap::Args)]
-struct Words {
-    /// Only of this cluster
+struct EntryFilter {
+    /// Cluster to query
     #[arg(default_value = "*")]
     cluster: String,
 
-    /// Only with this protocol
+    /// Protocol to query
     #[arg(default_value = "*")]
     protocol: String,
 
-    /// Only this service
+    /// Service to query
     #[arg(default_value = "*")]
     service: String,
 
-    /// Only at this address
+    /// IP address or host to query
     #[arg(default_value = "*")]
     address: String,
 }
 
-impl Words {
-    /// Returns the words in the order of a lookup.
-    fn all(&self) -> [&str; 4] {
+impl EntryFilter {
+    /// Returns the subject tokens in the order that lookups use.
+    fn tokens(&self) -> [&str; 4] {
         [&self.cluster, &self.protocol, &self.service, &self.address]
     }
 }
 
 impl Identity {
-    /// Returns an entry of this service, with nothing else in it.
+    /// Returns an entry with this identity and no further fields.
     fn entry(&self, priority: i64) -> Entry {
         Entry {
             cluster: self.cluster.clone(),
@@ -104,13 +104,13 @@ impl Identity {
     }
 }
 
-/// Refuses an entry that nobody could use.
+/// Validates an entry.
 fn check(entry: &Entry) -> Result<(), CliError> {
     let checked = entry.validate();
     checked.map_err(|err| CliError::usage(err).at("invalid registration entry"))
 }
 
-/// Returns a line that names an instance of a service.
+/// Returns a log line with the identity of an entry.
 fn line(level: Level, text: &str, entry: &Entry) -> Line {
     Line::new(level, text)
         .with("cluster", &entry.cluster)

@@ -1,8 +1,8 @@
-//! `ccm registration query`: the services that are registered now.
+//! `ccm registration query`: prints the registered services.
 
 use std::fmt::Write as _;
 
-use super::Words;
+use super::EntryFilter;
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -10,17 +10,17 @@ use ccm_core::engine::{Level, Line};
 use ccm_core::model::registration::Entry;
 use ccm_value::{json, yaml};
 
-/// Shows registered services
+/// Query the registration store
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    words: Words,
+    filter: EntryFilter,
 
-    /// Prints JSON
+    /// Output JSON
     #[arg(long, conflicts_with = "yaml")]
     json: bool,
 
-    /// Prints YAML
+    /// Output YAML
     #[arg(long)]
     yaml: bool,
 }
@@ -33,14 +33,14 @@ pub(super) fn run(
     let found = runtime::block_on(async {
         let connection = nats.connect().await?;
         let stream = nats.registration_stream();
-        let found = connection.registrations(stream, args.words.all());
+        let found = connection.registrations(stream, args.filter.tokens());
         found.await.map_err(CliError::of_registrations)
     })?;
-    for what in &found.unreadable {
-        console.log(&Line::new(Level::Warn, what.to_string()));
+    for problem in &found.unreadable {
+        console.log(&Line::new(Level::Warn, problem.to_string()));
     }
     let mut entries = found.entries;
-    // Stable: within a service the order by address and port stays.
+    // The sort is stable: entries of one service stay ordered by address and port.
     entries.sort_by(|a, b| group(a).cmp(&group(b)));
     let text = if args.json {
         format!("{}\n", json::pretty(&entries).map_err(CliError::failed)?)
@@ -58,7 +58,7 @@ fn group(entry: &Entry) -> [&str; 3] {
     [&entry.cluster, &entry.protocol, &entry.service]
 }
 
-/// Returns the entries for people, those of one service under one head.
+/// Formats entries as text, grouped by service.
 fn text(entries: &[Entry]) -> String {
     if entries.is_empty() {
         return "No results found\n".into();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_has_one_head() {
+    fn entries_are_grouped_by_service() {
         let mut annotated = entry("web", "10.0.0.1");
         annotated.annotations.insert("zone".into(), "a".into());
         let shown = text(&[annotated, entry("web", "10.0.0.2")]);
@@ -139,7 +139,7 @@ Service: web @ prod
     }
 
     #[test]
-    fn nothing_found_is_said() {
+    fn an_empty_result_has_a_message() {
         assert_eq!(text(&[]), "No results found\n");
     }
 }

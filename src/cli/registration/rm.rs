@@ -1,23 +1,23 @@
-//! `ccm registration rm`: one entry, taken back by hand.
+//! `ccm registration rm`: removes a registration entry.
 
 use std::io::{BufRead as _, Read as _};
 
 use super::{Identity, check, line};
 use crate::cli::environment::NatsArgs;
-use crate::cli::output::{Console, ask};
+use crate::cli::output::{Console, prompt};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Sink as _};
 
-/// The longest answer that is read.
+/// Size limit of the answer to the prompt.
 const MAX_ANSWER: u64 = 1024;
 
-/// Removes a registered service
+/// Remove a registration entry
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     identity: Identity,
 
-    /// Asks nobody
+    /// Skip the confirmation prompt
     #[arg(long)]
     force: bool,
 }
@@ -43,7 +43,7 @@ pub(super) fn run(
     Ok(Verdict::default())
 }
 
-/// Asks on standard error and reads the answer; anything but yes is no.
+/// Prompts on standard error and reads the answer; everything but yes means no.
 fn is_confirmed(identity: &Identity) -> Result<bool, CliError> {
     let Identity {
         cluster,
@@ -52,13 +52,14 @@ fn is_confirmed(identity: &Identity) -> Result<bool, CliError> {
         address,
         port,
     } = identity;
-    ask(&format!(
+    prompt(&format!(
         "Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}?"
     ));
     let mut answer = String::new();
     let mut input = std::io::stdin().lock().take(MAX_ANSWER);
     match input.read_line(&mut answer).map_err(CliError::failed)? {
-        0 => Err(CliError::failed("nobody answered").hint("use --force")),
+        0 => Err(CliError::failed("no answer to the confirmation prompt")
+            .hint("use --force to skip the prompt")),
         _ => {
             let answer = answer.trim().to_lowercase();
             Ok(matches!(answer.as_str(), "y" | "yes"))

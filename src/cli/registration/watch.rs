@@ -1,9 +1,9 @@
-//! `ccm registration watch`: services as they come and go, until somebody interrupts.
+//! `ccm registration watch`: prints registry changes until interrupted.
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Words, line};
+use super::{EntryFilter, line};
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -11,13 +11,13 @@ use ccm_core::engine::{Level, Line, Sink as _};
 use ccm_core::model::registration::Entry;
 use ccm_nats::registration::{Change, Watch};
 
-/// Shows registered services, then what changes
+/// Watch registration updates in real time
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    words: Words,
+    filter: EntryFilter,
 
-    /// Prints one JSON document per line
+    /// Output one JSON document per line
     #[arg(long)]
     json: bool,
 }
@@ -30,7 +30,7 @@ pub(super) fn run(
     runtime::block_on(async {
         let connection = nats.connect().await?;
         let stream = nats.registration_stream();
-        let watching = connection.watch_registrations(stream, args.words.all());
+        let watching = connection.watch_registrations(stream, args.filter.tokens());
         let watch = watching.await.map_err(CliError::of_registrations)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
@@ -43,13 +43,13 @@ pub(super) fn run(
     })
 }
 
-/// Shows changes for as long as there is a connection.
+/// Prints changes until the connection ends.
 async fn show(mut watch: Watch, is_json: bool, console: &mut Console) -> Result<(), CliError> {
     while let Some(change) = watch.next().await {
         match (change, is_json) {
             (Change::Denied(denial), _) => return Err(CliError::failed(denial)),
-            (Change::Unreadable(what), _) => {
-                console.log(&Line::new(Level::Warn, what.to_string()));
+            (Change::Unreadable(problem), _) => {
+                console.log(&Line::new(Level::Warn, problem.to_string()));
             }
             (Change::Updated(entry), true) => {
                 let document = json!({ "action": "register", "entry": entry });

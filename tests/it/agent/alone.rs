@@ -233,7 +233,7 @@ async fn a_bundle_that_is_not_what_was_promised_is_not_applied() {
         report["error"]
             .as_str()
             .unwrap()
-            .starts_with("app: has the digest "),
+            .starts_with("app: unexpected digest "),
         "{report}"
     );
     assert!(!env.exists("motd"));

@@ -46,12 +46,12 @@ async fn the_log_tells_what_is_in_the_way_of_the_bus() {
     let agent = AgentProcess::start(&env, NODE, nobody, "");
     line(
         &agent,
-        &["level=WARN", "Trouble with NATS", nobody, "error="],
+        &["level=WARN", "NATS connection error", nobody, "error="],
     )
     .await;
     let server = NatsServer::with("authorization { user: a, password: b }");
     let agent = AgentProcess::start(&env, "web2.example.net", &server.url(), "");
-    line(&agent, &["Trouble with NATS", "authorization violation"]).await;
+    line(&agent, &["NATS connection error", "authorization violation"]).await;
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn a_run_of_the_daemon_makes_us_busy_until_it_is_killed() {
     let ensure = file(&server.env.at("motd"), "hi");
     assert_eq!(
         server.ask("ensure", ensure.clone()).refused(1),
-        format!("run {id} is going on: wait for its end")
+        format!("run {id} is still running: wait for it to end")
     );
     assert!(!server.env.exists("motd"));
     assert_eq!(server.ask("ping", json!({})).ok()["current_run"], id);

@@ -32,7 +32,7 @@ fn an_action_that_the_node_does_not_allow_is_code_1() {
     let server = Server::new();
     server.configure("actions = ping, status\n");
     let message = server.ask("ensure", file("/x", "y")).refused(1);
-    assert_eq!(message, "ensure is not among this node's actions");
+    assert_eq!(message, "action ensure is not enabled on this node");
     let _ = server.ask("ping", json!({})).ok();
 }
 
@@ -158,7 +158,7 @@ fn a_request_that_is_none_gets_a_reply_all_the_same() {
         (b"hunter2", "line 1 column 1"),
         (b"{\"protocol\": 5}", "line 1 column"),
         (other, "the request must be of protocol"),
-        (deep.as_bytes(), "the request is not one of protocol"),
+        (deep.as_bytes(), "invalid io.choria.mcorpc.external.v1.rpc_request request at"),
         (&huge, "the request is longer than 8388608 bytes"),
     ] {
         let message = server.send(request).refused(4);

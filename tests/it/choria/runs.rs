@@ -64,7 +64,7 @@ fn a_second_run_is_refused_while_one_goes_on() {
     let server = Server::new();
     let (run_id, _) = server.begin();
     let expected = format!(
-        "run {} is going on: wait for its end",
+        "run {} is still running: wait for it to end",
         run_id.as_str().unwrap()
     );
     let manifest = json!({"manifest": STABLE});
@@ -93,7 +93,7 @@ fn of_many_runs_at_once_one_begins() {
         let reply = Server::read(child.wait_with_output().unwrap(), reply);
         match reply.code {
             0 => begun += 1,
-            _ => assert!(reply.refused(1).contains("is going on"), "not busy"),
+            _ => assert!(reply.refused(1).contains("is still running"), "not busy"),
         }
     }
     assert_eq!(begun, 1);

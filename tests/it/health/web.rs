@@ -176,7 +176,7 @@ fn a_server_that_wants_a_certificate_gets_the_rule_s() {
     fails(
         &url,
         &format!("{ca}, cert-file: {certificate}"),
-        "cert-file and key-file need each other",
+        "cert-file and key-file must be given together",
     );
     fails(
         &url,

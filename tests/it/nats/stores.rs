@@ -279,7 +279,7 @@ async fn links_that_lead_in_circles_end() {
     let error = store.get("x", 100).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "object x of bucket O is damaged: it is a link that leads too far"
+        "object x of bucket O is damaged: too many links"
     );
 }
 

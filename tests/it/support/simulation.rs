@@ -20,7 +20,7 @@ impl Simulation {
         let mut args = vec!["fleet", "simulate", "--beat", "1s", "--nodes", &nodes];
         args.extend(flags);
         let (child, line) = env.start(&args);
-        assert!(line.contains("nodes are there"), "{line:?}");
+        assert!(line.contains("simulated nodes are running"), "{line:?}");
         Self { child, _env: env }
     }
 }

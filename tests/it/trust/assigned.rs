@@ -1,6 +1,6 @@
 //! Assignments that somebody put into the bucket: only a trusted signer's are followed.
 
-use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
+use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, NodeReport};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
@@ -47,7 +47,7 @@ async fn only_a_signed_assignment_that_is_not_older_is_followed() {
         assign(generation, Some(&signer)).await;
         eventually("the signed assignment is reported", async || {
             let entry = reported.get(&key).await.unwrap()?;
-            let report: Report = serde_json::from_slice(&entry.value).unwrap();
+            let report: NodeReport = serde_json::from_slice(&entry.value).unwrap();
             assert_ne!(report.generation, refused);
             (report.generation == generation).then_some(())
         })

@@ -89,7 +89,7 @@ async fn data_counts_only_with_the_signature_of_a_trusted_signer() {
         ),
         (
             signed(&signer, SOURCE, b"else"),
-            "not the one that was signed",
+            "not what was signed",
         ),
     ] {
         put("site.sig", signature).await;
@@ -102,7 +102,7 @@ async fn data_counts_only_with_the_signature_of_a_trusted_signer() {
     // What was good once does not come back.
     put("site", document("one")).await;
     put("site.sig", first).await;
-    is_denied(&server, "before the one that was accepted").await;
+    is_denied(&server, "before the accepted one").await;
     assert_eq!(env.read("motd"), "two");
     running.stop().await;
 }

@@ -186,7 +186,7 @@ fn an_agent_without_trust_obeys_only_servers_on_its_own_machine() {
             when(holds, table)
         };
         for (node, text) in [
-            ("opened", "obeys unsigned requests"),
+            ("opened", "accepts unsigned requests"),
             ("closed", "refused assignment of generation 7"),
         ] {
             eventually(text, async || row_holds(node, text)).await;

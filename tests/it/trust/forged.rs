@@ -39,7 +39,7 @@ async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() 
     let good = || signed_for(&signer, &ensure, &body, 0);
     let with = |name: &str, value: &str| good().with(name, value).unwrap();
     let elsewhere = |text: &str| signed_for(&signer, &text.parse().unwrap(), &body, 0);
-    let unfit = "denied: signature does not fit the request";
+    let unfit = "denied: signature does not match the request";
     let unknown = "denied: signer is not trusted here";
     let table: Vec<(&str, Headers, &str)> = vec![
         ("unsigned", Headers::new(), "denied: request is not signed"),

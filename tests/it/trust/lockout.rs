@@ -1,6 +1,6 @@
 //! A signer with a policy can't lock out one without: neither by generations nor by requests.
 
-use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
+use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, NodeReport};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
@@ -43,7 +43,7 @@ async fn no_generation_of_a_weak_signer_keeps_operations_from_assigning() {
             &format!("generation {generation} is reported"),
             async || {
                 let entry = reported.get(&key).await.unwrap()?;
-                let report: Report = serde_json::from_slice(&entry.value).unwrap();
+                let report: NodeReport = serde_json::from_slice(&entry.value).unwrap();
                 assert_ne!(report.generation, u64::MAX);
                 (report.generation == generation).then_some(())
             },

@@ -111,12 +111,12 @@ async fn the_page_asks_for_the_token_and_says_that_one_is_wrong() {
             .eval(asked)
             .as_str()
             .unwrap()
-            .contains("not the token")
+            .contains("Wrong token")
     );
     // Nothing was asked for that would be refused.
     assert_eq!(browser.errors, Vec::<String>::new());
     give(&mut browser, "wrong-token-0123456789");
-    browser.wait(&format!("{asked}.includes('not the token of this server')"));
+    browser.wait(&format!("{asked}.includes('Wrong token')"));
     assert_eq!(browser.eval("sessionStorage.getItem('token')"), json!(null));
     // Who closes the dialog sees nothing, and finds the button.
     browser.key("Escape");

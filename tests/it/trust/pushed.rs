@@ -71,7 +71,7 @@ async fn a_push_to_a_place_that_stays_is_followed_by_its_agents() {
         content_becomes(&env, content).await;
     }
     push(&env, "three", &["--source", OBJECT]);
-    is_denied(&server, "not the one that was signed").await;
+    is_denied(&server, "not what was signed").await;
     assert_eq!(env.read("motd"), "two");
 
     // To go back, the old content is pushed and signed again.
@@ -101,5 +101,5 @@ async fn only_an_object_store_is_a_place_to_push_to() {
         "fleet", "bundle", "push", "app", "--name", "app", "--source",
     ];
     let error = env.ccm(&[&push[..], &["https://h/x"]].concat()).error(2);
-    assert!(error.contains("is no object store"), "{error}");
+    assert!(error.contains("is not an object store location"), "{error}");
 }

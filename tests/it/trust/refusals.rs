@@ -231,13 +231,13 @@ async fn the_page_shows_open_nodes_and_what_was_refused_as_text() {
     let row_holds = |node: &str, text: &str| {
         format!("document.querySelector('[data-node={node}]')?.innerText.includes({text:?})")
     };
-    browser.wait(&row_holds("opened", "obeys unsigned requests"));
+    browser.wait(&row_holds("opened", "accepts unsigned requests"));
     browser.wait(&row_holds("closed", "request is not signed"));
     for (node, texts) in [
         ("opened", ["trust: {required: false}", "open"]),
         (
             "closed",
-            ["refuses what no trusted signer signed", "onerror=alert(1)"],
+            ["requires signatures of trusted signers", "onerror=alert(1)"],
         ),
     ] {
         browser.open(&web.url(&format!("#/nodes/{node}")));

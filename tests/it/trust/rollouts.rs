@@ -189,13 +189,13 @@ async fn a_controller_hands_out_only_what_was_signed() {
         ("plan or limits", &|it| {
             it["settings"]["budget"]["max_failures"] = json!(100);
         }),
-        ("list of nodes, or what they had before", &|it| {
+        ("list of nodes or previous assignments", &|it| {
             it["previous_digests"] = json!({"ab".repeat(32): ["a"]});
         }),
         ("time of creation", &|it| {
             it["created"] = json!("2037-01-15T08:00:00Z");
         }),
-        ("it is not signed", &|it| {
+        ("not signed", &|it| {
             it["decision"].take();
         }),
     ];
@@ -220,7 +220,7 @@ async fn a_controller_hands_out_only_what_was_signed() {
     let args = ["rollout", "drive", &id, "--trust-signer", &signed.key];
     assert_eq!(signed.ask_unsigned(&args).code, Some(3));
     let said = signed.state(&id).to_string();
-    assert!(said.contains("is not trusted here"), "{said}");
+    assert!(said.contains("is not trusted"), "{said}");
     for node in ["a", "b"] {
         assert_eq!(signed.ran(node), [""; 0]);
     }
@@ -247,7 +247,7 @@ async fn a_node_follows_only_what_was_signed() {
     let evil = signed.push("evil");
     signed.roll_out("one");
     let one = signed.read("CCM_DESIRED", "a").await;
-    let content = "assignment is not what was signed";
+    let content = "assignment is not the one signed";
     let changes: [Change<'_>; 8] = [
         (content, &|it| it["manifests"] = json!([evil.clone()])),
         (content, &|it| it["data"] = json!({"a": 1})),
@@ -257,7 +257,7 @@ async fn a_node_follows_only_what_was_signed() {
         ("not a member", &|it| {
             it["signature"]["member"]["wave"] = json!(1);
         }),
-        ("signature does not fit", &|it| {
+        ("signature does not match", &|it| {
             it["signature"]["member"]["decision"]["created"] = json!("2037-01-15T08:00:00Z");
         }),
         ("assignment is not signed", &|it| {
@@ -274,7 +274,7 @@ async fn a_node_follows_only_what_was_signed() {
     signed.roll_out("two");
     assert_eq!(signed.ran("a"), ["one", "two"]);
     signed
-        .refused("a", &altered(&one, |_| {}), "before what was accepted")
+        .refused("a", &altered(&one, |_| {}), "before the accepted decision")
         .await;
 }
 
@@ -347,7 +347,7 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
     signed.tamper(&two, set_back).await;
     assert_eq!(signed.ask(&["rollout", "drive", &two]).code, Some(3));
     let said = signed.state(&two).to_string();
-    assert!(said.contains("its rollback is not signed"), "{said}");
+    assert!(said.contains("rollback not signed"), "{said}");
     // Something else in place of what was there.
     signed.write("CCM_ROLLOUTS", &two, &done).await;
     signed
@@ -357,7 +357,7 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
         .await;
     assert_eq!(signed.ask(&rollback).code, Some(3));
     let said = signed.state(&two).to_string();
-    assert!(said.contains("what node a had before"), "{said}");
+    assert!(said.contains("previous assignment of node a"), "{said}");
     assert_eq!(signed.ran("a"), ["one", "two"]);
     // As it was.
     signed.write("CCM_ROLLOUTS", &two, &done).await;
@@ -370,10 +370,10 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
     });
     let restored = signed.read("CCM_DESIRED", "a").await;
     let changes: [Change<'_>; 4] = [
-        ("not what this node had before", &|it| {
+        ("not the signed one from before", &|it| {
             it["manifests"] = json!([evil.clone()]);
         }),
-        ("does not fit the rollback", &|it| {
+        ("does not match the rollback", &|it| {
             it["signature"]["rollback"]["decided"] = json!("2037-01-15T08:00:00Z");
         }),
         ("assignment is not signed", &|it| {
@@ -390,14 +390,14 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
     }
     let again = altered(&assigned_two, |_| {});
     signed
-        .refused("a", &again, "before what was accepted")
+        .refused("a", &again, "before the accepted decision")
         .await;
     // What was restored can be replaced and restored again.
     signed.assign("a", &restored).await;
     let three = signed.roll_out("three");
     assert_eq!(signed.ran("a"), ["one", "two", "one", "three"]);
     signed
-        .refused("a", &altered(&restored, |_| {}), "before what was accepted")
+        .refused("a", &altered(&restored, |_| {}), "before the accepted decision")
         .await;
     signed.ask(&["rollout", "rollback", &three]).ok();
     // What was put there by hand is what was there before, so there is nothing to do.
@@ -472,7 +472,7 @@ async fn an_unsigned_rollout_to_nodes_that_require_signatures_does_not_start() {
         .ask_unsigned(&["rollout", "start", "one", "--all"])
         .error(2);
     assert!(
-        said.contains("1 of the nodes require signatures, a among them"),
+        said.contains("1 of the nodes require signatures, such as a"),
         "{said}"
     );
     assert!(said.contains("--sign-with"), "{said}");

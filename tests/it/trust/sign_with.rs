@@ -68,7 +68,7 @@ fn a_context_without_a_seed_signs_nothing_and_says_so() {
     let env = world(&[("PLAIN", json!({"user": "ann", "password": "hunter2"}))]);
     let error = sign(&env, "context").error(2);
     assert!(
-        error.contains("context PLAIN holds no seed to sign with"),
+        error.contains("NATS context PLAIN has no nkey seed"),
         "{error}"
     );
     assert!(!error.contains("hunter2"), "{error}");

@@ -117,7 +117,7 @@ async fn an_object_is_applied_only_with_the_signature_of_a_trusted_signer() {
         ),
         (
             signed(&signer, OBJECT, b"else"),
-            "not the one that was signed",
+            "not what was signed",
         ),
         (b"junk".to_vec(), "can't be read"),
     ] {
@@ -134,7 +134,7 @@ async fn an_object_is_applied_only_with_the_signature_of_a_trusted_signer() {
         &serde_json::to_vec(&forged).unwrap(),
     )
     .await;
-    is_denied(&server, "does not fit").await;
+    is_denied(&server, "does not match").await;
     assert_eq!(env.read("motd"), "one");
 
     // The right one is applied; the old bundle with its old signature is not taken back.
@@ -142,7 +142,7 @@ async fn an_object_is_applied_only_with_the_signature_of_a_trusted_signer() {
     content_becomes(&env, "two").await;
     put(&client, "site.tgz", &first).await;
     put(&client, "site.tgz.sig", &old).await;
-    is_denied(&server, "before the one that was accepted").await;
+    is_denied(&server, "before the accepted one").await;
     assert_eq!(env.read("motd"), "two");
 
     // An empty cache and a restart do not help; what was once good is refused by its time.

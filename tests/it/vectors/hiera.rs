@@ -91,7 +91,7 @@ fn operate(case: &Value, input: &Value) -> Outcome {
                 .map(|()| outcome([("ok", true.into())]))
                 .map_err(|err| err.to_string())
         }
-        "validator" => hiera::check(&value("value").to_string(), text("expr"))
+        "validator" => hiera::check_value(&value("value").to_string(), text("expr"))
             .map(|accepted| outcome([("result", accepted.into())]))
             .map_err(|err| err.to_string()),
         "merge_deep" => {
@@ -165,7 +165,7 @@ fn read(input: &Value) -> Result<Document, String> {
     let root = document::parse(text).map_err(|err| err.to_string())?;
     Ok(Document {
         root: root.to_value(),
-        annotations: hiera::annotations(text, data_key(input)),
+        annotations: hiera::parse_annotations(text, data_key(input)),
     })
 }
 

@@ -1,28 +1,31 @@
-//! The choria_events: tells Choria's own tools what happens on this node, where the file asks for it.
+//! Choria events: publishes lifecycle and watcher events for Choria's tools, if that is configured.
 //!
-//! Whoever has news hands it over and goes on at once; nothing here can delay or fail a run. News
-//! waits in memory while the bus is away, the oldest goes when there is too much, and what waits
-//! when the agent is killed is lost: the events that must not be lost go by the spool. A sign of
-//! life is worth nothing later and never waits.
+//! Events are queued in memory and never delay or fail a run. While NATS is unreachable they wait;
+//! the oldest are dropped when there are too many, and all that wait are lost if the agent is
+//! killed. Events that must not be lost go through the spool instead. Alive events are never
+//! queued.
 //!
-//! What is said is `model::cloudevent`; `checks` remembers what health checks said before.
+//! The formats are in `model::cloudevent`; `checks` keeps the history of health checks.
 
 mod checks;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::config::Choria;
 use super::node::VERSION;
-use ccm_core::engine::{Checked, EventIds, Level, Line};
-use ccm_core::model::cloudevent::{Lifecycle, Machine, ManifestState, News, SlotEvent, State};
+use ccm_core::engine::{CompletedCheck, EventIds, Level, Line};
+use ccm_core::model::cloudevent::{
+    Lifecycle, LifecycleEvent, Machine, ManifestState, SlotEvent, WatcherDetail,
+};
 use ccm_core::model::governor::GovernorName;
 use ccm_core::model::id::EventId;
 use ccm_core::model::node::NodeName;
@@ -32,38 +35,38 @@ use ccm_core::system::{Clock, RandomError, random};
 use ccm_nats::subject::choria;
 use ccm_nats::{Connection, Headers, NatsError, Subject};
 use ccm_value::json;
-use checks::Checks;
+use checks::CheckHistory;
 
-/// How much news waits for the bus.
-const MOST_WAITING: usize = 1024;
+/// Most queued events.
+const MAX_QUEUED: usize = 1024;
 
-/// How long the last words may take.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Time for publishing queued events at shutdown.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// How long to wait after a message that could not be sent.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Delay after a failed publish.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Tells the news, or nothing at all where nobody asked for it. Clones share what waits.
+/// Publisher of Choria events; does nothing if they are not configured. Clones share the queue.
 #[derive(Clone)]
-pub struct ChoriaEvents(Option<Arc<Inner>>);
+pub(crate) struct ChoriaEvents(Option<Arc<Inner>>);
 
 struct Inner {
     config: Choria,
     machine: Machine,
     clock: Arc<dyn Clock>,
     log: Log,
-    /// How long after the start the first sign of life is given.
+    /// Delay of the first alive event.
     first_alive: Duration,
     ids: Mutex<EventIds>,
-    waiting: Mutex<Waiting>,
-    grown: Notify,
-    checks: Mutex<Checks>,
+    pending: Mutex<EventQueue>,
+    queued: Notify,
+    checks: Mutex<CheckHistory>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct EventQueue {
     messages: VecDeque<Message>,
-    /// How many were given up since that was last told.
+    /// Dropped events that are not logged yet.
     dropped: u64,
 }
 
@@ -72,13 +75,9 @@ struct Message {
     body: String,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ChoriaEvents {
-    /// Returns the choria_events of a node.
-    pub fn new(
+    /// Returns the publisher of a node.
+    pub(crate) fn new(
         config: &Choria,
         identity: &NodeName,
         clock: Arc<dyn Clock>,
@@ -94,191 +93,196 @@ impl ChoriaEvents {
                 instance: ids.next(clock.now()),
                 version: VERSION.into(),
             },
-            first_alive: part(config.alive_interval, random()?),
+            first_alive: random_part(config.alive_interval, random()?),
             config: config.clone(),
             clock,
             log,
             ids: Mutex::new(ids),
-            waiting: Mutex::default(),
-            grown: Notify::new(),
+            pending: Mutex::default(),
+            queued: Notify::new(),
             checks: Mutex::default(),
         }))))
     }
 
-    /// Tells how a run of a manifest ended.
-    pub fn manifest(&self, run: &RunSummary) {
+    /// Queues the state of a manifest after a run.
+    pub(crate) fn manifest(&self, run: &RunSummary) {
         let Some(inner) = &self.0 else { return };
-        let state = State::Manifest(ManifestState::of(run));
+        let state = WatcherDetail::Manifest(ManifestState::of(run));
         let name = manifest_name(&run.source);
         inner.watcher(&inner.config.machine, name, state);
     }
 
-    /// Tells what a health check said. Scout knows a check by its machine, so each is one.
-    pub fn checked(&self, checked: &Checked<'_>) {
+    /// Queues the result of a health check. Scout identifies a check by its machine, so each check
+    /// is one.
+    pub(crate) fn checked(&self, checked: &CompletedCheck<'_>) {
         let Some(inner) = &self.0 else { return };
-        let state = lock(&inner.checks).state(checked);
+        let state = inner.checks.lock().state(checked);
         let name = &checked.check.name;
-        inner.watcher(name, name, State::Nagios(state));
+        inner.watcher(name, name, WatcherDetail::Nagios(state));
     }
 
-    /// Tells what became of a slot in a governor.
-    pub fn slot(&self, governor: &GovernorName, sequence: u64, what: SlotEvent) {
+    /// Queues an event of a governor slot.
+    pub(crate) fn slot(&self, governor: &GovernorName, sequence: u64, event_type: SlotEvent) {
         let Some(inner) = &self.0 else { return };
-        inner.lifecycle(News::Governor {
+        inner.lifecycle(LifecycleEvent::Governor {
             governor: governor.clone(),
             sequence,
-            what,
+            event_type,
         });
     }
 
-    /// Tells the news until told to stop, and then goodbye.
-    pub async fn tell(self, connection: Connection, mut stopped: watch::Receiver<bool>) {
+    /// Publishes events until stopped, then a shutdown event.
+    pub(crate) async fn run(self, connection: Connection, mut stopped: watch::Receiver<bool>) {
         let Some(inner) = self.0 else { return };
-        inner.lifecycle(News::Startup {
+        inner.lifecycle(LifecycleEvent::Startup {
             version: VERSION.into(),
         });
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => {}
-            () = inner.live(&connection) => {}
-            () = inner.send_for_ever(&connection) => {}
+            () = inner.queue_alive_events(&connection) => {}
+            () = inner.publish_all(&connection) => {}
         }
-        inner.lifecycle(News::Shutdown {});
+        inner.lifecycle(LifecycleEvent::Shutdown {});
         if connection.is_up() {
-            let last_words = async {
-                inner.send_waiting(&connection).await?;
+            let flush = async {
+                inner.publish_queued(&connection).await?;
                 connection.flush().await
             };
-            let _ = timeout(LAST_WORDS, last_words).await;
+            let _ = timeout(SHUTDOWN_GRACE, flush).await;
         }
     }
 }
 
 impl Inner {
-    /// Gives a sign of life now and then, from a moment that differs between nodes.
-    async fn live(&self, connection: &Connection) {
+    /// Queues alive events, starting at a time that differs between nodes.
+    async fn queue_alive_events(&self, connection: &Connection) {
         let every = self.config.alive_interval;
         let mut next = Instant::now() + self.first_alive;
         loop {
             sleep_until(next).await;
             next += every;
             if connection.is_up() {
-                self.lifecycle(News::Alive {
+                self.lifecycle(LifecycleEvent::Alive {
                     version: VERSION.into(),
                 });
             }
         }
     }
 
-    async fn send_for_ever(&self, connection: &Connection) {
-        let mut link = connection.state();
+    async fn publish_all(&self, connection: &Connection) {
+        let mut state = connection.state();
         loop {
-            if link.wait_for(|link| link.is_up()).await.is_err() {
-                // The connection has ended for good; nothing but a stop ends this.
+            if state.wait_for(|state| state.is_up()).await.is_err() {
+                // The connection is closed; only the stop signal ends this.
                 std::future::pending::<()>().await;
             }
-            match self.send_waiting(connection).await {
-                Ok(()) => self.grown.notified().await,
-                Err(_) => sleep(PATIENCE).await,
+            match self.publish_queued(connection).await {
+                Ok(()) => self.queued.notified().await,
+                Err(_) => sleep(RETRY_DELAY).await,
             }
         }
     }
 
-    /// Sends what waits, in order. What can't be sent now still waits.
-    async fn send_waiting(&self, connection: &Connection) -> Result<(), NatsError> {
-        self.confess();
+    /// Publishes queued events in order. On a closed connection the rest stays queued.
+    async fn publish_queued(&self, connection: &Connection) -> Result<(), NatsError> {
+        self.log_dropped();
         while let Some(Message { subject, body }) = self.next() {
             let sent = connection.publish(&subject, Headers::new(), body.clone().into());
             match sent.await {
                 Ok(()) => {}
                 Err(err @ NatsError::Closed) => {
-                    lock(&self.waiting)
+                    self.pending
+                        .lock()
                         .messages
                         .push_front(Message { subject, body });
                     return Err(err);
                 }
-                // Too large, or not allowed: the next one may fare better.
-                Err(err) => self.complain(&err.to_string()),
+                // Too large or not permitted: continue with the next one.
+                Err(err) => self.log_error(&err.to_string()),
             }
         }
         Ok(())
     }
 
     fn next(&self) -> Option<Message> {
-        lock(&self.waiting).messages.pop_front()
+        self.pending.lock().messages.pop_front()
     }
 
-    /// Tells the log how much had to be given up.
-    fn confess(&self) {
-        let dropped = std::mem::take(&mut lock(&self.waiting).dropped);
+    /// Logs how many events were dropped.
+    fn log_dropped(&self) {
+        let dropped = std::mem::take(&mut self.pending.lock().dropped);
         if dropped > 0 {
-            self.complain(&format!("{dropped} waited too long and were dropped"));
+            self.log_error(&format!(
+                "{dropped} events were dropped: too many were waiting"
+            ));
         }
     }
 
-    fn complain(&self, error: &str) {
-        let line = Line::new(Level::Warn, "Could not tell Choria's tools something");
+    fn log_error(&self, error: &str) {
+        let line = Line::new(Level::Warn, "Could not publish an event for Choria");
         self.log.line(&line.with("error", error));
     }
 
-    fn lifecycle(&self, news: News) {
-        let subject = choria::lifecycle(news.word(), &self.config.component);
+    fn lifecycle(&self, kind: LifecycleEvent) {
+        let subject = choria::lifecycle(kind.event_type(), &self.config.component);
         let (id, now) = (self.new_id(), self.clock.now());
         let identity = &self.machine.identity;
-        let event = Lifecycle::event(id, now, identity, &self.config.component, news);
-        self.put(subject, &event);
+        let event = Lifecycle::event(id, now, identity, &self.config.component, kind);
+        self.queue(subject, &event);
     }
 
-    fn watcher(&self, machine: &str, name: &str, state: State) {
+    fn watcher(&self, machine: &str, name: &str, state: WatcherDetail) {
         let subject = choria::watcher_state(state.type_name());
         let (id, now) = (self.new_id(), self.clock.now());
-        self.put(subject, &self.machine.event(id, now, machine, name, state));
+        self.queue(subject, &self.machine.event(id, now, machine, name, state));
     }
 
     fn new_id(&self) -> EventId {
-        lock(&self.ids).next(self.clock.now())
+        self.ids.lock().next(self.clock.now())
     }
 
-    fn put(&self, subject: Subject, event: &impl Serialize) {
+    fn queue(&self, subject: Subject, event: &impl Serialize) {
         let body = match json::compact(event) {
             Ok(body) => body,
-            Err(err) => return self.complain(&err.to_string()),
+            Err(err) => return self.log_error(&err.to_string()),
         };
-        let mut waiting = lock(&self.waiting);
-        if waiting.messages.len() >= MOST_WAITING {
-            waiting.messages.pop_front();
-            waiting.dropped += 1;
+        let mut pending = self.pending.lock();
+        if pending.messages.len() >= MAX_QUEUED {
+            pending.messages.pop_front();
+            pending.dropped += 1;
         }
-        waiting.messages.push_back(Message { subject, body });
-        drop(waiting);
-        self.grown.notify_one();
+        pending.messages.push_back(Message { subject, body });
+        drop(pending);
+        self.queued.notify_one();
     }
 }
 
-/// Returns a part of a time that chance decides.
-fn part(whole: Duration, chance: u128) -> Duration {
-    let chance = u32::try_from(chance & 0xffff_ffff).unwrap_or_default();
-    whole.mul_f64(f64::from(chance) / f64::from(u32::MAX))
+/// Returns a random part of a duration.
+fn random_part(whole: Duration, random: u128) -> Duration {
+    let random = u32::try_from(random & 0xffff_ffff).unwrap_or_default();
+    whole.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
-/// Returns what people would call the manifest from this source: the name of its bundle, of its
-/// file, or of the directory that holds a plain `manifest.yaml`.
+/// Returns a short name for the manifest from a source: the name of its bundle or file, or of the
+/// directory of a `manifest.yaml`.
 fn manifest_name(source: &str) -> &str {
     let path = source.split_once("://").map_or(source, |(_, rest)| rest);
     let path = path.split(['?', '#']).next().unwrap_or_default();
-    let is_digest = |word: &str| word.len() == 64 && word.bytes().all(|b| b.is_ascii_hexdigit());
-    let mut words = path
+    let is_digest =
+        |segment: &str| segment.len() == 64 && segment.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut segments = path
         .rsplit('/')
-        .filter(|word| !word.is_empty() && !is_digest(word))
+        .filter(|segment| !segment.is_empty() && !is_digest(segment))
         .map(stem);
-    match (words.next(), words.next()) {
+    match (segments.next(), segments.next()) {
         (Some("manifest"), Some(directory)) => directory,
         (Some(name), _) => name,
         (None, _) => source,
     }
 }
 
-/// Returns a file's name without what only says how it is packed.
+/// Returns a file name without its archive or document suffix.
 fn stem(name: &str) -> &str {
     let packed = [".tar.gz", ".tgz", ".yaml", ".yml", ".json"];
     let stem = packed.iter().find_map(|suffix| name.strip_suffix(suffix));

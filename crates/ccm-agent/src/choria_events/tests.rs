@@ -2,7 +2,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::*;
-use ccm_core::health::Datum;
+use ccm_core::health::Measurement;
 use ccm_core::model::health::{HealthCheck, HealthResult, HealthStatus};
 use ccm_core::model::resource::{Exec, Properties, Resource};
 use ccm_core::run::log::Style;
@@ -28,8 +28,8 @@ fn choria_events(events: bool) -> ChoriaEvents {
     ChoriaEvents::new(&config, &"web1.lab".parse().unwrap(), clock, log).unwrap()
 }
 
-/// Returns what waits to be told, and where.
-fn told(choria_events: &ChoriaEvents) -> Vec<(String, Value)> {
+/// Returns subject and body of all queued events.
+fn queued(choria_events: &ChoriaEvents) -> Vec<(String, Value)> {
     let inner = choria_events.0.as_ref().unwrap();
     std::iter::from_fn(|| inner.next())
         .map(|message| {
@@ -51,7 +51,7 @@ fn check_once(choria_events: &ChoriaEvents, resource: &Resource, output: &str) -
         command: "check_load -p hunter2".into(),
         ..HealthCheck::default()
     };
-    let datum = |label: &str, value| Datum {
+    let datum = |label: &str, value| Measurement {
         label: label.into(),
         value,
         unit: "s".into(),
@@ -65,7 +65,7 @@ fn check_once(choria_events: &ChoriaEvents, resource: &Resource, output: &str) -
         tries: 1,
         output: output.into(),
     };
-    choria_events.checked(&Checked {
+    choria_events.checked(&CompletedCheck {
         type_name: resource.type_name(),
         name: &resource.common.name,
         sensitive: resource.common.sensitive,
@@ -75,20 +75,20 @@ fn check_once(choria_events: &ChoriaEvents, resource: &Resource, output: &str) -
         began: start(),
         took: Duration::from_secs(2),
     });
-    let (subject, mut event) = told(choria_events).pop().unwrap();
+    let (subject, mut event) = queued(choria_events).pop().unwrap();
     assert_eq!(subject, "choria.machine.watcher.nagios.state");
     event["data"].take()
 }
 
 #[test]
-fn a_herald_that_nobody_asked_for_says_nothing() {
+fn nothing_is_queued_unless_configured() {
     let choria_events = choria_events(false);
     choria_events.slot(&"deploys".parse().unwrap(), 1, SlotEvent::Enter);
     assert!(choria_events.0.is_none());
 }
 
 #[test]
-fn a_check_is_told_with_its_resource_and_its_measurements() {
+fn a_check_event_has_its_resource_and_measurements() {
     let data = check_once(&choria_events(true), &exec(false), "bad");
     assert_eq!(data["machine"], "load");
     assert_eq!(data["name"], "load");
@@ -101,7 +101,7 @@ fn a_check_is_told_with_its_resource_and_its_measurements() {
 }
 
 #[test]
-fn what_a_sensitive_resource_hides_is_not_told() {
+fn the_output_of_a_sensitive_resource_is_redacted() {
     let data = check_once(&choria_events(true), &exec(true), "password hunter2");
     assert!(!data.to_string().contains("hunter2"), "{data}");
     assert_eq!(data["output"], REDACTED);
@@ -109,7 +109,7 @@ fn what_a_sensitive_resource_hides_is_not_told() {
 }
 
 #[test]
-fn the_last_fifteen_times_of_a_check_are_told() {
+fn a_check_event_has_the_last_fifteen_results() {
     let (choria_events, resource) = (choria_events(true), exec(false));
     let mut data = Value::Null;
     for _ in 0..20 {
@@ -126,22 +126,22 @@ fn a_long_output_is_cut_between_characters() {
 }
 
 #[test]
-fn the_newest_news_stays_when_too_much_waits() {
+fn the_oldest_events_are_dropped_when_too_many_wait() {
     let choria_events = choria_events(true);
     let governor = "deploys".parse().unwrap();
-    let most = u64::try_from(MOST_WAITING).unwrap();
+    let most = u64::try_from(MAX_QUEUED).unwrap();
     for number in 0..most + 5 {
         choria_events.slot(&governor, number, SlotEvent::Enter);
     }
-    assert_eq!(lock(&choria_events.0.as_ref().unwrap().waiting).dropped, 5);
-    let told = told(&choria_events);
-    assert_eq!(told.len(), MOST_WAITING);
-    assert_eq!(told[0].0, "choria.lifecycle.event.governor.ccm");
-    assert_eq!(told[0].1["data"]["sequence"], 5);
+    assert_eq!(choria_events.0.as_ref().unwrap().pending.lock().dropped, 5);
+    let queued = queued(&choria_events);
+    assert_eq!(queued.len(), MAX_QUEUED);
+    assert_eq!(queued[0].0, "choria.lifecycle.event.governor.ccm");
+    assert_eq!(queued[0].1["data"]["sequence"], 5);
 }
 
 #[test]
-fn a_manifest_has_the_name_that_people_gave_it() {
+fn a_manifest_is_named_by_its_bundle_file_or_directory() {
     let digest = "0f".repeat(32);
     for (source, name) in [
         ("/etc/choria/ccm/manifests/base.yaml", "base"),
@@ -159,8 +159,8 @@ fn a_manifest_has_the_name_that_people_gave_it() {
 }
 
 #[test]
-fn the_first_sign_of_life_comes_somewhere_in_the_first_interval() {
+fn the_first_alive_event_is_within_the_first_interval() {
     let hour = Duration::from_secs(3600);
-    assert_eq!(part(hour, 0), Duration::ZERO);
-    assert_eq!(part(hour, u128::MAX), hour);
+    assert_eq!(random_part(hour, 0), Duration::ZERO);
+    assert_eq!(random_part(hour, u128::MAX), hour);
 }

@@ -1,25 +1,25 @@
-//! What Choria's tools hear of this node. Only read here; `agent::choria_events` does the telling.
+//! Configuration of Choria events; they are published by `choria_events`.
 
 use std::time::Duration;
 
-use super::keys::{Keys, at_least, filled, flag, parsed};
+use super::keys::{Keys, at_least, flag, non_empty, parsed};
 use ccm_core::model::node::Token;
 
-/// The shortest time between two signs of life.
+/// Shortest interval between alive events.
 const MIN_ALIVE: Duration = Duration::from_secs(1);
 
-/// How this node appears to Choria.
+/// Settings of Choria events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choria {
-    /// Whether Choria's tools are told anything.
+    /// Publish events for Choria.
     pub events: bool,
-    /// The component whose lifecycle is told.
+    /// Component name in lifecycle events.
     pub component: Token,
-    /// The autonomous agent that manifests belong to.
+    /// Autonomous agent that manifests belong to.
     pub machine: String,
-    /// The collective whose governors limit runs.
+    /// Collective of the governors that limit runs.
     pub collective: Token,
-    /// Time between two signs of life; the first comes somewhere in the first of them.
+    /// Interval between alive events; the first is sent at a random time within it.
     pub alive_interval: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Choria {
     pub(super) fn read(&mut self, keys: &mut Keys<'_>) {
         keys.read("events", &mut self.events, flag);
         keys.read("component", &mut self.component, parsed);
-        keys.read("machine", &mut self.machine, filled);
+        keys.read("machine", &mut self.machine, non_empty);
         keys.read("collective", &mut self.collective, parsed);
         keys.read("alive_interval", &mut self.alive_interval, |node| {
             at_least(node, MIN_ALIVE)

@@ -1,8 +1,8 @@
-//! One mapping of the agent's file, read key by key.
+//! Reader of one mapping of the configuration file.
 //!
-//! Whoever reads names each key once, with where its value goes and what makes it valid; from
-//! that follow which keys are unknown and what is suggested instead. A key without a value counts
-//! as absent. Problems are gathered, never printed, and show no value that may hold a secret.
+//! Each key is named once, with its destination and its parser; unknown keys and suggestions follow
+//! from that. A key without a value counts as absent. Problems are collected, not printed, and
+//! never show a value that may be a secret.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -14,14 +14,14 @@ use ccm_value::Value;
 use ccm_value::document::{DocumentError, Mark, Node, unknown_name};
 use ccm_value::text::{go_duration, parse_duration, quote};
 
-/// Returns a problem whose place and key are not yet known.
-pub(super) fn wrong(message: impl Display) -> DocumentError {
+/// Returns a problem whose position and key are added later.
+pub(super) fn problem(message: impl Display) -> DocumentError {
     DocumentError::new(Mark::default(), message.to_string())
 }
 
-/// One mapping, and what was found wrong with it so far.
+/// One mapping and its problems so far.
 pub(super) struct Keys<'n> {
-    /// The name of the mapping with a dot; nothing at the top of the file.
+    /// Name of the mapping with a dot; empty at the top level.
     prefix: String,
     entries: &'n [(Node, Node)],
     known: Vec<&'static str>,
@@ -33,11 +33,11 @@ impl<'n> Keys<'n> {
         let mut problems = Vec::new();
         if node.entries().is_none() && !node.is_null() {
             let found = node.kind_name();
-            let place = match prefix.trim_end_matches('.') {
+            let location = match prefix.trim_end_matches('.') {
                 "" => String::new(),
                 name => format!("key {name:?}: "),
             };
-            let message = format!("{place}expected keys and values, found {found}");
+            let message = format!("{location}expected keys and values, found {found}");
             problems.push(DocumentError::new(node.mark, message));
         }
         Self {
@@ -56,11 +56,11 @@ impl<'n> Keys<'n> {
             .filter(|value| !value.is_null())
     }
 
-    pub(super) fn holds(&self, key: &str) -> bool {
+    pub(super) fn contains(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
-    /// Puts the value of a key where it belongs, if it is there and right.
+    /// Reads a key into `slot`, if it is present and valid.
     pub(super) fn read<T>(
         &mut self,
         key: &'static str,
@@ -73,15 +73,15 @@ impl<'n> Keys<'n> {
         };
         match read(node) {
             Ok(value) => *slot = value,
-            Err(problem) => {
-                let message = format!("key \"{}{key}\": {}", self.prefix, problem.message);
-                let problem = DocumentError::new(problem.mark, message).at(node.mark);
-                self.problems.push(problem);
+            Err(error) => {
+                let message = format!("key \"{}{key}\": {}", self.prefix, error.message);
+                let error = DocumentError::new(error.mark, message).at(node.mark);
+                self.problems.push(error);
             }
         }
     }
 
-    /// Reads a key whose empty text means the same as no text at all.
+    /// Reads a key whose empty text counts as absent.
     pub(super) fn read_unless_empty<T>(
         &mut self,
         key: &'static str,
@@ -96,7 +96,7 @@ impl<'n> Keys<'n> {
         }
     }
 
-    /// Reads the mapping below a key, if it is there.
+    /// Reads the mapping below a key, if present.
     pub(super) fn section(&mut self, key: &'static str, read: impl FnOnce(&mut Keys<'n>)) {
         self.known.push(key);
         if let Some(node) = self.value(key) {
@@ -106,11 +106,11 @@ impl<'n> Keys<'n> {
         }
     }
 
-    /// Reads the mappings in a list below a key, if it is there.
+    /// Reads the list of mappings below a key, if present.
     pub(super) fn sections(&mut self, key: &'static str, mut read: impl FnMut(&mut Keys<'n>)) {
         let mut items: &[Node] = &[];
         self.read(key, &mut items, |node| {
-            node.items().ok_or_else(|| no_list(node))
+            node.items().ok_or_else(|| not_a_list(node))
         });
         for (index, node) in items.iter().enumerate() {
             let mut keys = Keys::of(&format!("{}{key}.{index}.", self.prefix), node);
@@ -119,9 +119,9 @@ impl<'n> Keys<'n> {
         }
     }
 
-    /// Notes that a key must be given and is not.
+    /// Adds a problem if a required key is missing.
     pub(super) fn require(&mut self, key: &str) {
-        if !self.holds(key) {
+        if !self.contains(key) {
             let mark = self
                 .entries
                 .first()
@@ -131,8 +131,8 @@ impl<'n> Keys<'n> {
         }
     }
 
-    /// Notes a problem of the mapping as a whole.
-    pub(super) fn complain(&mut self, message: impl Display) {
+    /// Adds a problem of the whole mapping.
+    pub(super) fn add_problem(&mut self, message: impl Display) {
         let mark = self
             .entries
             .first()
@@ -142,7 +142,7 @@ impl<'n> Keys<'n> {
         self.problems.push(DocumentError::new(mark, message));
     }
 
-    /// Returns everything that is wrong, also with keys that nobody read.
+    /// Returns all problems, including unknown keys.
     pub(super) fn finish(mut self) -> Vec<DocumentError> {
         for (key, _) in self.entries {
             let name = key.text().map_or("", |text| &**text);
@@ -154,7 +154,7 @@ impl<'n> Keys<'n> {
         self.into_problems()
     }
 
-    /// Returns what is wrong with the keys read so far, in the order of the file.
+    /// Returns the problems of the keys read so far, in file order.
     pub(super) fn into_problems(mut self) -> Vec<DocumentError> {
         self.problems
             .sort_by_key(|problem| (problem.mark.line, problem.mark.column));
@@ -162,7 +162,7 @@ impl<'n> Keys<'n> {
     }
 }
 
-/// Returns a text.
+/// Reads a text.
 pub(super) fn text(node: &Node) -> Result<&str, DocumentError> {
     match node.text() {
         Some(text) if !node.is_null() => Ok(text),
@@ -173,17 +173,17 @@ pub(super) fn text(node: &Node) -> Result<&str, DocumentError> {
     }
 }
 
-/// Returns a text that is more than nothing.
-pub(super) fn filled(node: &Node) -> Result<String, DocumentError> {
+/// Reads a text that is not empty.
+pub(super) fn non_empty(node: &Node) -> Result<String, DocumentError> {
     match text(node)?.trim() {
-        "" => Err(wrong(
+        "" => Err(problem(
             "must not be empty: give a value, or leave the key out",
         )),
         text => Ok(text.into()),
     }
 }
 
-/// Returns what a text stands for.
+/// Parses a text with [`FromStr`].
 pub(super) fn parsed<T>(node: &Node) -> Result<T, DocumentError>
 where
     T: FromStr<Err: Display>,
@@ -193,19 +193,19 @@ where
         .map_err(|err| DocumentError::new(node.mark, format!("{err}")))
 }
 
-/// Returns what one of a few words stands for.
-pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, DocumentError> {
+/// Reads one of a few keywords.
+pub(super) fn keyword<T: Copy>(node: &Node, keywords: &[(&str, T)]) -> Result<T, DocumentError> {
     let text = text(node)?;
-    words
+    keywords
         .iter()
-        .find(|(word, _)| *word == text)
+        .find(|(keyword, _)| *keyword == text)
         .map(|(_, value)| *value)
         .ok_or_else(|| {
-            let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            wrong(format_args!(
+            let keywords: Vec<&str> = keywords.iter().map(|(keyword, _)| *keyword).collect();
+            problem(format_args!(
                 "{} is not one of {}",
                 quote(text),
-                words.join(", ")
+                keywords.join(", ")
             ))
         })
 }
@@ -213,11 +213,11 @@ pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, Docum
 pub(super) fn flag(node: &Node) -> Result<bool, DocumentError> {
     match node.to_value() {
         Value::Bool(flag) => Ok(flag),
-        _ => Err(wrong("expected true or false")),
+        _ => Err(problem("expected true or false")),
     }
 }
 
-/// Returns a whole number within bounds.
+/// Reads a whole number within bounds.
 pub(super) fn number(node: &Node, range: RangeInclusive<u64>) -> Result<u64, DocumentError> {
     let number = match node.to_value() {
         Value::Int(number) => u64::try_from(number).ok(),
@@ -228,28 +228,28 @@ pub(super) fn number(node: &Node, range: RangeInclusive<u64>) -> Result<u64, Doc
         .filter(|number| range.contains(number))
         .ok_or_else(|| {
             let (low, high) = (range.start(), range.end());
-            wrong(format_args!("expected a whole number from {low} to {high}"))
+            problem(format_args!("expected a whole number from {low} to {high}"))
         })
 }
 
-/// Returns a length of time.
+/// Reads a duration.
 pub(super) fn duration(node: &Node) -> Result<Duration, DocumentError> {
     let text = text(node)?;
     let nanos = parse_duration(text).map_err(|err| {
-        wrong(format_args!(
+        problem(format_args!(
             "{err} {}: give numbers with units, such as 90s, 5m, 1h30m or 1d",
             quote(text)
         ))
     })?;
     u64::try_from(nanos)
         .map(Duration::from_nanos)
-        .map_err(|_| wrong(format_args!("{} is negative", quote(text))))
+        .map_err(|_| problem(format_args!("{} is negative", quote(text))))
 }
 
-/// Returns a length of time that is not too short.
+/// Reads a duration with a lower bound.
 pub(super) fn at_least(node: &Node, least: Duration) -> Result<Duration, DocumentError> {
     match duration(node)? {
-        short if short < least => Err(wrong(format_args!(
+        short if short < least => Err(problem(format_args!(
             "{} is too short: must be at least {}",
             go_duration(short),
             go_duration(least)
@@ -258,19 +258,19 @@ pub(super) fn at_least(node: &Node, least: Duration) -> Result<Duration, Documen
     }
 }
 
-/// Returns the path of a directory that does not depend on where we were started.
+/// Reads the absolute path of a directory.
 pub(super) fn directory(node: &Node) -> Result<PathBuf, DocumentError> {
-    let path = PathBuf::from(filled(node)?);
+    let path = PathBuf::from(non_empty(node)?);
     if path.is_absolute() {
         Ok(path)
     } else {
-        Err(wrong("expected a path that begins with /"))
+        Err(problem("expected a path that begins with /"))
     }
 }
 
 const UNITS: [(&str, u32); 5] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
 
-/// Returns a number of bytes: a plain number, or one with a unit such as `256MiB`.
+/// Reads a number of bytes: a plain number, or one with a unit such as `256MiB`.
 pub(super) fn size(node: &Node, least: u64) -> Result<u64, DocumentError> {
     let text = text(node)?.trim();
     let end = text
@@ -292,26 +292,26 @@ pub(super) fn size(node: &Node, least: u64) -> Result<u64, DocumentError> {
         .and_then(|(number, scale)| number.checked_mul(1 << scale));
     match bytes {
         Some(bytes) if bytes >= least => Ok(bytes),
-        Some(_) => Err(wrong(format_args!("must be at least {least} bytes"))),
-        None => Err(wrong(format_args!(
-            "{} is no size: give a number of bytes, or one with KiB, MiB or GiB",
+        Some(_) => Err(problem(format_args!("must be at least {least} bytes"))),
+        None => Err(problem(format_args!(
+            "{} is not a size: give a number of bytes, or one with KiB, MiB or GiB",
             quote(text)
         ))),
     }
 }
 
-/// Returns the items of a list.
+/// Reads a list.
 pub(super) fn list<'n, T>(
     node: &'n Node,
     mut item: impl FnMut(&'n Node) -> Result<T, DocumentError>,
 ) -> Result<Vec<T>, DocumentError> {
-    let items = node.items().ok_or_else(|| no_list(node))?;
+    let items = node.items().ok_or_else(|| not_a_list(node))?;
     items
         .iter()
         .map(|node| item(node).map_err(|err| err.at(node.mark)))
         .collect()
 }
 
-fn no_list(node: &Node) -> DocumentError {
-    wrong(format_args!("expected a list, found {}", node.kind_name()))
+fn not_a_list(node: &Node) -> DocumentError {
+    problem(format_args!("expected a list, found {}", node.kind_name()))
 }

@@ -1,11 +1,10 @@
-//! What the agent's file says: upstream's keys with upstream's rules, and ours.
+//! Configuration file of the agent: upstream's keys with upstream's rules, and our own.
 //!
-//! A [`Config`] is complete and valid from the moment it exists; nobody downstream asks for a
-//! default or looks at a text again. All problems of a file are reported at once, each with its
-//! place, its key and what to do. Nothing here connects, fetches or listens.
+//! A [`Config`] is complete and valid: defaults are filled in and values are parsed. All problems
+//! of a file are reported at once, each with its position, key and remedy. Nothing here connects,
+//! fetches or listens.
 //!
-//! Read next: `keys` reads one mapping key by key, `source` and `trust` hold values with rules of
-//! their own, `identity` finds out what this node is called.
+//! `keys` reads one mapping; `source`, `trust` and `choria` read values with rules of their own.
 
 mod choria;
 mod keys;
@@ -24,7 +23,7 @@ pub use trust::{Signer, Trust};
 
 use ccm_core::engine::Level;
 use ccm_core::hiera;
-use ccm_core::model::governor::Claim;
+use ccm_core::model::governor::GovernorClaim;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::run::{ManifestLocation, local_identity};
 use ccm_core::system::digest::Digest;
@@ -32,29 +31,29 @@ use ccm_core::system::{FileError, files};
 use ccm_nats::registration::{self, Destination};
 use ccm_value::document::{self, DocumentError};
 use ccm_value::secret::Secret;
-use keys::{Keys, wrong};
+use keys::{Keys, problem};
 
-/// The shortest time between two scheduled runs: upstream's.
+/// Shortest interval between scheduled runs, as upstream.
 const MIN_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The shortest beat: presence is told in whole seconds.
+/// Shortest heartbeat interval: presence has whole seconds.
 const MIN_BEAT: Duration = Duration::from_secs(1);
 
-/// Fewer bytes than this hold no run.
+/// Smallest spool in bytes; less does not hold the events of a run.
 const MIN_SPOOL: u64 = 1 << 20;
 
 const MAX_QUEUE: u64 = 4096;
 
-/// The longest file that is read.
+/// Longest configuration file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// How many problems are worth reading.
+/// Most reported problems.
 const MAX_PROBLEMS: usize = 20;
 
-/// Why there is no configuration. No text holds a password.
+/// Why a configuration could not be loaded. No text contains a password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("{}", Lines(.file, .problems))]
+    #[error("{}", Problems(.file, .problems))]
     Invalid {
         file: Option<PathBuf>,
         problems: Vec<DocumentError>,
@@ -63,88 +62,88 @@ pub enum ConfigError {
     File(#[from] FileError),
 }
 
-/// Prints problems, one per line, each with the file it is in.
-struct Lines<'e>(&'e Option<PathBuf>, &'e [DocumentError]);
+/// Prints problems, one per line, each with its file.
+struct Problems<'e>(&'e Option<PathBuf>, &'e [DocumentError]);
 
-impl fmt::Display for Lines<'_> {
+impl fmt::Display for Problems<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.1.iter().enumerate() {
+        for (index, item) in self.1.iter().enumerate() {
             out.write_str(if index > 0 { "\n" } else { "" })?;
             if let Some(file) = self.0 {
                 write!(out, "{}: ", file.display())?;
             }
-            write!(out, "{problem}")?;
+            write!(out, "{item}")?;
         }
         Ok(())
     }
 }
 
-/// Where registration entries go.
+/// Transport of registration entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
     Nats,
     JetStream,
 }
 
-/// Where metrics and health are served.
+/// Address and port of the metrics and health server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub address: IpAddr,
     pub port: u16,
 }
 
-/// Where events wait for the bus, and how many bytes of them.
+/// Directory and size limit of the event spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolConfig {
     pub max_size: u64,
     pub directory: PathBuf,
 }
 
-/// All that the agent is told by its file.
+/// Configuration of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub identity: NodeName,
     pub collective: Token,
     pub groups: Vec<Token>,
-    /// One or more words with dots between them.
+    /// One or more subject tokens.
     pub subject_prefix: String,
 
     pub manifests: Vec<ManifestLocation>,
     pub external_data_url: Option<hiera::Source>,
-    /// Time between two scheduled runs.
+    /// Interval between scheduled runs.
     pub interval: Duration,
-    /// Time between two health check runs, if there are any.
+    /// Interval between health check runs, if enabled.
     pub health_check_interval: Option<Duration>,
-    /// Whether nodes spread their runs over the interval.
+    /// Spread the runs of nodes over the interval.
     pub splay: bool,
-    /// The least time between two gatherings of facts.
+    /// Time for which facts are reused.
     pub facts_interval: Duration,
-    /// How many runs may wait behind the current one.
+    /// Most runs waiting behind the current one.
     pub queue: usize,
-    /// How long one run may take.
+    /// Time limit of a run.
     pub run_timeout: Duration,
-    /// Whether runs only say what they would do.
+    /// Report changes without making them.
     pub noop: bool,
-    /// Which slot a run needs, unless it says so itself.
-    pub governor: Option<Claim>,
-    /// The package module of a plain `provider: cfengine`.
+    /// Governor slot of a run that does not name its own.
+    pub governor: Option<GovernorClaim>,
+    /// Package module for `provider: cfengine` without a module name.
     pub cfengine_module: Option<String>,
 
     pub cache_dir: PathBuf,
     pub state_dir: PathBuf,
     pub spool: SpoolConfig,
 
-    /// The context the file names; flags and environment go before it.
+    /// NATS context; flags and environment take precedence.
     pub nats_context: Option<String>,
-    /// Servers to connect to, which may carry credentials.
+    /// NATS servers, possibly with credentials.
     pub servers: Vec<Secret>,
-    /// Time between two signs of life.
+    /// Heartbeat interval of the presence record.
     pub beat: Duration,
     pub registration: Option<Registration>,
     pub registration_stream: String,
-    /// Whether a manifest is applied again when the services change that it looked up.
+    /// Apply a manifest again when the services it looked up change.
     pub registration_watch: bool,
-    /// Whose requests count; nothing leaves that to the bus.
+    /// Trusted signers; `None` accepts requests only from servers on this machine.
     pub trust: Option<Trust>,
     pub choria: Choria,
 
@@ -153,14 +152,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the text of a file.
+    /// Parses the text of a configuration file.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        Self::parse_on(text, || local_identity().map_err(wrong))
+        Self::parse_on(text, || local_identity().map_err(problem))
     }
 
-    /// Reads a file that nobody but root, and whoever runs us, can change.
+    /// Reads a file that only root and the current user may change.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = files::read_guarded(path, MAX_FILE, files::Writers::RootsGroup)?;
+        let text = files::read_trusted(path, MAX_FILE, files::AllowedWriters::RootGroup)?;
         Self::parse(&text).map_err(|error| match error {
             ConfigError::Invalid { problems, .. } => ConfigError::Invalid {
                 file: Some(path.to_owned()),
@@ -170,7 +169,7 @@ impl Config {
         })
     }
 
-    /// Returns what an empty file means on a node of this name.
+    /// Returns the defaults for a node of this name.
     pub fn for_node(identity: NodeName) -> Self {
         let state_dir = PathBuf::from("/var/lib/choria/ccm");
         Self {
@@ -208,8 +207,8 @@ impl Config {
         }
     }
 
-    /// Returns how long after the start of each interval this node's runs begin: always the same
-    /// for a node, and spread evenly over a fleet.
+    /// Returns the delay of the runs of this node within each interval: constant for a node and
+    /// spread evenly over a fleet.
     pub fn splay_offset(&self) -> Duration {
         let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
         if !self.splay || interval == 0 {
@@ -223,7 +222,7 @@ impl Config {
         Duration::from_nanos(u64::from_be_bytes(*first) % interval)
     }
 
-    /// Returns where services are registered, if they are.
+    /// Returns the destination of registrations, if enabled.
     pub fn destination(&self) -> Option<Destination> {
         Some(match self.registration? {
             Registration::Nats => Destination::Nats,
@@ -231,7 +230,7 @@ impl Config {
         })
     }
 
-    /// Returns the servers as one text, in the form of the command line's flag.
+    /// Returns the servers as one comma-separated text, as for the command-line flag.
     pub fn server_list(&self) -> Option<Secret> {
         let servers: Vec<&str> = self.servers.iter().map(Secret::reveal).collect();
         (!servers.is_empty()).then(|| Secret::new(servers.join(",")))
@@ -247,11 +246,11 @@ impl Config {
         keys.read("identity", &mut identity, |node| {
             keys::parsed(node).map(Some)
         });
-        // With a bad one the rest of the file is still worth reading.
+        // With an invalid identity the other problems are still reported.
         let identity = match identity.map_or_else(local, Ok) {
             Ok(identity) => identity,
-            Err(_) if keys.holds("identity") => return Err(invalid(keys.into_problems())),
-            Err(nameless) => return Err(invalid(vec![nameless])),
+            Err(_) if keys.contains("identity") => return Err(invalid(keys.into_problems())),
+            Err(error) => return Err(invalid(vec![error])),
         };
         let mut config = Self::for_node(identity);
         config.read(&mut keys);
@@ -264,11 +263,11 @@ impl Config {
     fn read(&mut self, keys: &mut Keys<'_>) {
         self.read_node(keys);
         self.read_schedule(keys);
-        self.read_places(keys);
-        self.read_bus(keys);
+        self.read_directories(keys);
+        self.read_nats(keys);
         self.read_monitor(keys);
         keys.read("log_level", &mut self.log_level, |node| {
-            keys::word(node, &LEVELS)
+            keys::keyword(node, &LEVELS)
         });
     }
 
@@ -282,12 +281,12 @@ impl Config {
         });
         keys.read("subject_prefix", &mut self.subject_prefix, |node| {
             let text = keys::text(node)?;
-            let is_subject = text.split('.').all(|word| word.parse::<Token>().is_ok());
+            let is_subject = text.split('.').all(|token| token.parse::<Token>().is_ok());
             if is_subject {
                 Ok(text.into())
             } else {
-                Err(wrong(
-                    "use letters, digits, '_' and '-' with dots between words",
+                Err(problem(
+                    "use tokens of letters, digits, '_' and '-', separated by dots",
                 ))
             }
         });
@@ -306,13 +305,13 @@ impl Config {
         keys.read("facts_interval", &mut self.facts_interval, keys::duration);
         keys.read("queue", &mut self.queue, |node| {
             let queue = keys::number(node, 0..=MAX_QUEUE)?;
-            usize::try_from(queue).map_err(wrong)
+            usize::try_from(queue).map_err(problem)
         });
         keys.read("run_timeout", &mut self.run_timeout, |node| {
             keys::at_least(node, Duration::from_secs(1))
         });
         keys.read("noop", &mut self.noop, keys::flag);
-        keys.read("governor", &mut self.governor, Claim::read);
+        keys.read("governor", &mut self.governor, GovernorClaim::read);
         keys.read("manifests", &mut self.manifests, |node| {
             keys::list(node, keys::parsed)
         });
@@ -320,11 +319,11 @@ impl Config {
             source::data(keys::text(node)?).map(Some)
         });
         keys.read("cfengine_module", &mut self.cfengine_module, |node| {
-            keys::filled(node).map(Some)
+            keys::non_empty(node).map(Some)
         });
     }
 
-    fn read_places(&mut self, keys: &mut Keys<'_>) {
+    fn read_directories(&mut self, keys: &mut Keys<'_>) {
         keys.read("cache_dir", &mut self.cache_dir, keys::directory);
         keys.read("state_dir", &mut self.state_dir, keys::directory);
         self.spool.directory = self.state_dir.join("spool");
@@ -336,16 +335,16 @@ impl Config {
         });
     }
 
-    fn read_bus(&mut self, keys: &mut Keys<'_>) {
+    fn read_nats(&mut self, keys: &mut Keys<'_>) {
         keys.read_unless_empty("nats_context", &mut self.nats_context, |node| {
-            keys::filled(node).map(Some)
+            keys::non_empty(node).map(Some)
         });
         keys.read("servers", &mut self.servers, source::servers);
         keys.read("beat", &mut self.beat, |node| {
             keys::at_least(node, MIN_BEAT)
         });
         keys.read_unless_empty("registration", &mut self.registration, |node| {
-            keys::word(node, &DESTINATIONS).map(Some)
+            keys::keyword(node, &DESTINATIONS).map(Some)
         });
         keys.read(
             "registration_stream",
@@ -361,12 +360,12 @@ impl Config {
             keys::flag,
         );
         let mut trust = None;
-        let has_far_data = match &self.external_data_url {
+        let has_remote_data = match &self.external_data_url {
             Some(hiera::Source::Http(_) | hiera::Source::Kv { .. }) => true,
             Some(hiera::Source::File(_)) | None => false,
         };
         keys.section("trust", |keys| {
-            trust = Some(Trust::read(keys, has_far_data));
+            trust = Some(Trust::read(keys, has_remote_data));
         });
         self.trust = trust;
         keys.section("choria", |keys| self.choria.read(keys));
@@ -376,14 +375,15 @@ impl Config {
         let mut port = 0;
         keys.read("monitor_port", &mut port, |node| {
             let port = keys::number(node, 0..=u64::from(u16::MAX))?;
-            u16::try_from(port).map_err(wrong)
+            u16::try_from(port).map_err(problem)
         });
-        // Metrics name resources and sources: other machines see them when the file says so.
+        // Metrics contain names of resources and sources, so they are served to other machines only
+        // if configured.
         let mut address = IpAddr::from(Ipv4Addr::LOCALHOST);
         keys.read("monitor_address", &mut address, |node| {
             let text = keys::text(node)?;
             text.parse()
-                .map_err(|_| wrong("expected the IP address of an interface, such as 127.0.0.1"))
+                .map_err(|_| problem("expected the IP address of an interface, such as 127.0.0.1"))
         });
         self.monitor = (port != 0).then_some(Listen { address, port });
     }
@@ -405,7 +405,7 @@ fn invalid(mut problems: Vec<DocumentError>) -> ConfigError {
     let more = problems.len().saturating_sub(MAX_PROBLEMS);
     if more > 0 {
         problems.truncate(MAX_PROBLEMS);
-        problems.push(wrong(format_args!("and {more} more problems")));
+        problems.push(problem(format_args!("and {more} more problems")));
     }
     ConfigError::Invalid {
         file: None,

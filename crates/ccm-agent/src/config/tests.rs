@@ -128,7 +128,7 @@ registration_watch: true
 }
 
 #[test]
-fn a_spool_has_a_place_of_its_own_if_it_wants_one() {
+fn the_spool_directory_can_be_set() {
     let config = good("spool:\n  directory: /srv/spool\n  max_size: 1048576\n");
     assert_eq!(config.spool.directory, Path::new("/srv/spool"));
     assert_eq!(config.spool.max_size, 1 << 20);
@@ -145,7 +145,7 @@ fn servers_come_as_a_list_too() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_its_place_and_the_nearest_one() {
+fn an_unknown_key_is_refused_with_its_position_and_the_nearest_one() {
     assert_eq!(
         error("noop: true\nintervall: 5m\n"),
         "line 2 column 1: unknown key \"intervall\", did you mean \"interval\"?"
@@ -213,7 +213,7 @@ fn each_problem_names_its_key_and_what_to_do() {
         ),
         (
             "subject_prefix: ccm..v1",
-            "key \"subject_prefix\": use letters, digits, '_' and '-' with dots between words",
+            "key \"subject_prefix\": use tokens of letters, digits, '_' and '-', separated by dots",
         ),
         ("noop: 1", "key \"noop\": expected true or false"),
         (
@@ -230,11 +230,11 @@ fn each_problem_names_its_key_and_what_to_do() {
         ),
         (
             "spool: {max_size: 5 parsecs}",
-            "key \"spool.max_size\": \"5 parsecs\" is no size: give a number of bytes, or one with KiB, MiB or GiB",
+            "key \"spool.max_size\": \"5 parsecs\" is not a size: give a number of bytes, or one with KiB, MiB or GiB",
         ),
         (
             "spool: {max_size: 99999999999TiB}",
-            "key \"spool.max_size\": \"99999999999TiB\" is no size: give a number of bytes, or one with KiB, MiB or GiB",
+            "key \"spool.max_size\": \"99999999999TiB\" is not a size: give a number of bytes, or one with KiB, MiB or GiB",
         ),
         (
             "external_data_url: obj://a/b",
@@ -267,21 +267,24 @@ fn each_problem_names_its_key_and_what_to_do() {
         ("just text", "expected keys and values, found string"),
     ] {
         let found = error(text);
-        let (place, found) = found.split_once(": ").unwrap();
-        assert!(place.starts_with("line 1 column "), "{place}: {found}");
+        let (position, found) = found.split_once(": ").unwrap();
+        assert!(
+            position.starts_with("line 1 column "),
+            "{position}: {found}"
+        );
         assert_eq!(found, message);
     }
 }
 
 #[test]
-fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+fn all_problems_are_reported_at_once_in_the_order_of_the_file() {
     let text = error("queue: many\nbeat: 0\nnope: 1\ninterval: 1s\n");
     let lines: Vec<&str> = text.lines().map(|line| &line[..6]).collect();
     assert_eq!(lines, ["line 1", "line 2", "line 3", "line 4"], "{text}");
 }
 
 #[test]
-fn more_problems_than_anyone_reads_are_counted() {
+fn problems_beyond_the_limit_are_counted() {
     let text: String = (0..30).map(|number| format!("zz{number}: 1\n")).collect();
     let text = error(&text);
     assert_eq!(text.lines().count(), MAX_PROBLEMS + 1);
@@ -339,10 +342,10 @@ fn without_splay_a_node_does_not_wait() {
 }
 
 #[test]
-fn a_host_without_a_usable_name_is_told_to_set_one() {
-    let nameless = || Err(wrong("no name"));
-    assert!(Config::parse_on("", nameless).is_err());
-    assert!(Config::parse_on("identity: a", nameless).is_ok());
+fn a_node_without_a_usable_name_is_an_error() {
+    let unknown = || Err(problem("no name"));
+    assert!(Config::parse_on("", unknown).is_err());
+    assert!(Config::parse_on("identity: a", unknown).is_ok());
 }
 
 fn key() -> String {
@@ -365,7 +368,7 @@ fn trust_lists_signers() {
 }
 
 #[test]
-fn bundles_must_be_signed_where_requests_must_unless_said() {
+fn sources_must_be_signed_if_requests_must_unless_configured() {
     let key = key();
     let sources = |lines: &str| {
         let text = format!("trust:\n  {lines}signers:\n    - {{key: {key}, name: ops}}\n");
@@ -378,7 +381,7 @@ fn bundles_must_be_signed_where_requests_must_unless_said() {
 }
 
 #[test]
-fn data_from_elsewhere_needs_a_signer_without_a_policy() {
+fn remote_data_needs_a_signer_without_a_policy() {
     let key = key();
     let with = |data: &str, policy: &str, sources: &str| {
         parse(&format!(
@@ -388,7 +391,7 @@ fn data_from_elsewhere_needs_a_signer_without_a_policy() {
     };
     let policy = ", policy: [{types: [file]}]";
     let error = with("kv://DATA/site", policy, "required").unwrap_err();
-    let part = "key \"trust\": nobody could sign external_data_url";
+    let part = "key \"trust\": no signer for external_data_url";
     assert!(error.to_string().contains(part), "{error}");
     assert!(with("kv://DATA/site", "", "required").is_ok());
     assert!(with("kv://DATA/site", policy, "off").is_ok());
@@ -396,12 +399,12 @@ fn data_from_elsewhere_needs_a_signer_without_a_policy() {
 }
 
 #[test]
-fn trust_that_trusts_nobody_or_somebody_unknown_is_refused() {
+fn trust_without_valid_signers_is_refused() {
     let key = key();
     for (text, message) in [
         (
             "trust: {required: true}".to_owned(),
-            "nobody could sign a request: list signers, or set required: false",
+            "no signer for requests: list signers, or set required: false",
         ),
         (
             "trust: {signers: [{name: a}]}".to_owned(),
@@ -441,37 +444,37 @@ fn file(directory: &Path, text: &str, mode: u32) -> PathBuf {
 
 #[test]
 fn a_file_that_others_may_write_is_refused() {
-    let room = tempfile::tempdir().unwrap();
-    let path = file(room.path(), "identity: a\n", 0o646);
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), "identity: a\n", 0o646);
     let error = Config::load(&path).unwrap_err().to_string();
     assert!(error.contains("run chmod go-w "), "{error}");
-    let path = file(room.path(), "identity: a\n", 0o640);
+    let path = file(directory.path(), "identity: a\n", 0o640);
     assert_eq!(Config::load(&path).unwrap().identity.as_str(), "a");
 }
 
 #[test]
 fn a_problem_in_a_file_names_the_file() {
-    let room = tempfile::tempdir().unwrap();
-    let path = file(room.path(), "identity: a\nnope: 1\n", 0o600);
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), "identity: a\nnope: 1\n", 0o600);
     let error = Config::load(&path).unwrap_err().to_string();
     let start = format!("{}: line 2 column 1: unknown key", path.display());
     assert!(error.starts_with(&start), "{error}");
-    let gone = Config::load(&room.path().join("gone"))
+    let gone = Config::load(&directory.path().join("gone"))
         .unwrap_err()
         .to_string();
     assert!(gone.contains("no such file or directory"), "{gone}");
 }
 
 #[test]
-fn a_file_without_end_is_not_read() {
-    let room = tempfile::tempdir().unwrap();
-    let path = file(room.path(), &"#".repeat((1 << 20) + 1), 0o600);
+fn a_file_that_is_too_long_is_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), &"#".repeat((1 << 20) + 1), 0o600);
     let error = Config::load(&path).unwrap_err().to_string();
     assert!(error.contains("is larger than 1048576 bytes"), "{error}");
 }
 
 #[test]
-fn choria_s_tools_hear_nothing_unless_the_file_says_so() {
+fn choria_events_are_off_by_default() {
     let choria = good("").choria;
     assert!(!choria.events);
     assert_eq!(choria.component.as_str(), "ccm");
@@ -495,7 +498,7 @@ fn a_governor_is_read_with_its_timeout() {
 }
 
 #[test]
-fn faults_about_choria_name_their_place() {
+fn problems_of_choria_keys_have_a_position() {
     for (text, wanted) in [
         (
             "choria: {event: true}",
@@ -534,8 +537,8 @@ fn the_example_file_explains_every_key() {
 }
 
 #[test]
-fn what_the_example_only_shows_is_valid_too() {
-    // Prose has one blank after its mark; what is only shown has none, or is indented by more.
+fn commented_examples_are_valid_too() {
+    // Prose has one space after the comment mark; commented-out keys have none, or a deeper indent.
     let is_prose = |text: &str| text.starts_with(' ') && !text.starts_with("  ");
     let mut given = String::new();
     for line in EXAMPLE.lines() {
@@ -551,12 +554,12 @@ fn what_the_example_only_shows_is_valid_too() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_is_too_odd_to_be_answered(text in "(?s).{0,200}") {
+    fn no_text_panics(text in "(?s).{0,200}") {
         let _ = parse(&text);
     }
 
     #[test]
-    fn no_value_is_too_odd_for_any_key(value in "[-+a-zA-Z0-9:/@%., \\[\\]{}']{0,40}") {
+    fn no_value_of_any_key_panics(value in "[-+a-zA-Z0-9:/@%., \\[\\]{}']{0,40}") {
         let unknown = error("zzqq: 1");
         let (_, known) = unknown.split_once("expected one of ").unwrap();
         for key in known.split(", ") {

@@ -1,43 +1,43 @@
-//! Whose requests a node obeys. Only read here; who checks signatures asks for it.
+//! Configuration of trusted signers. Signatures are verified by the `trust` module of the agent.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use nkeys::KeyPair;
 
-use super::keys::{Keys, duration, filled, flag, word, wrong};
+use super::keys::{Keys, duration, flag, keyword, non_empty, problem};
 use ccm_core::model::policy::Policy;
 use ccm_nats::Verb;
 use ccm_value::document::{DocumentError, Node};
 
-/// The words for whether sources must be signed.
+/// Keywords of `sources`.
 const SOURCES: [(&str, bool); 2] = [("required", true), ("off", false)];
 
-/// What a request must bring along.
+/// Requirements for requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trust {
-    /// Whether requests without a signature are refused.
+    /// Refuse unsigned requests.
     pub required: bool,
-    /// How far the signer's clock may be from ours.
+    /// Largest difference between the clocks of signer and node.
     pub clock_skew: Duration,
     pub signers: Vec<Signer>,
-    /// Whether bundles and data that the agent's own file names must be signed, too.
+    /// Require signatures of configured bundles and external data.
     pub sources: bool,
 }
 
-/// One whose signature counts.
+/// A trusted signer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signer {
-    /// A public key in the form NATS people know.
+    /// Public nkey.
     pub key: String,
     pub name: String,
-    /// What the signer may do; everything, if that is not said.
+    /// Policy of the signer; without one everything is allowed.
     pub policy: Option<Policy>,
 }
 
 impl Trust {
-    /// Reads the section. `has_far_data` says that there will be data to sign.
-    pub(super) fn read(keys: &mut Keys<'_>, has_far_data: bool) -> Self {
+    /// Reads the section. `has_remote_data` reports whether external data must be signed.
+    pub(super) fn read(keys: &mut Keys<'_>, has_remote_data: bool) -> Self {
         let mut trust = Self {
             required: true,
             clock_skew: Duration::from_secs(60),
@@ -46,7 +46,9 @@ impl Trust {
         };
         keys.read("required", &mut trust.required, flag);
         trust.sources = trust.required;
-        keys.read("sources", &mut trust.sources, |node| word(node, &SOURCES));
+        keys.read("sources", &mut trust.sources, |node| {
+            keyword(node, &SOURCES)
+        });
         keys.read("clock_skew", &mut trust.clock_skew, duration);
         let mut seen = HashSet::new();
         keys.sections("signers", |keys| {
@@ -56,37 +58,37 @@ impl Trust {
                 policy: None,
             };
             keys.read("key", &mut signer.key, public_key);
-            keys.read("name", &mut signer.name, filled);
+            keys.read("name", &mut signer.name, non_empty);
             keys.read("policy", &mut signer.policy, |node| policy(node).map(Some));
             keys.require("key");
             keys.require("name");
             if !signer.key.is_empty() && !seen.insert(signer.key.clone()) {
-                keys.complain("another signer has the same key");
+                keys.add_problem("another signer has the same key");
             }
             trust.signers.push(signer);
         });
         if trust.sources && !trust.required && trust.signers.is_empty() {
-            keys.complain("nobody could sign a bundle: list signers, or set sources: off");
+            keys.add_problem("no signer for bundles: list signers, or set sources: off");
         }
-        let is_bound = |signer: &Signer| signer.policy.is_some();
-        if has_far_data
+        let has_policy = |signer: &Signer| signer.policy.is_some();
+        if has_remote_data
             && trust.sources
             && !trust.signers.is_empty()
-            && trust.signers.iter().all(is_bound)
+            && trust.signers.iter().all(has_policy)
         {
-            keys.complain(
-                "nobody could sign external_data_url, which takes a signer without a policy: list \
-                 one, or set sources: off",
+            keys.add_problem(
+                "no signer for external_data_url, which needs a signer without a policy: list one, \
+                 or set sources: off",
             );
         }
         if trust.required && trust.signers.is_empty() {
-            keys.complain("nobody could sign a request: list signers, or set required: false");
+            keys.add_problem("no signer for requests: list signers, or set required: false");
         }
         trust
     }
 }
 
-/// Returns a policy whose verbs exist.
+/// Reads a policy and checks its verbs.
 fn policy(node: &Node) -> Result<Policy, DocumentError> {
     let policy = Policy::read(node)?;
     let mut unknown = policy
@@ -94,20 +96,20 @@ fn policy(node: &Node) -> Result<Policy, DocumentError> {
         .iter()
         .filter_map(|rule| rule.unknown_verb(|verb| verb.parse::<Verb>().is_ok()));
     match unknown.next() {
-        Some(message) => Err(wrong(message)),
+        Some(message) => Err(problem(message)),
         None => Ok(policy),
     }
 }
 
-/// Returns a public key. A seed in its place is not shown: it is the secret itself.
+/// Reads a public key. A seed given by mistake is not shown in the error.
 fn public_key(node: &Node) -> Result<String, DocumentError> {
-    let key = filled(node)?;
+    let key = non_empty(node)?;
     match KeyPair::from_public_key(&key) {
         Ok(_) => Ok(key),
-        Err(_) if key.starts_with('S') => Err(wrong(
+        Err(_) if key.starts_with('S') => Err(problem(
             "this is a seed: keep it secret, and give its public key",
         )),
-        Err(_) => Err(wrong(
+        Err(_) => Err(problem(
             "expected a public nkey, such as one that begins with U",
         )),
     }

@@ -1,9 +1,9 @@
-//! What monitoring may ask about an agent: upstream's metrics by their very names, and ours.
+//! Metrics of the agent in the Prometheus text format: upstream's by their names, and our own.
 //!
-//! The usual libraries can't do this. They end counters in `_total`, as OpenMetrics wants it, and
-//! have no summaries; dashboards made for upstream need `…_count` and `…_sum`. So there is a small
-//! `registry` of our own, and this file says what is counted and when. Whoever has news calls the
-//! method named after it; nobody else knows a metric by name. URLs lose their credentials here.
+//! The usual libraries do not fit: they append `_total` to counters, as OpenMetrics requires, and
+//! have no summaries, while dashboards for upstream need `…_count` and `…_sum`. So there is a small
+//! `registry`, and this file defines the metrics and one method per event. Credentials in URLs are
+//! redacted here.
 
 mod registry;
 
@@ -11,14 +11,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ccm_core::model::event::{Part, TransactionEvent};
+use ccm_core::model::event::{EventField, TransactionEvent};
 use ccm_core::model::health::HealthStatus;
 use ccm_core::model::node::SpoolStatus;
 use ccm_core::model::run::RunSummary;
 use ccm_value::secret::{redact_url, redact_urls};
 use registry::{Kind, Labels, Metric};
 
-/// The type of the printed text.
+/// Content type of the printed text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Defines all metrics in one table, in the order they are printed.
@@ -51,60 +51,60 @@ macro_rules! metrics {
 }
 
 metrics! {
-    agent_apply: Summary "agent_apply_duration_seconds" ["manifest"] "How long runs of the agent took.";
+    agent_apply: Summary "agent_apply_duration_seconds" ["manifest"] "Duration of runs of the agent.";
     build_info: Gauge "agent_build_info" ["version"] "Always 1; the label is the version of the agent.";
     connected: Gauge "agent_connected" [] "Whether the agent is connected to NATS.";
-    data_resolve: Summary "agent_data_resolve_duration_seconds" [] "How long getting external data took.";
-    data_errors: Counter "agent_data_resolve_error_count" ["url"] "How often external data could not be had.";
-    facts_resolve: Summary "agent_facts_resolve_duration_seconds" [] "How long getting facts took, with all tries.";
-    facts_errors: Counter "agent_facts_resolve_error_count" [] "How often facts could not be had.";
-    agent_health: Summary "agent_healthcheck_duration_seconds" ["manifests"] "How long health check runs took.";
-    remediations: Counter "agent_healthcheck_remediations_count" ["manifest"] "How often a health check made a run necessary.";
-    fetches: Counter "agent_manifest_fetch_count" ["manifest"] "How often a manifest was fetched.";
-    fetch_errors: Counter "agent_manifest_fetch_error_count" ["manifest"] "How often a manifest could not be fetched.";
+    data_resolve: Summary "agent_data_resolve_duration_seconds" [] "Duration of resolving external data.";
+    data_errors: Counter "agent_data_resolve_error_count" ["url"] "Number of failures to resolve external data.";
+    facts_resolve: Summary "agent_facts_resolve_duration_seconds" [] "Duration of resolving facts, with all attempts.";
+    facts_errors: Counter "agent_facts_resolve_error_count" [] "Number of failures to gather facts.";
+    agent_health: Summary "agent_healthcheck_duration_seconds" ["manifests"] "Duration of health check runs.";
+    remediations: Counter "agent_healthcheck_remediations_count" ["manifest"] "Number of runs caused by critical health checks.";
+    fetches: Counter "agent_manifest_fetch_count" ["manifest"] "Number of manifest fetches.";
+    fetch_errors: Counter "agent_manifest_fetch_error_count" ["manifest"] "Number of failed manifest fetches.";
     paused: Gauge "agent_paused" [] "Whether the agent is paused.";
-    publish: Summary "agent_publish_duration_seconds" [] "How long the bus took to confirm an event.";
-    publish_errors: Counter "agent_publish_error_count" [] "How often an event could not be published.";
-    published: Counter "agent_published_count" [] "How many events the bus has confirmed.";
-    registration_errors: Counter "agent_registration_error_count" [] "How often a service could not be registered.";
-    registered: Counter "agent_registration_published_count" [] "How many registrations of services were published.";
-    requests: Counter "agent_requests_count" ["verb", "outcome"] "How many requests came, and how they ended.";
-    run_queue: Gauge "agent_run_queue" [] "How many runs wait behind the current one.";
-    spool_dropped: Counter "agent_spool_dropped_count" [] "How many events were given up because the spool was full.";
-    spool_pending: Gauge "agent_spool_pending" [] "How many events wait for the bus.";
-    facts_gather: Summary "facts_gather_duration_seconds" [] "How long gathering facts took.";
-    health: Summary "healthcheck_duration_seconds" ["type", "name", "check"] "How long health checks took.";
-    health_status: Counter "healthcheck_status_count" ["type", "name", "status", "check"] "How often a health check came to a result.";
-    manifest_apply: Summary "manifest_apply_duration_seconds" ["source"] "How long manifests took.";
-    resource_apply: Summary "resource_apply_duration_seconds" ["type", "provider", "name"] "How long resources took.";
-    changed: Counter "resource_state_changed_count" ["type", "name"] "How often a resource was changed.";
-    errors: Counter "resource_state_error_count" ["type", "name"] "How often a resource had errors without failing.";
-    failed: Counter "resource_state_failed_count" ["type", "name"] "How often a resource failed.";
-    noop: Counter "resource_state_noop_count" ["type", "name"] "How often a resource was only planned.";
-    refreshed: Counter "resource_state_refreshed_count" ["type", "name"] "How often a resource was refreshed and not changed.";
-    skipped: Counter "resource_state_skipped_count" ["type", "name"] "How often a resource was skipped.";
-    stable: Counter "resource_state_stable_count" ["type", "name"] "How often a resource was as it should be.";
-    total: Counter "resource_state_total_count" ["type", "name"] "How often a resource was worked on.";
+    publish: Summary "agent_publish_duration_seconds" [] "Time until an event was acknowledged by NATS.";
+    publish_errors: Counter "agent_publish_error_count" [] "Number of events that had to be sent again.";
+    published: Counter "agent_published_count" [] "Number of events acknowledged by NATS.";
+    registration_errors: Counter "agent_registration_error_count" [] "Number of failed service registrations.";
+    registered: Counter "agent_registration_published_count" [] "Number of published service registrations.";
+    requests: Counter "agent_requests_count" ["verb", "outcome"] "Number of requests by verb and outcome.";
+    run_queue: Gauge "agent_run_queue" [] "Number of current and waiting runs.";
+    spool_dropped: Counter "agent_spool_dropped_count" [] "Number of events dropped from the spool.";
+    spool_pending: Gauge "agent_spool_pending" [] "Number of events waiting to be published.";
+    facts_gather: Summary "facts_gather_duration_seconds" [] "Duration of gathering facts.";
+    health: Summary "healthcheck_duration_seconds" ["type", "name", "check"] "Duration of health checks.";
+    health_status: Counter "healthcheck_status_count" ["type", "name", "status", "check"] "Number of health check results by status.";
+    manifest_apply: Summary "manifest_apply_duration_seconds" ["source"] "Duration of applying manifests.";
+    resource_apply: Summary "resource_apply_duration_seconds" ["type", "provider", "name"] "Duration of applying resources.";
+    changed: Counter "resource_state_changed_count" ["type", "name"] "Number of times a resource was changed.";
+    errors: Counter "resource_state_error_count" ["type", "name"] "Number of times a resource had errors without failing.";
+    failed: Counter "resource_state_failed_count" ["type", "name"] "Number of times a resource failed.";
+    noop: Counter "resource_state_noop_count" ["type", "name"] "Number of times a resource was planned in noop mode.";
+    refreshed: Counter "resource_state_refreshed_count" ["type", "name"] "Number of times a resource was refreshed without a change.";
+    skipped: Counter "resource_state_skipped_count" ["type", "name"] "Number of times a resource was skipped.";
+    stable: Counter "resource_state_stable_count" ["type", "name"] "Number of times a resource was stable.";
+    total: Counter "resource_state_total_count" ["type", "name"] "Number of resource events.";
 }
 
-/// All numbers of one agent. Clones share them.
+/// Metrics of one agent. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<All>);
 
 impl Metrics {
-    /// Returns metrics of an agent of this version that has done nothing yet.
+    /// Returns the metrics of a new agent of this version.
     pub fn new(version: &str) -> Self {
         let all = All::new();
         all.build_info.set(&all.build_info.labels(&[version]), 1);
         Self(Arc::new(all))
     }
 
-    /// Returns everything as text, of the type [`CONTENT_TYPE`].
+    /// Prints all metrics, in the format of [`CONTENT_TYPE`].
     pub fn print(&self) -> String {
         self.0.print()
     }
 
-    /// Takes the end of a run.
+    /// Records the end of a run.
     pub fn run_finished(&self, run: &RunSummary, took: Duration) {
         let whole = if run.health_check_only {
             &self.0.agent_health
@@ -117,14 +117,14 @@ impl Metrics {
         manifest.observe(&manifest.labels(&[&source]), took);
     }
 
-    /// Takes what happened to a resource. It counts in exactly one state, and in the total.
+    /// Records the event of a resource. It counts in exactly one state and in the total.
     pub fn resource_event(&self, event: &TransactionEvent) {
         let all = &*self.0;
         let type_name = event.type_name.as_str();
-        let name = &*shown_name(event);
+        let name = &*display_name(event);
         let labels = all.total.labels(&[type_name, name]);
         all.total.count(&labels);
-        // The labels of all states are those of the total.
+        // All states have the labels of the total.
         all.state(event).count(&labels);
         let was_applied =
             !event.health_check_only && !event.skipped && event.unmet_requirements.is_empty();
@@ -145,32 +145,32 @@ impl Metrics {
         }
     }
 
-    /// Takes how long one health check of a resource took, with all its tries.
+    /// Records the duration of one health check, with all attempts.
     pub fn health_checked(&self, type_name: &str, name: &str, check: &str, took: Duration) {
         let metric = &self.0.health;
         metric.observe(&metric.labels(&[type_name, name, check]), took);
     }
 
-    /// Takes that a critical health check leads to a run.
+    /// Records a run caused by a critical health check.
     pub fn remediated(&self, source: &str) {
         count_url(&self.0.remediations, source);
     }
 
-    /// Takes how long one gathering of facts took.
+    /// Records the duration of one gathering of facts.
     pub fn facts_gathered(&self, took: Duration) {
         observe(&self.0.facts_gather, took);
     }
 
-    /// Takes how long it took until there were facts, failed tries included.
+    /// Records the time until facts were available, with failed attempts.
     pub fn facts_resolved(&self, took: Duration) {
         observe(&self.0.facts_resolve, took);
     }
 
     pub fn facts_failed(&self) {
-        self.0.facts_errors.count(&bare(&self.0.facts_errors));
+        self.0.facts_errors.count(&no_labels(&self.0.facts_errors));
     }
 
-    /// Takes how long it took until there was external data, failed tries included.
+    /// Records the time until external data was available, with failed attempts.
     pub fn data_resolved(&self, took: Duration) {
         observe(&self.0.data_resolve, took);
     }
@@ -187,40 +187,42 @@ impl Metrics {
         count_url(&self.0.fetch_errors, source);
     }
 
-    /// Takes that the bus confirmed an event, and how long it took to.
+    /// Records an acknowledged event and the time it took.
     pub fn published(&self, took: Duration) {
-        self.0.published.count(&bare(&self.0.published));
+        self.0.published.count(&no_labels(&self.0.published));
         observe(&self.0.publish, took);
     }
 
     pub fn publish_failed(&self) {
-        self.0.publish_errors.count(&bare(&self.0.publish_errors));
+        self.0
+            .publish_errors
+            .count(&no_labels(&self.0.publish_errors));
     }
 
-    /// Takes that the registration of a service was published.
+    /// Records a published registration.
     pub fn registered(&self) {
-        self.0.registered.count(&bare(&self.0.registered));
+        self.0.registered.count(&no_labels(&self.0.registered));
     }
 
-    /// Takes that a registration was not published, now or at all.
+    /// Records a registration that was not published.
     pub fn registration_failed(&self) {
         let metric = &self.0.registration_errors;
-        metric.count(&bare(metric));
+        metric.count(&no_labels(metric));
     }
 
-    /// Takes how much waits in the spool.
+    /// Sets the spool gauges.
     pub fn spooled(&self, status: SpoolStatus) {
         set(&self.0.spool_pending, status.pending);
         set(&self.0.spool_dropped, status.dropped);
     }
 
-    /// Takes that a request was answered.
+    /// Records a handled request.
     pub fn requested(&self, verb: &str, outcome: &str) {
         let metric = &self.0.requests;
         metric.count(&metric.labels(&[verb, outcome]));
     }
 
-    /// Takes how many runs wait.
+    /// Sets the number of current and waiting runs.
     pub fn queued(&self, runs: usize) {
         set(&self.0.run_queue, u64::try_from(runs).unwrap_or(u64::MAX));
     }
@@ -235,8 +237,8 @@ impl Metrics {
 }
 
 impl All {
-    /// Returns the one state that an event counts in. A failure is never hidden behind a change;
-    /// the rest is upstream's order.
+    /// Returns the state that an event counts in. A failure takes precedence over a change;
+    /// otherwise the order is that of upstream.
     fn state(&self, event: &TransactionEvent) -> &Metric {
         if event.failed {
             &self.failed
@@ -256,8 +258,8 @@ impl All {
     }
 }
 
-/// Returns the name that people know a resource by.
-fn shown_name(event: &TransactionEvent) -> Cow<'_, str> {
+/// Returns the alias of a resource, or its name.
+fn display_name(event: &TransactionEvent) -> Cow<'_, str> {
     match event.alias.as_str() {
         "" => redact_urls(&event.name),
         alias => alias.into(),
@@ -267,25 +269,25 @@ fn shown_name(event: &TransactionEvent) -> Cow<'_, str> {
 /// Returns the name of a check; results are in the order of the checks.
 fn check_name(event: &TransactionEvent, index: usize) -> &str {
     match &event.properties {
-        Part::Typed(resource) => resource
+        EventField::Typed(resource) => resource
             .common
             .health_checks
             .get(index)
             .map_or("", |check| &check.name),
-        Part::Found(_) => "",
+        EventField::Raw(_) => "",
     }
 }
 
-fn bare(metric: &Metric) -> Labels {
+fn no_labels(metric: &Metric) -> Labels {
     metric.labels(&[])
 }
 
 fn observe(metric: &Metric, took: Duration) {
-    metric.observe(&bare(metric), took);
+    metric.observe(&no_labels(metric), took);
 }
 
 fn set(metric: &Metric, value: u64) {
-    metric.set(&bare(metric), value);
+    metric.set(&no_labels(metric), value);
 }
 
 fn count_url(metric: &Metric, url: &str) {
@@ -339,11 +341,11 @@ mod tests {
         }
     }
 
-    /// Returns the printed series of what happened, without those that were there before.
-    fn news(act: impl FnOnce(&Metrics)) -> Vec<String> {
+    /// Returns the printed series that `action` changed.
+    fn changed_series(action: impl FnOnce(&Metrics)) -> Vec<String> {
         let metrics = Metrics::new("1.2.3");
         let before = metrics.print();
-        act(&metrics);
+        action(&metrics);
         let known: Vec<&str> = before.lines().collect();
         metrics
             .print()
@@ -419,7 +421,7 @@ mod tests {
         event.failed = true;
         event.changed = true;
         event.noop = true;
-        let lines = news(|metrics| metrics.resource_event(&event));
+        let lines = changed_series(|metrics| metrics.resource_event(&event));
         assert_eq!(
             lines,
             [
@@ -435,7 +437,7 @@ mod tests {
     fn a_resource_is_known_by_its_alias() {
         let mut event = event();
         event.alias = "motd".into();
-        let lines = news(|metrics| metrics.resource_event(&event));
+        let lines = changed_series(|metrics| metrics.resource_event(&event));
         assert!(
             lines.iter().all(|line| line.contains("name=\"motd\"")),
             "{lines:?}"
@@ -452,7 +454,7 @@ mod tests {
         for change in changes {
             let mut event = event();
             change(&mut event);
-            let lines = news(|metrics| metrics.resource_event(&event));
+            let lines = changed_series(|metrics| metrics.resource_event(&event));
             assert!(!lines.join("\n").contains("duration"), "{lines:?}");
         }
     }
@@ -465,7 +467,7 @@ mod tests {
             tries: 1,
             output: String::new(),
         })];
-        let lines = news(|metrics| metrics.resource_event(&event));
+        let lines = changed_series(|metrics| metrics.resource_event(&event));
         assert_eq!(
             lines.first().unwrap(),
             "healthcheck_status_count{type=\"file\",name=\"/srv/motd\",status=\"CRITICAL\",check=\"listens\"} 1"

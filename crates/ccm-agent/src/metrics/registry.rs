@@ -1,26 +1,26 @@
-//! Counters, gauges and summaries, and the text that Prometheus reads (format 0.0.4).
+//! Metrics registry: counters, gauges and summaries, printed in the Prometheus text format 0.0.4.
 //!
-//! A series is kept under its labels as they are printed: looking it up costs one text, printing
-//! it none, and the order of the output is that of a sorted map. A summary is a count and a sum,
-//! as upstream's are. Each metric has a bounded number of series with labels of bounded length;
-//! what does not fit is counted under `overflow`, so no hostile name can fill the memory.
-//! What the numbers mean is not known here.
+//! A series is stored under its printed labels, so the output is sorted and needs no formatting. A
+//! summary is a count and a sum, as upstream's. The number of series and the length of labels are
+//! limited; what exceeds the limit is counted under `overflow`, so that names from outside can't
+//! exhaust memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How many series one metric may have.
+use parking_lot::{Mutex, MutexGuard};
+
+/// Most series of one metric.
 const MAX_SERIES: usize = 5_000;
 
-/// How many bytes of a label's value are kept.
+/// Longest label value in bytes.
 const MAX_LABEL: usize = 256;
 
-/// The value of every label of what did not fit.
+/// Label value of the overflow series.
 const OVERFLOW: &str = "overflow";
 
-/// What sort of number a metric is.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Counter,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
@@ -38,18 +38,18 @@ impl Kind {
     }
 }
 
-/// One number, or how many durations there were and how long they are together.
+/// Value of a series: a number, or count and sum of durations.
 #[derive(Debug, Default)]
 struct Cell {
     value: u64,
     sum: Duration,
 }
 
-/// The labels of one series, as they are printed.
+/// Printed labels of one series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Labels(String);
 
-/// One metric with all its series.
+/// A metric with all its series.
 #[derive(Debug)]
 pub(super) struct Metric {
     name: &'static str,
@@ -60,7 +60,7 @@ pub(super) struct Metric {
 }
 
 impl Metric {
-    /// Returns a metric. Without labels it begins at zero; with labels each series does.
+    /// Returns a metric. Without labels it has one series, at zero; with labels it has none.
     pub(super) fn new(
         kind: Kind,
         name: &'static str,
@@ -80,7 +80,7 @@ impl Metric {
         }
     }
 
-    /// Returns the labels of a series, from their values in order.
+    /// Returns the printed labels for values in order.
     pub(super) fn labels(&self, values: &[&str]) -> Labels {
         let mut text = String::new();
         for (index, (name, value)) in self.labels.iter().zip(values).enumerate() {
@@ -106,7 +106,7 @@ impl Metric {
         self.change(labels, |cell| cell.value = cell.value.saturating_add(1));
     }
 
-    /// Gives a series its number.
+    /// Sets the value of a series.
     pub(super) fn set(&self, labels: &Labels, value: u64) {
         self.change(labels, |cell| cell.value = value);
     }
@@ -133,19 +133,19 @@ impl Metric {
     }
 
     fn series(&self) -> MutexGuard<'_, BTreeMap<String, Cell>> {
-        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+        self.series.lock()
     }
 
-    /// Prints the metric; one that has no series is not there at all.
+    /// Prints the metric; nothing if it has no series.
     pub(super) fn print(&self, out: &mut String) {
         let series = self.series();
         if series.is_empty() {
             return;
         }
         let Self { name, help, .. } = self;
-        // Writing to a text can't fail.
+        // Writing to a `String` can't fail.
         let _ = writeln!(out, "# HELP {name} {help}");
-        let _ = writeln!(out, "# TYPE {name} {}", self.kind.word());
+        let _ = writeln!(out, "# TYPE {name} {}", self.kind.name());
         for (labels, cell) in series.iter() {
             let labels = match labels.as_str() {
                 "" => String::new(),
@@ -166,7 +166,7 @@ impl Metric {
     }
 }
 
-/// Returns a duration in seconds, exactly: a float would be off in the last digits.
+/// Formats a duration in seconds, exactly.
 fn seconds(duration: Duration) -> String {
     let text = format!("{}.{:09}", duration.as_secs(), duration.subsec_nanos());
     let text = text.trim_end_matches('0').trim_end_matches('.');

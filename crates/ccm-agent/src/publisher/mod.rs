@@ -1,13 +1,11 @@
-//! The publisher: takes events from the spool to the stream, in order, until the stream has them.
+//! Publisher: sends records of the spool to the stream, in order, until the stream has stored them.
 //!
-//! Many are on their way at once; each leaves the spool when the stream said that it is stored.
-//! Whatever goes wrong, the answer is the same: wait a little, then send again what is still in
-//! the spool. The stream knows a record by its id, so what arrives twice is stored once.
+//! Many records are in flight at once; each leaves the spool when the stream acknowledges it. After
+//! any error the publisher waits a little and sends again what is still in the spool. The stream
+//! deduplicates by record id.
 //!
-//! A record that the server will never take must not hold up the others: one that is too large is
-//! sent trimmed, see `trim`, and one that cannot be helped is given up and counted.
-//!
-//! Where events come from and what they say is not known here.
+//! A record that the server will never accept must not block the others: one that is too large is
+//! sent trimmed, see `trim`, and one that can't be sent at all is dropped and counted.
 
 mod trim;
 
@@ -24,56 +22,55 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use ccm_core::engine::{Level, Line};
-use ccm_nats::{Bytes, Connection, Link, NatsError, Subject, backoff};
+use ccm_nats::{Bytes, Connection, ConnectionState, NatsError, Subject, backoff};
 
 use super::metrics::Metrics;
 use super::spool::{Record, Spool, SpoolError};
 
-/// How many records wait for the stream's word at once.
-const IN_FLIGHT: usize = 256;
+/// Most unacknowledged records.
+const MAX_IN_FLIGHT: usize = 256;
 
-/// What a message has beside its body and id: the names of its headers.
-const ENVELOPE: usize = 128;
+/// Size of the headers of a message, without the id.
+const HEADER_SIZE: usize = 128;
 
-/// What is left of a record that a stream with a limit of its own found too large.
-const TIGHT: usize = 4096;
+/// Size limit for a record that the stream refused as too large.
+const TRIMMED_SIZE: usize = 4096;
 
-/// How long nothing must happen before acknowledgements are made to survive a power cut. Losing
-/// some only means to send again.
-const CALM: Duration = Duration::from_secs(1);
+/// Idle time after which acknowledgements are synced to disk. Lost ones only cause resending.
+const SYNC_DELAY: Duration = Duration::from_secs(1);
 
-/// How often the same trouble is told.
-const REMIND: Duration = Duration::from_secs(60);
+/// Least time between two log lines about the same error.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Publishes what is in a spool.
+/// Publisher of one spool.
 pub struct Publisher<L> {
     spool: Arc<Spool>,
     connection: Connection,
     metrics: Metrics,
     log: L,
-    flying: FuturesUnordered<BoxFuture<'static, Landed>>,
-    /// Up to here records were sent since the last trouble.
-    after: u64,
-    /// Up to here they were sent at all.
-    farthest: u64,
-    /// Records that the stream found too large.
-    tight: HashSet<u64>,
-    /// Troubles in a row.
+    in_flight: FuturesUnordered<BoxFuture<'static, SendResult>>,
+    /// Last record sent since the last error.
+    last_sent: u64,
+    /// Last record ever sent.
+    highest_sent: u64,
+    /// Records that the stream refused as too large.
+    oversized: HashSet<u64>,
+    /// Errors in a row.
     failures: usize,
     is_synced: bool,
-    told: Option<(std::mem::Discriminant<Trouble>, Instant)>,
+    last_logged: Option<(std::mem::Discriminant<PublishError>, Instant)>,
 }
 
-/// What became of a record on its way.
-struct Landed {
+/// Result of sending a record.
+struct SendResult {
     seq: u64,
     took: Duration,
     result: Result<(), NatsError>,
 }
 
-/// Why publishing stopped for a while.
+/// Why publishing was interrupted.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum PublishError {
     #[error("not connected to NATS")]
     Down,
     #[error("{0}")]
@@ -82,278 +79,280 @@ enum Trouble {
     Refused(NatsError),
     #[error("{0}")]
     Spool(SpoolError),
-    /// Some record has to be sent again, smaller: nothing to wait for.
+    /// A record has to be sent again, trimmed; needs no delay.
     #[error("a record is too large")]
     TooLarge,
-    #[error("the program is ending")]
-    Ending,
+    #[error("the agent is shutting down")]
+    ShuttingDown,
 }
 
 impl<L: Fn(&Line)> Publisher<L> {
-    /// Returns a publisher that has not begun. A spool has one at a time.
+    /// Returns a publisher. A spool has one at a time.
     pub fn new(spool: Arc<Spool>, connection: Connection, metrics: Metrics, log: L) -> Self {
         Self {
             spool,
             connection,
             metrics,
             log,
-            flying: FuturesUnordered::new(),
-            after: 0,
-            farthest: 0,
-            tight: HashSet::new(),
+            in_flight: FuturesUnordered::new(),
+            last_sent: 0,
+            highest_sent: 0,
+            oversized: HashSet::new(),
             failures: 0,
             is_synced: true,
-            told: None,
+            last_logged: None,
         }
     }
 
-    /// Publishes until told to stop; then sends what it can within `grace`.
+    /// Publishes until stopped, then the rest within `grace`.
     pub async fn run(mut self, stop: impl Future<Output = ()>, grace: Duration) {
         let stop = pin!(stop);
         tokio::select! {
             biased;
             () = stop => {}
-            never = self.publish_for_ever() => match never {},
+            never = self.publish_continuously() => match never {},
         }
-        if let Ok(Err(trouble)) = timeout(grace, self.flush()).await {
-            self.tell(&trouble);
+        if let Ok(Err(error)) = timeout(grace, self.flush()).await {
+            self.log_error(&error);
         }
-        if let Err(trouble) = on_disk(&self.spool, Spool::sync).await {
-            self.tell(&trouble);
+        if let Err(error) = with_spool(&self.spool, Spool::sync).await {
+            self.log_error(&error);
         }
     }
 
-    async fn publish_for_ever(&mut self) -> Infallible {
-        let mut link = self.connection.state();
+    async fn publish_continuously(&mut self) -> Infallible {
+        let mut state = self.connection.state();
         loop {
-            let up = link.wait_for(|link| link.is_up()).await.map(|up| *up);
+            let up = state.wait_for(|state| state.is_up()).await.map(|up| *up);
             let Ok(up) = up else {
-                // The connection has ended for good; nothing but `stop` ends this.
+                // The connection is closed; only `stop` ends this.
                 std::future::pending().await
             };
-            let trouble = match self.publish(up).await {
-                Err(trouble) => trouble,
+            let error = match self.publish(up).await {
+                Err(error) => error,
                 Ok(never) => match never {},
             };
-            self.settle(up).await;
-            // Everything that is still in the spool is to be sent again.
-            self.after = 0;
-            self.tell(&trouble);
-            // A smaller record or a new connection is reason enough to try again at once.
-            let is_new = *link.borrow() != up;
-            if !is_new && !matches!(trouble, Trouble::TooLarge) {
+            self.drain(up).await;
+            // Resend everything that is still in the spool.
+            self.last_sent = 0;
+            self.log_error(&error);
+            // A trimmed record or a new connection needs no delay.
+            let is_new = *state.borrow() != up;
+            if !is_new && !matches!(error, PublishError::TooLarge) {
                 sleep(backoff::delay(self.failures)).await;
                 self.failures = self.failures.saturating_add(1);
             }
         }
     }
 
-    /// Publishes over one connection until something goes wrong.
-    async fn publish(&mut self, up: Link) -> Result<Infallible, Trouble> {
-        let mut link = self.connection.state();
+    /// Publishes over one connection until an error.
+    async fn publish(&mut self, up: ConnectionState) -> Result<Infallible, PublishError> {
+        let mut state = self.connection.state();
         let spool = Arc::clone(&self.spool);
         loop {
             self.fill().await?;
-            let has_room = self.flying.len() < IN_FLIGHT;
-            let is_idle = self.flying.is_empty();
+            let has_room = self.in_flight.len() < MAX_IN_FLIGHT;
+            let is_idle = self.in_flight.is_empty();
             tokio::select! {
-                first = self.flying.next(), if !is_idle => self.land(first).await?,
-                () = spool.grown(), if has_room => {}
-                () = changed(&mut link, up) => return Err(Trouble::Down),
-                () = sleep(CALM), if is_idle && !self.is_synced => {
+                first = self.in_flight.next(), if !is_idle => self.handle_results(first).await?,
+                () = spool.appended(), if has_room => {}
+                () = changed(&mut state, up) => return Err(PublishError::Down),
+                () = sleep(SYNC_DELAY), if is_idle && !self.is_synced => {
                     self.is_synced = true;
-                    on_disk(&self.spool, Spool::sync).await?;
+                    with_spool(&self.spool, Spool::sync).await?;
                 }
             }
         }
     }
 
-    /// Publishes what is in the spool, and returns when all of it is stored.
-    async fn flush(&mut self) -> Result<(), Trouble> {
+    /// Publishes the spool, and returns when all of it is stored.
+    async fn flush(&mut self) -> Result<(), PublishError> {
         loop {
             self.fill().await?;
-            if self.flying.is_empty() {
+            if self.in_flight.is_empty() {
                 return Ok(());
             }
-            let first = self.flying.next().await;
-            self.land(first).await?;
+            let first = self.in_flight.next().await;
+            self.handle_results(first).await?;
         }
     }
 
-    /// Waits until it is known of every record on its way what became of it, or cannot be known.
-    async fn settle(&mut self, up: Link) {
-        let mut link = self.connection.state();
-        while !self.flying.is_empty() {
+    /// Waits for the results of all records in flight, or discards them when the connection
+    /// changes.
+    async fn drain(&mut self, up: ConnectionState) {
+        let mut state = self.connection.state();
+        while !self.in_flight.is_empty() {
             tokio::select! {
-                first = self.flying.next() => {
-                    // More trouble changes nothing.
-                    let _ = self.land(first).await;
+                first = self.in_flight.next() => {
+                    // Further errors change nothing.
+                    let _ = self.handle_results(first).await;
                 }
-                () = changed(&mut link, up) => self.flying.clear(),
+                () = changed(&mut state, up) => self.in_flight.clear(),
             }
         }
     }
 
-    /// Sends records until there are no more, or enough are on their way.
-    async fn fill(&mut self) -> Result<(), Trouble> {
+    /// Sends records until there are no more, or enough are in flight.
+    async fn fill(&mut self) -> Result<(), PublishError> {
         loop {
-            let room = IN_FLIGHT.saturating_sub(self.flying.len());
-            if room == 0 {
+            let capacity = MAX_IN_FLIGHT.saturating_sub(self.in_flight.len());
+            if capacity == 0 {
                 return Ok(());
             }
-            let after = self.after;
-            let batch = on_disk(&self.spool, move |spool| spool.next(after, room)).await?;
+            let last_sent = self.last_sent;
+            let batch =
+                with_spool(&self.spool, move |spool| spool.next(last_sent, capacity)).await?;
             if batch.is_empty() {
                 return Ok(());
             }
             if !self.connection.is_up() {
-                return Err(Trouble::Down);
+                return Err(PublishError::Down);
             }
             for (seq, record) in batch {
                 self.send(seq, record).await?;
-                self.after = seq;
+                self.last_sent = seq;
             }
         }
     }
 
-    async fn send(&mut self, seq: u64, record: Record) -> Result<(), Trouble> {
+    async fn send(&mut self, seq: u64, record: Record) -> Result<(), PublishError> {
         let Ok(subject) = record.subject.parse::<Subject>() else {
             return self
-                .give_up(seq, &record.id, "its subject is invalid")
+                .drop_record(seq, &record.id, "its subject is invalid")
                 .await;
         };
-        let most = self.connection.max_payload();
-        let most = most.saturating_sub(ENVELOPE + record.id.len());
-        let most = if self.tight.contains(&seq) {
-            most.min(TIGHT)
+        let limit = self.connection.max_payload();
+        let limit = limit.saturating_sub(HEADER_SIZE + record.id.len());
+        let limit = if self.oversized.contains(&seq) {
+            limit.min(TRIMMED_SIZE)
         } else {
-            most
+            limit
         };
-        let body = if record.body.len() <= most {
+        let body = if record.body.len() <= limit {
             record.body
         } else {
-            match trim::trimmed(&record.body, most) {
+            match trim::trimmed(&record.body, limit) {
                 Some(body) => {
-                    let line = Line::new(
-                        Level::Warn,
-                        "event is too large, its longest parts are left out",
-                    );
+                    let line = Line::new(Level::Warn, "event is too large and was trimmed");
                     (self.log)(&line.with("event", &record.id));
                     body
                 }
-                None => return self.give_up(seq, &record.id, "it is too large").await,
+                None => return self.drop_record(seq, &record.id, "it is too large").await,
             }
         };
-        if seq <= self.farthest {
+        if seq <= self.highest_sent {
             self.metrics.publish_failed();
         }
-        self.farthest = self.farthest.max(seq);
+        self.highest_sent = self.highest_sent.max(seq);
         let start = Instant::now();
         let sent = self
             .connection
-            .begin_stored(&subject, &record.id, Bytes::from(body))
+            .begin_publish_stored(&subject, &record.id, Bytes::from(body))
             .await;
         let pending = match sent {
             Ok(pending) => pending,
-            Err(error) => return Err(self.trouble(seq, error).await),
+            Err(error) => return Err(self.convert_error(seq, error).await),
         };
-        let flight = async move {
+        let sending = async move {
             let result = pending.wait().await;
             let took = start.elapsed();
-            Landed { seq, took, result }
+            SendResult { seq, took, result }
         };
-        self.flying.push(flight.boxed());
+        self.in_flight.push(sending.boxed());
         Ok(())
     }
 
-    /// Hears the stream's word on a record and what else it has said meanwhile, and takes what is
-    /// stored off the spool.
-    async fn land(&mut self, first: Option<Landed>) -> Result<(), Trouble> {
+    /// Handles one result and all others that are ready, and removes stored records from the spool.
+    async fn handle_results(&mut self, first: Option<SendResult>) -> Result<(), PublishError> {
         let mut next = first;
         let mut stored = Vec::new();
         let mut outcome = Ok(());
-        while let Some(Landed { seq, took, result }) = next {
+        while let Some(SendResult { seq, took, result }) = next {
             match result {
                 Ok(()) => {
                     self.metrics.published(took);
-                    self.tight.remove(&seq);
+                    self.oversized.remove(&seq);
                     stored.push(seq);
                 }
-                Err(error) => outcome = Err(self.trouble(seq, error).await),
+                Err(error) => outcome = Err(self.convert_error(seq, error).await),
             }
-            next = self.flying.next().now_or_never().flatten();
+            next = self.in_flight.next().now_or_never().flatten();
         }
         if !stored.is_empty() {
             self.failures = 0;
             self.is_synced = false;
-            on_disk(&self.spool, move |spool| spool.ack(&stored)).await?;
+            with_spool(&self.spool, move |spool| spool.ack(&stored)).await?;
         }
         outcome
     }
 
-    /// Returns what an error means; a record that was found too large is marked for it.
-    async fn trouble(&mut self, seq: u64, error: NatsError) -> Trouble {
+    /// Converts an error; a record that is too large is marked for trimming, or dropped if that did
+    /// not help.
+    async fn convert_error(&mut self, seq: u64, error: NatsError) -> PublishError {
         match error {
-            error @ NatsError::NotStored(_) => Trouble::NoStream(error),
-            NatsError::Closed => Trouble::Down,
+            error @ NatsError::NotStored(_) => PublishError::NoStream(error),
+            NatsError::Closed => PublishError::Down,
             error if is_too_large(&error) => {
-                if !self.tight.insert(seq) {
-                    // Smaller did not help.
+                if !self.oversized.insert(seq) {
+                    // Trimming did not help.
                     let reason = error.to_string();
                     let id = format!("number {seq}");
-                    if let Err(trouble) = self.give_up(seq, &id, &reason).await {
-                        return trouble;
+                    if let Err(error) = self.drop_record(seq, &id, &reason).await {
+                        return error;
                     }
-                    self.tight.remove(&seq);
+                    self.oversized.remove(&seq);
                 }
-                Trouble::TooLarge
+                PublishError::TooLarge
             }
-            error => Trouble::Refused(error),
+            error => PublishError::Refused(error),
         }
     }
 
-    async fn give_up(&mut self, seq: u64, id: &str, reason: &str) -> Result<(), Trouble> {
-        let line = Line::new(Level::Error, "event can't be published and is dropped");
+    async fn drop_record(&mut self, seq: u64, id: &str, reason: &str) -> Result<(), PublishError> {
+        let line = Line::new(Level::Error, "event could not be published and was dropped");
         (self.log)(&line.with("event", id).with("reason", reason));
-        on_disk(&self.spool, move |spool| spool.give_up(&[seq])).await
+        with_spool(&self.spool, move |spool| spool.give_up(&[seq])).await
     }
 
-    /// Tells of trouble, but not of the same too often. The connection tells itself when it goes.
-    fn tell(&mut self, trouble: &Trouble) {
-        let kind = std::mem::discriminant(trouble);
-        let is_quiet = matches!(trouble, Trouble::Down | Trouble::TooLarge | Trouble::Ending);
+    /// Logs an error, unless it was logged recently. Connection errors are in the connection log.
+    fn log_error(&mut self, error: &PublishError) {
+        let kind = std::mem::discriminant(error);
+        let is_quiet = matches!(
+            error,
+            PublishError::Down | PublishError::TooLarge | PublishError::ShuttingDown
+        );
         let is_known = self
-            .told
-            .is_some_and(|(told, when)| told == kind && when.elapsed() < REMIND);
+            .last_logged
+            .is_some_and(|(last, when)| last == kind && when.elapsed() < LOG_INTERVAL);
         if is_quiet || is_known {
             return;
         }
-        self.told = Some((kind, Instant::now()));
+        self.last_logged = Some((kind, Instant::now()));
         let line = Line::new(Level::Warn, "events wait in the spool");
         let pending = self.spool.status().pending;
-        (self.log)(&line.with("pending", pending).with("error", trouble));
+        (self.log)(&line.with("pending", pending).with("error", error));
     }
 }
 
-/// Runs disk work where it blocks nobody.
-async fn on_disk<T: Send + 'static>(
+/// Runs disk I/O on a blocking thread.
+async fn with_spool<T: Send + 'static>(
     spool: &Arc<Spool>,
     work: impl FnOnce(&Spool) -> Result<T, SpoolError> + Send + 'static,
-) -> Result<T, Trouble> {
+) -> Result<T, PublishError> {
     let spool = Arc::clone(spool);
     match tokio::task::spawn_blocking(move || work(&spool)).await {
-        Ok(done) => done.map_err(Trouble::Spool),
-        Err(_) => Err(Trouble::Ending),
+        Ok(done) => done.map_err(PublishError::Spool),
+        Err(_) => Err(PublishError::ShuttingDown),
     }
 }
 
-/// Waits until the link is not what it was, were it for an instant: answers of before are lost.
-async fn changed(link: &mut watch::Receiver<Link>, then: Link) {
-    // An error means that the connection has ended.
-    let _ = link.wait_for(|now| *now != then).await;
+/// Waits until the connection is not `then` any more: acknowledgements from before are lost.
+async fn changed(state: &mut watch::Receiver<ConnectionState>, then: ConnectionState) {
+    // An error means that the connection is closed.
+    let _ = state.wait_for(|now| *now != then).await;
 }
 
-/// Whether a record was refused for its size, by the server or by the stream.
+/// Reports whether the server or the stream refused a message for its size.
 fn is_too_large(error: &NatsError) -> bool {
     match error {
         NatsError::TooLarge { .. } => true,

@@ -1,38 +1,38 @@
-//! What is left of an event that no server takes: the same document without what is too long.
+//! Trimming of events that exceed the message size of the server.
 //!
-//! Names, times and outcomes matter most and are short; content, output and data are long and can
-//! be looked up on the node. So long texts, lists and maps are cut, harder and harder until the
-//! rest fits, and a key `trimmed` says so.
+//! Names, times and outcomes are short and matter most; content, output and data are long and can
+//! be looked up on the node. Long texts, lists and maps are shortened in steps until the document
+//! fits, and a key `trimmed` is added.
 
 use serde_json::{Map, Value};
 
-/// How long texts may be, and how many entries lists and maps below the first level.
+/// Longest texts, and most entries of lists and maps below the first level, per step.
 const STEPS: [(usize, usize); 3] = [(4096, 64), (1024, 16), (256, 4)];
 
-/// Returns a smaller document of at most `most` bytes, if there is one.
-pub(super) fn trimmed(body: &[u8], most: usize) -> Option<Vec<u8>> {
+/// Returns the document trimmed to at most `limit` bytes, if that is possible.
+pub(super) fn trimmed(body: &[u8], limit: usize) -> Option<Vec<u8>> {
     let Ok(Value::Object(document)) = serde_json::from_slice(body) else {
         return None;
     };
-    let note = format!("{} bytes were more than the server takes", body.len());
+    let note = format!("{} bytes exceed the message size of the server", body.len());
     let finish = |mut smaller: Map<String, Value>| {
         smaller.insert("trimmed".into(), note.clone().into());
         let text = serde_json::to_vec(&smaller).ok()?;
-        (text.len() <= most).then_some(text)
+        (text.len() <= limit).then_some(text)
     };
     let shortened = |(longest, entries)| {
         let short = |(key, value): (&String, &Value)| (key.clone(), cut(value, longest, entries));
         finish(document.iter().map(short).collect())
     };
     STEPS.into_iter().find_map(shortened).or_else(|| {
-        let bare = |(key, value): (&String, &Value)| (key.clone(), bare(value));
-        finish(document.iter().map(bare).collect())
+        let emptied = |(key, value): (&String, &Value)| (key.clone(), emptied(value));
+        finish(document.iter().map(emptied).collect())
     })
 }
 
 fn cut(value: &Value, longest: usize, entries: usize) -> Value {
     match value {
-        Value::String(text) => shorter(text, longest).into(),
+        Value::String(text) => truncated(text, longest).into(),
         Value::Array(items) => {
             let items = items.iter().take(entries);
             items.map(|item| cut(item, longest, entries)).collect()
@@ -46,18 +46,18 @@ fn cut(value: &Value, longest: usize, entries: usize) -> Value {
     }
 }
 
-/// Returns a value of the same sort with nothing in it.
-fn bare(value: &Value) -> Value {
+/// Returns an empty value of the same type; texts are shortened.
+fn emptied(value: &Value) -> Value {
     match value {
-        Value::String(text) => shorter(text, 256).into(),
+        Value::String(text) => truncated(text, 256).into(),
         Value::Array(_) => Value::Array(Vec::new()),
         Value::Object(_) => Value::Object(Map::new()),
         plain => plain.clone(),
     }
 }
 
-/// Returns the start of a text that is longer than `longest` bytes.
-fn shorter(text: &str, longest: usize) -> String {
+/// Shortens a text to `longest` bytes.
+fn truncated(text: &str, longest: usize) -> String {
     if text.len() <= longest {
         return text.into();
     }
@@ -85,14 +85,14 @@ mod tests {
         .unwrap()
     }
 
-    fn trimmed_to(body: &[u8], most: usize) -> Value {
-        let text = trimmed(body, most).unwrap();
-        assert!(text.len() <= most);
+    fn trimmed_to(body: &[u8], limit: usize) -> Value {
+        let text = trimmed(body, limit).unwrap();
+        assert!(text.len() <= limit);
         serde_json::from_slice(&text).unwrap()
     }
 
     #[test]
-    fn long_texts_go_and_the_outcome_stays() {
+    fn long_texts_are_shortened_and_the_outcome_stays() {
         let body = event(&"é".repeat(500_000), 3);
         let event = trimmed_to(&body, 100_000);
         assert_eq!(event["name"], "/etc/motd");
@@ -100,12 +100,12 @@ mod tests {
         assert_eq!(event["properties"]["data"].as_object().unwrap().len(), 3);
         let content = event["properties"]["content"].as_str().unwrap();
         assert!(content.len() < 5000 && content.ends_with("é…"));
-        let note = format!("{} bytes were more than the server takes", body.len());
+        let note = format!("{} bytes exceed the message size of the server", body.len());
         assert_eq!(event["trimmed"], note);
     }
 
     #[test]
-    fn long_maps_go_too_and_in_the_end_all_that_is_nested() {
+    fn long_maps_are_shortened_and_finally_all_nested_values() {
         let body = event("", 20_000);
         let event = trimmed_to(&body, 10_000);
         assert_eq!(event["properties"]["data"].as_object().unwrap().len(), 64);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trimmed_is_said() {
+    fn a_document_that_cannot_be_trimmed_is_none() {
         assert_eq!(trimmed(&event("", 1), 50), None);
         assert_eq!(trimmed(b"no document", 50), None);
         assert_eq!(trimmed("[".repeat(100_000).as_bytes(), 50), None);

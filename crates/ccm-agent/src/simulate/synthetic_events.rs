@@ -1,7 +1,7 @@
-//! SyntheticEvents: events that simulated nodes make up, so many in a second, to see a busy fleet.
+//! Synthetic events: a constant rate of events from simulated nodes, to show a busy fleet.
 //!
-//! Each round one node has a run of a few resources, and the next round is the next node's. What
-//! becomes of a resource is decided as for real requests; nothing waits and nobody asked.
+//! Each round is a run of a few resources on one node; the next round is on the next node. Outcomes
+//! are decided as for real requests, without delays.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,59 +10,61 @@ use std::time::Duration;
 
 use super::super::AgentError;
 use super::super::node::Node;
-use super::Simulated;
+use super::SimulatedExecutor;
 use ccm_core::model::event::Summary;
 use ccm_core::model::request::parse_ensure;
 use ccm_core::model::resource::Resource;
 use ccm_core::model::run::{RUN_SUMMARY, RunSummary, Trigger};
 
-/// How often events are made up.
+/// Interval between batches of events.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How many rounds of one node differ from each other.
-const KINDS: usize = 4;
+/// Number of different resource sets.
+const RESOURCE_SETS: usize = 4;
 
-/// A thread that makes up events until dropped. It writes to disk, so it is no task.
+/// Thread that generates events until dropped. It writes to disk, so it is not an async task.
 pub(super) struct SyntheticEvents {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl SyntheticEvents {
-    /// Starts to make up so many events a second; none if that is no number.
+    /// Starts generating so many events per second; none for zero.
     pub(super) fn start(
-        nodes: Vec<(Arc<Node>, Arc<Simulated>)>,
+        nodes: Vec<(Arc<Node>, Arc<SimulatedExecutor>)>,
         events: u32,
     ) -> Result<Option<Self>, AgentError> {
         if events == 0 || nodes.is_empty() {
             return Ok(None);
         }
-        let kinds = (0..KINDS).map(resources).collect::<Result<Vec<_>, _>>()?;
+        let sets = (0..RESOURCE_SETS)
+            .map(resources)
+            .collect::<Result<Vec<_>, _>>()?;
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
-            // The next time round every node has another kind.
-            let mut rounds = kinds.iter().cycle().flat_map(|first| {
-                let kinds = kinds
+            // Each node gets another resource set in the next round.
+            let mut rounds = sets.iter().cycle().flat_map(|first| {
+                let sets = sets
                     .iter()
                     .cycle()
                     .skip_while(move |it| !std::ptr::eq(*it, first));
-                nodes.iter().zip(kinds)
+                nodes.iter().zip(sets)
             });
             let Some(clock) = nodes.first().map(|(node, _)| node.services.clock.clone()) else {
                 return;
             };
-            // Counted by the clock, so that late ticks are made up for.
-            let mut owed = 0.0;
+            // Counted by the clock, so that late ticks are compensated.
+            let mut due = 0.0;
             let mut last = clock.monotonic();
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 let now = clock.monotonic();
-                owed += now.saturating_sub(last).as_secs_f64() * f64::from(events);
+                due += now.saturating_sub(last).as_secs_f64() * f64::from(events);
                 last = now;
-                while owed >= 1.0 {
-                    let Some(((node, executor), kind)) = rounds.next() else {
+                while due >= 1.0 {
+                    let Some(((node, executor), set)) = rounds.next() else {
                         return;
                     };
-                    owed -= round(node, executor, kind) as f64;
+                    due -= emit_run(node, executor, set) as f64;
                 }
             }
         });
@@ -77,23 +79,23 @@ impl Drop for SyntheticEvents {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // A panic was reported by the thread itself.
             let _ended = thread.join();
         }
     }
 }
 
-/// Returns the resources of a round.
-fn resources(kind: usize) -> Result<Vec<Arc<Resource>>, AgentError> {
+/// Returns one resource set.
+fn resources(set: usize) -> Result<Vec<Arc<Resource>>, AgentError> {
     let requests = [
         (
             "file",
-            format!("/etc/app/part{kind}.conf"),
+            format!("/etc/app/part{set}.conf"),
             r#", "content": "x", "owner": "root", "group": "root", "mode": "0644""#,
         ),
-        ("package", format!("app-part{kind}"), ""),
-        ("service", format!("app{kind}"), ""),
-        ("exec", format!("/usr/bin/check part{kind}"), ""),
+        ("package", format!("app-part{set}"), ""),
+        ("service", format!("app{set}"), ""),
+        ("exec", format!("/usr/bin/check part{set}"), ""),
     ];
     let parsed = requests.iter().map(|(type_name, name, more)| {
         let ensure = match *type_name {
@@ -109,11 +111,11 @@ fn resources(kind: usize) -> Result<Vec<Arc<Resource>>, AgentError> {
     parsed.collect()
 }
 
-/// Lets a node have a run, and returns how many events that made.
-fn round(node: &Node, executor: &Simulated, kind: &[Arc<Resource>]) -> usize {
-    let events: Vec<_> = kind
+/// Emits the events of one run and returns their number.
+fn emit_run(node: &Node, executor: &SimulatedExecutor, set: &[Arc<Resource>]) -> usize {
+    let events: Vec<_> = set
         .iter()
-        .map(|resource| executor.verdict(&*node.services.clock, resource, false))
+        .map(|resource| executor.outcome_event(&*node.services.clock, resource, false))
         .collect();
     for event in &events {
         node.services.event_sink.event(event);
@@ -146,9 +148,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_has_resources_that_can_be_read() {
-        for kind in 0..KINDS {
-            assert_eq!(resources(kind).unwrap().len(), 4);
+    fn every_resource_set_is_valid() {
+        for set in 0..RESOURCE_SETS {
+            assert_eq!(resources(set).unwrap().len(), 4);
         }
     }
 }

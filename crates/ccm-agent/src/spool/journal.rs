@@ -1,42 +1,41 @@
-//! The journal of a spool: which records are done with, and how many were given up.
-//!
-//! A file of fixed slots, made in full beforehand, so that a note can still be taken when the disk
-//! is full. Each slot proves itself by its checksum; one that does not is as good as empty, and
-//! then a record is sent once more. The first two slots hold the count of what was given up and
-//! are written in turn, so that one of them is always whole. When all are taken the file is
-//! written anew, beside itself, with only what still matters.
+//! Journal of the spool: finished records and the number of dropped ones.
 //!
 //! ```text
 //! slot  kind:u32 a:u64 b:u64 crc:u32
-//!       "done", first, last       records from first to last are done with
-//!       "drop", total, 0          so many were given up since the spool was made
+//!       "done", first, last       records first to last are finished
+//!       "drop", total, 0          records dropped since the spool was created
 //! ```
+//!
+//! A file of fixed slots, allocated in full, so that it can be written when the disk is full. A
+//! slot with a wrong checksum counts as empty; at worst a record is sent again. The first two slots
+//! hold the drop counter and are written alternately, so that one of them is always intact. When
+//! all slots are used, the file is rewritten with what still matters.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ccm_core::system::files::{self, Durability, FileError, InPlace};
+use ccm_core::system::files::{self, Durability, FileError, RandomAccessFile};
 
 const DONE: [u8; 4] = *b"done";
 const DROP: [u8; 4] = *b"drop";
 
 const SLOT: usize = 24;
 
-/// The slots of the count.
+/// Slots of the drop counter.
 const COUNTS: usize = 2;
 
-/// How many slots a journal has at least. Rewriting is rare, and 24 KiB are nothing.
+/// Least number of slots; 24 KiB.
 const SLOTS: usize = 1024;
 
-/// The longest file that is read as a journal.
+/// Longest file that is read as a journal.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Numbers from the first to the last of each pair, in order and apart from each other.
+/// Inclusive ranges of sequence numbers, sorted and disjoint.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(Vec<(u64, u64)>);
 
 impl Ranges {
-    /// Returns the ranges that hold all of these, which may overlap and come in any order.
+    /// Returns the union of ranges, which may overlap and come in any order.
     pub(super) fn of(mut pairs: Vec<(u64, u64)>) -> Self {
         pairs.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -55,51 +54,51 @@ impl Ranges {
         nearest.is_some_and(|(_, last)| number <= *last)
     }
 
-    /// Returns how many ranges there are.
+    /// Returns the number of ranges.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns the highest number.
+    /// Returns the highest sequence number.
     pub(super) fn last(&self) -> Option<u64> {
         self.0.last().map(|(_, last)| *last)
     }
 }
 
-/// What a journal remembers.
+/// Content of a journal.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct JournalState {
     pub done: Ranges,
     pub dropped: u64,
 }
 
-/// The journal, open for notes.
+/// Journal file, open for writing.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
-    /// Nothing until the file could be made.
-    file: Option<Arc<InPlace>>,
+    /// `None` until the file could be created.
+    file: Option<Arc<RandomAccessFile>>,
     slots: usize,
-    /// The first slot that was never written.
+    /// First unused slot.
     free: usize,
-    /// Which slot of the count is next.
-    turn: usize,
+    /// Number of the next write of the drop counter.
+    counter_writes: usize,
     is_dirty: bool,
 }
 
 impl Journal {
-    /// Reads what an earlier process noted, if there was one. Changes nothing.
-    pub(super) fn open(path: &Path) -> Result<(Self, Memory), FileError> {
+    /// Reads the journal of an earlier process, if there is one. Changes nothing.
+    pub(super) fn open(path: &Path) -> Result<(Self, JournalState), FileError> {
         let mut journal = Self {
             path: path.to_owned(),
             file: None,
             slots: 0,
             free: 0,
-            turn: 0,
+            counter_writes: 0,
             is_dirty: false,
         };
-        let file = match InPlace::open(path) {
-            Err(error) if error.is_not_found() => return Ok((journal, Memory::default())),
+        let file = match RandomAccessFile::open(path) {
+            Err(error) if error.is_not_found() => return Ok((journal, JournalState::default())),
             file => file?,
         };
         let content = file.read(MAX_BYTES)?;
@@ -110,7 +109,7 @@ impl Journal {
                 Some((DONE, first, last)) if first <= last => pairs.push((first, last)),
                 Some((DROP, total, _)) if total >= dropped => {
                     dropped = total;
-                    journal.turn = index + 1;
+                    journal.counter_writes = index + 1;
                 }
                 _ => {}
             }
@@ -120,25 +119,25 @@ impl Journal {
         }
         journal.slots = slots.len();
         journal.free = journal.free.max(COUNTS);
-        // Whoever wrote this may have died before it was synced.
+        // The earlier process may have ended before it synced.
         journal.is_dirty = true;
         journal.file = Some(Arc::new(file));
         let done = Ranges::of(pairs);
-        Ok((journal, Memory { done, dropped }))
+        Ok((journal, JournalState { done, dropped }))
     }
 
-    /// Whether there is a file to note anything in.
+    /// Reports whether the file exists.
     pub(super) fn is_open(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Whether so many more ranges can be noted, or the file must be written anew first.
+    /// Reports whether so many ranges fit; otherwise the file must be rewritten first.
     pub(super) fn has_room(&self, ranges: usize) -> bool {
         self.file.is_some() && self.slots.saturating_sub(self.free) >= ranges
     }
 
-    /// Notes that records are done with.
-    pub(super) fn note_done(&mut self, ranges: &Ranges) -> Result<(), FileError> {
+    /// Writes that records are finished.
+    pub(super) fn write_done(&mut self, ranges: &Ranges) -> Result<(), FileError> {
         let Some(file) = &self.file else {
             return Ok(());
         };
@@ -149,18 +148,21 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes how many records were given up so far.
-    pub(super) fn note_dropped(&mut self, total: u64) -> Result<(), FileError> {
+    /// Writes the drop counter.
+    pub(super) fn write_dropped(&mut self, total: u64) -> Result<(), FileError> {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        file.write_at(position(self.turn % COUNTS), &write_slot(DROP, total, 0))?;
-        self.turn += 1;
+        file.write_at(
+            position(self.counter_writes % COUNTS),
+            &write_slot(DROP, total, 0),
+        )?;
+        self.counter_writes += 1;
         self.is_dirty = true;
         Ok(())
     }
 
-    /// Writes the file anew, with only this in it.
+    /// Rewrites the file with this content only.
     pub(super) fn rewrite(&mut self, done: &Ranges, dropped: u64) -> Result<(), FileError> {
         let used = COUNTS + done.0.len();
         let slots = SLOTS.max(used * 2);
@@ -170,15 +172,15 @@ impl Journal {
         content.extend(done.0.iter().flat_map(done_slot));
         content.resize(slots * SLOT, 0);
         files::write_private(&self.path, &content, Durability::Content)?;
-        // From here on the old file is nobody's: a note in it would be lost.
+        // The old file is gone: writes to it would be lost.
         self.file = None;
-        self.file = Some(Arc::new(InPlace::open(&self.path)?));
+        self.file = Some(Arc::new(RandomAccessFile::open(&self.path)?));
         (self.slots, self.free) = (slots, used);
         Ok(())
     }
 
-    /// Returns the file if it has to be synced. It counts as synced from now on.
-    pub(super) fn begin_sync(&mut self) -> Option<Arc<InPlace>> {
+    /// Returns the file if it must be synced. It counts as synced from now on.
+    pub(super) fn begin_sync(&mut self) -> Option<Arc<RandomAccessFile>> {
         let is_dirty = std::mem::take(&mut self.is_dirty);
         self.file.as_ref().filter(|_| is_dirty).map(Arc::clone)
     }
@@ -196,18 +198,18 @@ fn write_slot(kind: [u8; 4], a: u64, b: u64) -> [u8; SLOT] {
     let mut slot = [0; SLOT];
     let parts = [&kind[..], &a.to_le_bytes(), &b.to_le_bytes()];
     let sum = crc32fast::hash(&parts.concat()).to_le_bytes();
-    for (place, byte) in slot.iter_mut().zip(parts.into_iter().flatten().chain(&sum)) {
-        *place = *byte;
+    for (target, byte) in slot.iter_mut().zip(parts.into_iter().flatten().chain(&sum)) {
+        *target = *byte;
     }
     slot
 }
 
 fn read_slot(slot: &[u8; SLOT]) -> Option<([u8; 4], u64, u64)> {
-    let (told, sum) = slot.split_last_chunk::<4>()?;
-    if crc32fast::hash(told) != u32::from_le_bytes(*sum) {
+    let (content, sum) = slot.split_last_chunk::<4>()?;
+    if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
         return None;
     }
-    let (kind, numbers) = told.split_first_chunk::<4>()?;
+    let (kind, numbers) = content.split_first_chunk::<4>()?;
     let (a, b) = numbers.split_first_chunk::<8>()?;
     let b = b.first_chunk::<8>()?;
     Some((*kind, u64::from_le_bytes(*a), u64::from_le_bytes(*b)))
@@ -233,40 +235,40 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_remembers_across_rewrites_and_full_slots() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("journal");
-        let (mut journal, memory) = Journal::open(&path).unwrap();
-        assert_eq!((memory.dropped, memory.done.last()), (0, None));
+    fn a_journal_survives_rewrites_and_full_slots() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let (mut journal, state) = Journal::open(&path).unwrap();
+        assert_eq!((state.dropped, state.done.last()), (0, None));
         assert!(!journal.has_room(1));
         journal.rewrite(&Ranges::of(vec![(0, 4)]), 3).unwrap();
         assert!(journal.has_room(SLOTS - 3) && !journal.has_room(SLOTS - 2));
-        journal.note_done(&Ranges::of(vec![(6, 7)])).unwrap();
-        journal.note_dropped(4).unwrap();
-        journal.note_dropped(5).unwrap();
+        journal.write_done(&Ranges::of(vec![(6, 7)])).unwrap();
+        journal.write_dropped(4).unwrap();
+        journal.write_dropped(5).unwrap();
         assert!(journal.begin_sync().is_some() && journal.begin_sync().is_none());
         drop(journal);
-        let (mut journal, memory) = Journal::open(&path).unwrap();
-        assert_eq!(memory.done.0, [(0, 4), (6, 7)]);
-        assert_eq!(memory.dropped, 5);
-        journal.note_done(&Ranges::of(vec![(9, 9)])).unwrap();
-        journal.note_dropped(6).unwrap();
-        let (_, memory) = Journal::open(&path).unwrap();
-        assert_eq!(memory.done.0, [(0, 4), (6, 7), (9, 9)]);
-        assert_eq!(memory.dropped, 6);
+        let (mut journal, state) = Journal::open(&path).unwrap();
+        assert_eq!(state.done.0, [(0, 4), (6, 7)]);
+        assert_eq!(state.dropped, 5);
+        journal.write_done(&Ranges::of(vec![(9, 9)])).unwrap();
+        journal.write_dropped(6).unwrap();
+        let (_, state) = Journal::open(&path).unwrap();
+        assert_eq!(state.done.0, [(0, 4), (6, 7), (9, 9)]);
+        assert_eq!(state.dropped, 6);
     }
 
     #[test]
-    fn a_torn_count_leaves_the_one_before() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("journal");
+    fn a_torn_counter_leaves_the_previous_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
         let (mut journal, _) = Journal::open(&path).unwrap();
         journal.rewrite(&Ranges::default(), 0).unwrap();
         for total in 1..5 {
-            journal.note_dropped(total).unwrap();
+            journal.write_dropped(total).unwrap();
             let whole = std::fs::read(&path).unwrap();
             let mut torn = whole.clone();
-            let last = (journal.turn - 1) % COUNTS;
+            let last = (journal.counter_writes - 1) % COUNTS;
             torn[last * SLOT + 6] ^= 1;
             std::fs::write(&path, torn).unwrap();
             assert_eq!(Journal::open(&path).unwrap().1.dropped, total - 1);
@@ -275,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_a_journal() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("journal");
+    fn any_bytes_can_be_opened_as_a_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
         for content in [&b""[..], &[0; 23], &[0xff; 4096]] {
             std::fs::write(&path, content).unwrap();
-            let (journal, memory) = Journal::open(&path).unwrap();
-            assert_eq!((memory.dropped, memory.done.last()), (0, None));
+            let (journal, state) = Journal::open(&path).unwrap();
+            assert_eq!((state.dropped, state.done.last()), (0, None));
             assert!(!journal.has_room(1));
         }
     }

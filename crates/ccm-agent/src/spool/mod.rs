@@ -1,15 +1,15 @@
-//! The spool: events on disk until the bus has them.
+//! Event spool: keeps events on disk until the stream has stored them.
 //!
-//! An agent appends each event here before it reports success, and a publisher sends from here, so
-//! a dead broker or a killed agent delays events and loses none. Appending costs one write; a
-//! run's events survive a power cut once [`Spool::sync`] has returned. What was sent is
-//! acknowledged in any order and remembered, so a restart sends again only what it must.
+//! The agent appends each event before it reports success, and the publisher sends from here, so an
+//! unreachable broker or a killed agent delays events but loses none. Appending costs one write;
+//! events survive a power cut once [`Spool::sync`] has returned. Acknowledgements come in any order
+//! and are persistent, so a restart resends only what it must.
 //!
-//! The spool is bounded. Stable events go first, the oldest before the others; what changed or
-//! failed goes only for its like; and everything that was given up is counted.
+//! The size is limited. The oldest stable events are dropped first; events of changes and failures
+//! are dropped only for others of that class. Dropped events are counted.
 //!
-//! It knows nothing of NATS, nor what is in a body. Read next: `queue` decides what goes where and
-//! when, `segment` is the format of records, `journal` remembers acknowledgements and counts.
+//! The spool does not use NATS and does not interpret bodies. See `queue` for the placement of
+//! records, `segment` for the record format, and `journal` for acknowledgements and counters.
 
 mod journal;
 mod queue;
@@ -18,9 +18,9 @@ mod segment;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use ccm_core::model::node::SpoolStatus;
@@ -29,34 +29,34 @@ use ccm_core::system::{FileLock, LockError, SystemClock};
 
 use queue::Queue;
 
-/// The file that keeps other processes out.
+/// Lock file against a second process.
 const LOCK: &str = "lock";
 
-/// What a record is worth when there is no room for all.
+/// Priority of a record when the spool is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Nothing happened: the first to go.
+    /// Nothing changed; dropped first.
     Stable,
-    /// Something changed or failed, or a run ended.
+    /// A change, a failure, or the end of a run.
     Important,
 }
 
-/// A message that waits to be published.
+/// A message to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What the stream knows it by: the same id is stored once.
+    /// Message id for deduplication by the stream.
     pub id: String,
     pub subject: String,
     pub class: Class,
     pub body: Vec<u8>,
 }
 
-/// How large a spool may become.
+/// Size limits of a spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes of all segments together.
+    /// Most bytes of all segments together.
     pub max_bytes: u64,
-    /// The size after which a new segment begins. Room is made by whole segments.
+    /// Size after which a new segment starts. Space is freed by whole segments.
     pub segment_bytes: u64,
 }
 
@@ -69,27 +69,27 @@ impl Default for Limits {
     }
 }
 
-/// What was found when a spool was opened.
+/// Result of opening a spool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// How many records wait to be published.
+    /// Unpublished records.
     pub records: u64,
-    /// How many bytes of unfinished writes were cut off.
+    /// Bytes of unfinished writes that were cut off.
     pub torn_bytes: u64,
-    /// How many stretches between records could not be read. They count as dropped.
+    /// Unreadable stretches between records. They count as dropped.
     pub damaged: u64,
 }
 
-/// What is wrong with a spool, or with a record for it.
+/// Why a spool could not be opened or a record not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     #[error("spool: {0}")]
     File(#[from] FileError),
-    #[error("another agent works with this state_dir: {0}")]
+    #[error("another agent uses this state_dir: {0}")]
     InUse(#[from] LockError),
     #[error("spool directory {} is not private: its mode is {mode:04o}", path.display())]
     NotPrivate { path: PathBuf, mode: u32 },
-    #[error("spool segment {} has the unknown version {version}", path.display())]
+    #[error("spool segment {} has unknown version {version}", path.display())]
     Version { path: PathBuf, version: u8 },
     #[error("event {id} was dropped: it is too large for the spool")]
     TooLarge { id: String },
@@ -99,20 +99,20 @@ pub enum SpoolError {
     NotWritten { id: String, cause: FileError },
 }
 
-/// A queue of records on disk, for any number of writers and one publisher.
+/// Queue of records on disk, for any number of writers and one publisher.
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
     queue: Mutex<Queue>,
-    /// Held by whoever syncs: the second must not return before the first is done.
+    /// Held while syncing: a second sync must not return before the first is done.
     syncing: Mutex<()>,
-    grown: Notify,
+    appended: Notify,
     _lock: FileLock,
 }
 
 impl Spool {
-    /// Opens the spool in a directory, which is made if need be, and takes over what an earlier
-    /// process left there. Refuses a directory that others may write to, and a second process.
+    /// Opens the spool in a directory, which is created if need be, and recovers the records of an
+    /// earlier process. Fails if others may write to the directory, or if another process uses it.
     pub fn open(directory: &Path, limits: Limits) -> Result<(Self, Recovered), SpoolError> {
         files::create_private_dir(directory)?;
         let mode = files::inspect(directory, true)?.map_or(0, |found| found.mode);
@@ -131,25 +131,24 @@ impl Spool {
             directory: directory.to_owned(),
             queue: Mutex::new(queue),
             syncing: Mutex::new(()),
-            grown: Notify::new(),
+            appended: Notify::new(),
             _lock: lock,
         };
         Ok((spool, recovered))
     }
 
-    /// Appends a record and returns its number. It survives the end of this process at once, and
-    /// a power cut after [`Spool::sync`]. After an error the record is lost and counted, and the
-    /// spool goes on: no run has to fail for it.
+    /// Appends a record and returns its sequence number. It survives the end of this process at
+    /// once, and a power cut after [`Spool::sync`]. After an error the record is lost and counted;
+    /// the spool stays usable.
     pub fn append(&self, record: &Record) -> Result<u64, SpoolError> {
         let seq = self.queue().append(record)?;
-        self.grown.notify_one();
+        self.appended.notify_one();
         Ok(seq)
     }
 
-    /// Returns when everything appended and acknowledged so far survives a power cut. Others may
-    /// append meanwhile.
+    /// Syncs to disk everything appended and acknowledged so far. Appending continues meanwhile.
     pub fn sync(&self) -> Result<(), SpoolError> {
-        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.syncing.lock();
         let unsynced = self.queue().begin_sync()?;
         let synced = unsynced.sync(&self.directory);
         if synced.is_err() {
@@ -158,34 +157,35 @@ impl Spool {
         Ok(synced?)
     }
 
-    /// Returns up to `max` records that wait, in order, from the first one after a number. Fewer
-    /// if they are large; none only if none waits there.
+    /// Returns up to `max` pending records after a sequence number, in order. Fewer if they are
+    /// large; none only if there are none.
     pub fn next(&self, after: u64, max: usize) -> Result<Vec<(u64, Record)>, SpoolError> {
         Ok(self.queue().next(after, max)?)
     }
 
-    /// Takes records off the queue, in any order. An error means that some may be returned again
-    /// after a restart; they are off the queue until then.
+    /// Acknowledges records, in any order. After an error some may be returned again after a
+    /// restart, but not before.
     pub fn ack(&self, seqs: &[u64]) -> Result<(), SpoolError> {
         Ok(self.queue().ack(seqs)?)
     }
 
-    /// Takes records off the queue that can never be published, and counts them as dropped.
+    /// Drops records that can never be published, and counts them.
     pub fn give_up(&self, seqs: &[u64]) -> Result<(), SpoolError> {
         Ok(self.queue().give_up(seqs)?)
     }
 
-    /// Returns how many records wait and how many were given up since the spool was made.
+    /// Returns the numbers of pending records and of those dropped since the spool was created.
     pub fn status(&self) -> SpoolStatus {
         self.queue().status()
     }
 
-    /// Waits until something was appended since this was last called. For one caller at a time.
-    pub async fn grown(&self) {
-        self.grown.notified().await;
+    /// Waits until something is appended; returns at once if that happened since the last call. For
+    /// one caller at a time.
+    pub async fn appended(&self) {
+        self.appended.notified().await;
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }

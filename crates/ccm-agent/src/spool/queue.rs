@@ -1,17 +1,17 @@
-//! The queue behind a spool: which segment takes a record, which one goes when there is no room.
+//! Queue of the spool: assigns records to segments and frees space.
 //!
-//! Records of the two classes lie in segments of their own but share one row of numbers, so they
-//! are read in the order they came, and room is made by removing whole files, never by rewriting
-//! one. A record belongs to the queue until it is done with; a segment, until all its records are.
+//! Records of the two classes are in separate segments but share one sequence, so they are read in
+//! the order they were appended, and space is freed by deleting whole files. A segment is deleted
+//! when all its records are finished.
 //!
-//! One thread at a time, which [`super::Spool`] sees to.
+//! Single-threaded; [`super::Spool`] holds the lock.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ccm_core::model::node::SpoolStatus;
-use ccm_core::system::files::{self, FileError, InPlace};
+use ccm_core::system::files::{self, FileError, RandomAccessFile};
 use ccm_core::system::random;
 
 use super::journal::{Journal, Ranges};
@@ -20,41 +20,41 @@ use super::{Class, Limits, Record, Recovered, SpoolError};
 
 const JOURNAL: &str = "journal";
 
-/// The most bytes of records that are handed out at once, unless one alone is larger.
+/// Most bytes returned at once, unless a single record is larger.
 const MAX_BATCH: usize = 8 << 20;
 
-/// Segments of one class, the oldest first; records are appended to the last.
+/// Segments of one class, oldest first; records are appended to the last.
 type Lane = VecDeque<Segment>;
 
-/// All records and what became of them.
+/// Segments and journal of a spool.
 #[derive(Debug)]
 pub(super) struct Queue {
     directory: PathBuf,
     limits: Limits,
     stable: Lane,
     important: Lane,
-    /// The highest number in use, or ever acknowledged.
+    /// Highest sequence number used or acknowledged.
     last: u64,
-    /// How many records were given up, beside those in damaged stretches.
+    /// Dropped records, besides those in damaged stretches.
     dropped: u64,
     journal: Journal,
-    /// Whether the journal misses something that is known here.
-    is_behind: bool,
-    /// Whether files were made since the directory was last synced.
-    has_new_names: bool,
+    /// The journal is incomplete because a write failed.
+    is_journal_incomplete: bool,
+    /// Files were created since the directory was last synced.
+    has_new_files: bool,
 }
 
-/// What a sync still has to write, free of the queue so that others can go on with it.
+/// Files to sync; independent of the queue, so that it can be used meanwhile.
 pub(super) struct Unsynced {
-    files: Vec<Arc<InPlace>>,
-    has_new_names: bool,
+    files: Vec<Arc<RandomAccessFile>>,
+    has_new_files: bool,
 }
 
 impl Unsynced {
-    /// Returns when all of it is on the disk.
+    /// Syncs the files and, if need be, the directory.
     pub(super) fn sync(&self, directory: &Path) -> Result<(), FileError> {
         self.files.iter().try_for_each(|file| file.sync())?;
-        if self.has_new_names {
+        if self.has_new_files {
             files::sync_directory(directory)
         } else {
             Ok(())
@@ -63,14 +63,14 @@ impl Unsynced {
 }
 
 impl Queue {
-    /// Takes over what is in a directory.
+    /// Recovers the records in a directory.
     pub(super) fn open(directory: &Path, limits: Limits) -> Result<(Self, Recovered), SpoolError> {
-        let (journal, memory) = Journal::open(&directory.join(JOURNAL))?;
+        let (journal, journal_state) = Journal::open(&directory.join(JOURNAL))?;
         let mut queue = Self {
             directory: directory.to_owned(),
             limits: Limits {
                 max_bytes: limits.max_bytes,
-                // Room is made by whole segments, and must not cost all there is.
+                // Space is freed by whole segments, so one must not be the whole spool.
                 segment_bytes: limits
                     .segment_bytes
                     .min(limits.max_bytes / 4)
@@ -78,18 +78,18 @@ impl Queue {
             },
             stable: Lane::new(),
             important: Lane::new(),
-            last: memory.done.last().unwrap_or(0),
-            dropped: memory.dropped,
+            last: journal_state.done.last().unwrap_or(0),
+            dropped: journal_state.dropped,
             journal,
-            is_behind: false,
-            has_new_names: true,
+            is_journal_incomplete: false,
+            has_new_files: true,
         };
         let mut recovered = Recovered::default();
-        // Names sort by their first number.
+        // Names sort by their first sequence number.
         for file in files::list(directory)? {
             let name = file.to_str().unwrap_or_default();
             if name.starts_with("journal.") {
-                // What a process left that was killed while it wrote its journal anew.
+                // Left by a process that was killed while it rewrote the journal.
                 files::remove(&directory.join(name))?;
             }
             let Some(name) = Name::parse(name) else {
@@ -105,7 +105,7 @@ impl Queue {
             };
             let done: Vec<u64> = segment
                 .numbers()
-                .filter(|seq| memory.done.contains(*seq))
+                .filter(|seq| journal_state.done.contains(*seq))
                 .collect();
             for seq in done {
                 segment.finish(seq);
@@ -116,10 +116,11 @@ impl Queue {
             queue.last = queue.last.max(segment.last());
             queue.lane(name.class).push_back(segment);
         }
-        queue.sweep()?;
+        queue.delete_finished()?;
         if !queue.journal.is_open() {
-            match queue.note_dropped() {
-                // Then it is made when there is room, and until then nothing is remembered.
+            match queue.record_dropped() {
+                // On a full disk it is created later; until then acknowledgements are not
+                // persistent.
                 Err(error) if !error.is_storage_full() => return Err(error.into()),
                 _ => {}
             }
@@ -127,13 +128,13 @@ impl Queue {
         Ok((queue, recovered))
     }
 
-    /// Appends a record and returns its number, or gives it up and counts it.
+    /// Appends a record and returns its sequence number, or drops and counts it.
     pub(super) fn append(&mut self, record: &Record) -> Result<u64, SpoolError> {
         let stored = self.try_append(record);
         if stored.is_err() {
             self.dropped = self.dropped.saturating_add(1);
-            // A count that cannot be noted now is noted with the next one.
-            let _ = self.note_dropped();
+            // A counter that could not be written is written with the next one.
+            let _ = self.record_dropped();
         }
         stored
     }
@@ -153,14 +154,15 @@ impl Queue {
         // The record may need a new segment.
         let most = (length + segment::HEADER) as u64;
         while self.bytes().saturating_add(most) > self.limits.max_bytes {
-            if !self.make_room(record.class).map_err(failed)? {
+            if !self.free_space(record.class).map_err(failed)? {
                 return Err(SpoolError::Full { id: id() });
             }
         }
         match self.write(record, length) {
-            // The disk is full, maybe not by us: stable records may go for this one, others stay.
+            // The disk is full, perhaps by other files: drop stable records for this one, but no
+            // others.
             Err(error) if error.is_storage_full() => {
-                if !self.make_room(Class::Stable).map_err(failed)? {
+                if !self.free_space(Class::Stable).map_err(failed)? {
                     return Err(failed(error));
                 }
                 self.write(record, length).map_err(failed)
@@ -180,10 +182,10 @@ impl Queue {
                 salt: random()? as u32,
             };
             let segment = Segment::create(&self.directory, name)?;
-            self.has_new_names = true;
+            self.has_new_files = true;
             self.lane(record.class).push_back(segment);
-            // A file that stays a little longer is no reason to lose a record.
-            let _ = self.sweep();
+            // A file that could not be deleted is no reason to lose a record.
+            let _ = self.delete_finished();
         }
         if let Some(last) = self.lane(record.class).back_mut() {
             last.append(seq, record)?;
@@ -192,28 +194,28 @@ impl Queue {
         Ok(seq)
     }
 
-    /// Removes the one segment that is missed least for the sake of a record. Returns whether
-    /// there was one that may go.
-    fn make_room(&mut self, class: Class) -> Result<bool, FileError> {
-        // An empty file is no room.
+    /// Deletes the least important segment to free space for a record of `class`. Returns whether
+    /// there was one.
+    fn free_space(&mut self, class: Class) -> Result<bool, FileError> {
+        // Deleting an empty file frees nothing.
         let is_done = |lane: &Lane| {
             let first = lane.front();
             first.is_some_and(|first| first.pending == 0 && first.bytes > 0)
         };
-        let victim = if is_done(&self.stable) {
+        let target = if is_done(&self.stable) {
             Class::Stable
         } else if is_done(&self.important) {
             Class::Important
         } else if !self.stable.is_empty() {
             Class::Stable
         } else {
-            // Its like; so a stable record is worth none of the others.
+            // Same class: a stable record never replaces important ones.
             class
         };
-        self.remove_first(victim)
+        self.remove_first(target)
     }
 
-    /// Removes the oldest segment of a class with all that is in it. Returns whether there was one.
+    /// Deletes the oldest segment of a class. Returns whether there was one.
     fn remove_first(&mut self, class: Class) -> Result<bool, FileError> {
         let Some(first) = self.lane(class).front() else {
             return Ok(false);
@@ -223,14 +225,14 @@ impl Queue {
         self.lane(class).pop_front();
         if lost > 0 {
             self.dropped = self.dropped.saturating_add(lost);
-            // As above: the count is right here, and noted when that can be done.
-            let _ = self.note_dropped();
+            // As above: a counter that could not be written is written later.
+            let _ = self.record_dropped();
         }
         Ok(true)
     }
 
-    /// Removes the segments that are done with. The last of a class stays to be filled.
-    fn sweep(&mut self) -> Result<(), FileError> {
+    /// Deletes finished segments. The last of a class stays for appending.
+    fn delete_finished(&mut self) -> Result<(), FileError> {
         for class in [Class::Stable, Class::Important] {
             loop {
                 let lane = self.lane(class);
@@ -244,35 +246,35 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns records that wait, in order.
+    /// Returns pending records in order.
     pub(super) fn next(&mut self, after: u64, max: usize) -> Result<Vec<(u64, Record)>, FileError> {
-        let mut taken = Vec::new();
+        let mut records = Vec::new();
         let mut size = 0;
         let mut after = after;
-        while taken.len() < max {
+        while records.len() < max {
             let Some((segment, entry)) = self.first_after(after) else {
                 break;
             };
             match segment.read(entry) {
                 Ok(Some(record)) => {
                     size += record.body.len();
-                    if size > MAX_BATCH && !taken.is_empty() {
+                    if size > MAX_BATCH && !records.is_empty() {
                         break;
                     }
-                    taken.push((entry.seq, record));
+                    records.push((entry.seq, record));
                 }
-                // What can never be read must not stop what comes behind it.
-                Ok(None) => segment.lose(entry),
-                Err(error) if error.is_lost_for_good() => segment.lose(entry),
-                Err(error) if taken.is_empty() => return Err(error),
+                // A record that can never be read must not block later ones.
+                Ok(None) => segment.mark_damaged(entry),
+                Err(error) if error.is_permanent() => segment.mark_damaged(entry),
+                Err(error) if records.is_empty() => return Err(error),
                 Err(_) => break,
             }
             after = entry.seq;
         }
-        Ok(taken)
+        Ok(records)
     }
 
-    /// Returns the first pending record after a number, and the segment that holds it.
+    /// Returns the first pending record after a sequence number, and its segment.
     fn first_after(&mut self, after: u64) -> Option<(&mut Segment, Entry)> {
         let first = |lane: &Lane| {
             let mut segments = lane.iter().enumerate();
@@ -289,16 +291,16 @@ impl Queue {
         Some((lane.get_mut(index)?, entry))
     }
 
-    /// Takes records off the queue and counts them as dropped.
+    /// Finishes records and counts them as dropped.
     pub(super) fn give_up(&mut self, seqs: &[u64]) -> Result<(), FileError> {
         let before = self.status().pending;
         let acked = self.ack(seqs);
         let lost = before.saturating_sub(self.status().pending);
         self.dropped = self.dropped.saturating_add(lost);
-        acked.and(self.note_dropped())
+        acked.and(self.record_dropped())
     }
 
-    /// Takes records off the queue.
+    /// Finishes records.
     pub(super) fn ack(&mut self, seqs: &[u64]) -> Result<(), FileError> {
         let mut done = Vec::with_capacity(seqs.len());
         for &seq in seqs {
@@ -307,9 +309,9 @@ impl Queue {
                 done.push((seq, seq));
             }
         }
-        let noted = self.note_done(Ranges::of(done));
-        self.sweep()?;
-        noted
+        let written = self.record_done(Ranges::of(done));
+        self.delete_finished()?;
+        written
     }
 
     pub(super) fn status(&self) -> SpoolStatus {
@@ -324,10 +326,10 @@ impl Queue {
         status
     }
 
-    /// Returns what is to be synced. It counts as synced from now on.
+    /// Returns the files to sync. They count as synced from now on.
     pub(super) fn begin_sync(&mut self) -> Result<Unsynced, FileError> {
-        if self.is_behind {
-            self.note_dropped()?;
+        if self.is_journal_incomplete {
+            self.record_dropped()?;
         }
         let mut files = Vec::new();
         for lane in [&mut self.stable, &mut self.important] {
@@ -343,42 +345,42 @@ impl Queue {
         }
         Ok(Unsynced {
             files,
-            has_new_names: std::mem::take(&mut self.has_new_names),
+            has_new_files: std::mem::take(&mut self.has_new_files),
         })
     }
 
-    /// Takes back that anything is synced.
+    /// Marks everything as not synced.
     pub(super) fn sync_failed(&mut self) {
         for lane in [&mut self.stable, &mut self.important] {
             for segment in lane {
                 segment.is_dirty = true;
             }
         }
-        self.is_behind = true;
-        self.has_new_names = true;
+        self.is_journal_incomplete = true;
+        self.has_new_files = true;
     }
 
-    fn note_done(&mut self, done: Ranges) -> Result<(), FileError> {
-        let noted = if !self.is_behind && self.journal.has_room(done.len()) {
-            self.journal.note_done(&done)
+    fn record_done(&mut self, done: Ranges) -> Result<(), FileError> {
+        let written = if !self.is_journal_incomplete && self.journal.has_room(done.len()) {
+            self.journal.write_done(&done)
         } else {
             self.rewrite_journal()
         };
-        self.is_behind = noted.is_err();
-        noted
+        self.is_journal_incomplete = written.is_err();
+        written
     }
 
-    fn note_dropped(&mut self) -> Result<(), FileError> {
-        let mut noted = self.journal.note_dropped(self.dropped);
-        if self.is_behind || !self.journal.is_open() {
-            noted = self.rewrite_journal();
+    fn record_dropped(&mut self) -> Result<(), FileError> {
+        let mut written = self.journal.write_dropped(self.dropped);
+        if self.is_journal_incomplete || !self.journal.is_open() {
+            written = self.rewrite_journal();
         }
-        self.is_behind = noted.is_err();
-        noted
+        self.is_journal_incomplete = written.is_err();
+        written
     }
 
-    /// Writes a journal of what still matters: everything before the first pending record is done
-    /// with, and so is what was acknowledged out of turn behind it.
+    /// Rewrites the journal with what still matters: all records before the first pending one, and
+    /// those acknowledged after it.
     fn rewrite_journal(&mut self) -> Result<(), FileError> {
         let pending = [&self.stable, &self.important].map(|lane| {
             let mut segments = lane.iter();
@@ -389,7 +391,7 @@ impl Queue {
         let done = self.segments().flat_map(Segment::finished);
         let done = done.filter(|seq| *seq > floor).map(|seq| (seq, seq));
         let done = Ranges::of(std::iter::once((0, floor)).chain(done).collect());
-        self.has_new_names = true;
+        self.has_new_files = true;
         self.journal.rewrite(&done, self.dropped)
     }
 
@@ -409,7 +411,7 @@ impl Queue {
     }
 }
 
-/// Marks a record of a lane as done with. Returns whether it was pending there.
+/// Marks a record as finished. Returns whether it was pending.
 fn finish(lane: &mut Lane, seq: u64) -> bool {
     let behind = lane.partition_point(|segment| segment.name.first <= seq);
     let segment = behind.checked_sub(1).and_then(|index| lane.get_mut(index));

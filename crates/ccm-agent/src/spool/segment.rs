@@ -1,4 +1,4 @@
-//! Segments: files of records, where each record can prove that it is whole and in its place.
+//! Segments: files of records with checksums.
 //!
 //! ```text
 //! segment  "ccm-spl" version:u8 crc:u32, then records
@@ -7,17 +7,15 @@
 //! ```
 //!
 //! Numbers are little-endian. The first checksum of a record covers its head, so that a damaged
-//! body does not hide where the next record starts; the second one covers both. All start from
-//! the salt in the file's name: bytes of another segment, or of a record inside a body, prove
-//! nothing here.
-//!
-//! What a record means, and when it may go, is decided in [`super`].
+//! body does not hide the start of the next record; the second one covers both. All are seeded
+//! with the salt in the file name, so bytes of another segment, or of a record inside a body, are
+//! never taken for a record.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ccm_core::system::files::{FileError, InPlace};
+use ccm_core::system::files::{FileError, RandomAccessFile};
 
 use super::{Class, Record};
 
@@ -25,20 +23,20 @@ const MAGIC: &[u8; 7] = b"ccm-spl";
 const VERSION: u8 = 1;
 const MARKER: [u8; 4] = [0xc5, b'e', b'v', 0x9e];
 
-/// The bytes before the first record.
+/// Bytes before the first record.
 pub(super) const HEADER: usize = 12;
 
-/// The bytes before and behind a payload.
+/// Bytes before and after a payload.
 const HEAD: usize = 20;
 const TAIL: usize = 4;
 
-/// The longest record, with all its bytes on disk. A NATS server takes 64 MiB at most.
+/// Longest record on disk. A NATS server accepts 64 MiB at most.
 pub(super) const MAX_RECORD: usize = 64 << 20;
 
-/// The longest file that is read as a segment: a full one, and one record that started in it.
+/// Longest file that is read as a segment: a full one, and one record that started in it.
 pub(super) const MAX_SEGMENT: u64 = 2 * (MAX_RECORD as u64);
 
-/// What a segment is called: the first number it may hold, its class, and its salt.
+/// File name of a segment: its first possible sequence number, class and salt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub first: u64,
@@ -47,7 +45,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Returns what a file name says, if it is that of a segment.
+    /// Parses a file name; `None` if it is not that of a segment.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.strip_suffix(".seg")?.split('-');
         let first = parts.next()?;
@@ -62,7 +60,7 @@ impl Name {
             class,
             salt: u32::from_str_radix(salt, 16).ok()?,
         };
-        // Only the one way of writing it, so that no two files have the same name.
+        // Only the canonical form, so that no two files have the same name.
         (name.to_string() == text).then_some(name)
     }
 }
@@ -77,7 +75,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Where a record is, and whether it is done with.
+/// Position of a record, and whether it is finished.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub seq: u64,
@@ -86,27 +84,27 @@ pub(super) struct Entry {
     length: usize,
 }
 
-/// One file of records and what is known of it.
+/// One segment and the index of its records.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub name: Name,
     pub path: PathBuf,
-    /// Where the next record goes.
+    /// Offset of the next record.
     pub bytes: u64,
-    /// How many records are still to be sent.
+    /// Pending records.
     pub pending: usize,
-    /// How many stretches of the file hold no readable record.
+    /// Unreadable stretches of the file.
     pub damaged: u64,
-    /// Whether something was written since it was last synced.
+    /// Written since the last sync.
     pub is_dirty: bool,
     entries: Vec<Entry>,
-    /// No entry before this one is pending.
+    /// All entries before this one are finished.
     head: usize,
-    /// Opened by the first read or write, closed when the segment goes.
-    file: Option<Arc<InPlace>>,
+    /// Opened by the first read or write.
+    file: Option<Arc<RandomAccessFile>>,
 }
 
-/// Why a segment cannot be taken over.
+/// Why a segment could not be recovered.
 #[derive(Debug)]
 pub(super) enum RecoverError {
     File(FileError),
@@ -120,10 +118,10 @@ impl From<FileError> for RecoverError {
 }
 
 impl Segment {
-    /// Makes the file of a new segment. It gets its header with its first record.
+    /// Creates the file of a new segment. The header is written with the first record.
     pub(super) fn create(directory: &Path, name: Name) -> Result<Self, FileError> {
         let path = directory.join(name.to_string());
-        let file = InPlace::create(&path)?;
+        let file = RandomAccessFile::create(&path)?;
         let mut segment = Self::empty(path, name);
         segment.file = Some(Arc::new(file));
         Ok(segment)
@@ -143,11 +141,11 @@ impl Segment {
         }
     }
 
-    /// Reads a segment that another process left, and cuts off its torn tail. Returns it with the
+    /// Reads a segment of an earlier process and truncates its torn tail. Returns it with the
     /// number of bytes cut off.
     pub(super) fn recover(directory: &Path, name: Name) -> Result<(Self, u64), RecoverError> {
         let path = directory.join(name.to_string());
-        let file = InPlace::open(&path)?;
+        let file = RandomAccessFile::open(&path)?;
         let content = file.read(MAX_SEGMENT)?;
         let mut segment = Self::empty(path, name);
         let found = scan(&content, name).map_err(RecoverError::Version)?;
@@ -155,7 +153,7 @@ impl Segment {
         if torn > 0 {
             file.truncate(found.end as u64)?;
         }
-        // Whoever wrote this may have died before it was synced.
+        // The earlier process may have ended before it synced.
         segment.is_dirty = true;
         segment.bytes = found.end as u64;
         segment.pending = found.entries.len();
@@ -164,8 +162,8 @@ impl Segment {
         Ok((segment, torn as u64))
     }
 
-    /// Appends a record, encoded with this segment's salt, in one write. After an error the
-    /// segment is as it was: the next record is written over what half of this one is there.
+    /// Appends a record in one write. After an error the segment is as before: the next record
+    /// overwrites the partial one.
     pub(super) fn append(&mut self, seq: u64, record: &Record) -> Result<(), FileError> {
         let mut encoded = Vec::with_capacity(HEADER + encoded_length(record));
         if self.bytes == 0 {
@@ -175,7 +173,7 @@ impl Segment {
         encode(&mut encoded, self.name.salt, seq, record);
         let file = self.file()?;
         if let Err(error) = file.write_at(self.bytes, &encoded) {
-            // What cannot be cut off now is cut off when the spool is opened again.
+            // If this fails, the tail is truncated when the spool is opened again.
             let _ = file.truncate(self.bytes);
             return Err(error);
         }
@@ -191,26 +189,26 @@ impl Segment {
         Ok(())
     }
 
-    /// Returns the record of an entry, or nothing if it is not whole any more.
+    /// Returns the record of an entry, or `None` if it is damaged.
     pub(super) fn read(&mut self, entry: Entry) -> Result<Option<Record>, FileError> {
         let (name, file) = (self.name, self.file()?);
         let bytes = file.read_at(entry.offset, entry.length)?;
         Ok(match decode(&bytes, name.salt) {
-            Decoded::Whole { seq, payload, .. } if seq == entry.seq => {
+            Decoded::Intact { seq, payload, .. } if seq == entry.seq => {
                 record_of(payload, name.class)
             }
             _ => None,
         })
     }
 
-    /// Returns the first pending entry after a number.
+    /// Returns the first pending entry after a sequence number.
     pub(super) fn pending_after(&self, after: u64) -> Option<Entry> {
         let start = self.entries.partition_point(|entry| entry.seq <= after);
         let rest = self.entries.get(start.max(self.head)..)?;
         rest.iter().find(|entry| !entry.is_done).copied()
     }
 
-    /// Marks a record as done with. Returns whether it was pending here.
+    /// Marks a record as finished. Returns whether it was pending.
     pub(super) fn finish(&mut self, seq: u64) -> bool {
         let Ok(index) = self.entries.binary_search_by_key(&seq, |entry| entry.seq) else {
             return false;
@@ -225,43 +223,43 @@ impl Segment {
         true
     }
 
-    /// Marks a record as damaged: it will not be read again.
-    pub(super) fn lose(&mut self, entry: Entry) {
+    /// Marks a record as damaged: it is not read again.
+    pub(super) fn mark_damaged(&mut self, entry: Entry) {
         if self.finish(entry.seq) {
             self.damaged += 1;
         }
     }
 
-    /// Returns the numbers that are done with, in order.
+    /// Returns the finished sequence numbers, in order.
     pub(super) fn finished(&self) -> impl Iterator<Item = u64> {
         let done = self.entries.iter().filter(|entry| entry.is_done);
         done.map(|entry| entry.seq)
     }
 
-    /// Returns the highest number it holds or was made for.
+    /// Returns the highest sequence number of the segment.
     pub(super) fn last(&self) -> u64 {
         self.entries
             .last()
             .map_or(self.name.first, |entry| entry.seq)
     }
 
-    /// Returns the numbers it holds, in order.
+    /// Returns all sequence numbers, in order.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.entries.iter().map(|entry| entry.seq)
     }
 
     /// Returns the open file.
-    pub(super) fn file(&mut self) -> Result<Arc<InPlace>, FileError> {
+    pub(super) fn file(&mut self) -> Result<Arc<RandomAccessFile>, FileError> {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
-        let file = Arc::new(InPlace::open(&self.path)?);
+        let file = Arc::new(RandomAccessFile::open(&self.path)?);
         self.file = Some(Arc::clone(&file));
         Ok(file)
     }
 }
 
-/// Returns how long a record is on disk.
+/// Returns the length of a record on disk.
 pub(super) fn encoded_length(record: &Record) -> usize {
     HEAD + 4 + record.id.len() + record.subject.len() + record.body.len() + TAIL
 }
@@ -280,7 +278,7 @@ fn header(salt: u32) -> [u8; HEADER] {
     [s0, s1, s2, s3, s4, s5, s6, s7, c0, c1, c2, c3]
 }
 
-/// Adds a record to a buffer. The caller has checked that its parts are not too long.
+/// Encodes a record into a buffer. The caller has checked the lengths of its parts.
 fn encode(out: &mut Vec<u8>, salt: u32, seq: u64, record: &Record) {
     let start = out.len();
     let length = encoded_length(record) - HEAD - TAIL;
@@ -300,16 +298,16 @@ fn encode(out: &mut Vec<u8>, salt: u32, seq: u64, record: &Record) {
     out.extend_from_slice(&all.to_le_bytes());
 }
 
-/// What the bytes at a place are.
+/// Result of decoding the bytes at an offset.
 enum Decoded<'a> {
-    Whole {
+    Intact {
         seq: u64,
         length: usize,
         payload: &'a [u8],
     },
-    /// A head without its body; the next record is so many bytes away.
+    /// A valid head with a damaged body; the next record starts after `length` bytes.
     Damaged { length: usize },
-    /// No head, or one whose body ends behind the file.
+    /// No valid head, or a body beyond the end of the file.
     Nothing,
 }
 
@@ -329,7 +327,7 @@ fn decode(bytes: &[u8], salt: u32) -> Decoded<'_> {
         let end = u32::from_le_bytes(*rest.first_chunk::<4>()?);
         let length = HEAD + length + TAIL;
         Some(if checksum(crc, payload) == end {
-            Decoded::Whole {
+            Decoded::Intact {
                 seq,
                 length,
                 payload,
@@ -355,18 +353,17 @@ fn record_of(payload: &[u8], class: Class) -> Option<Record> {
     })
 }
 
-/// What a file holds.
-struct Found {
+/// Result of scanning a file.
+struct Scan {
     entries: Vec<Entry>,
-    /// The end of the last whole record.
+    /// End of the last intact record.
     end: usize,
     damaged: u64,
 }
 
-/// Finds all whole records, in one pass whatever the bytes are. Fails only with the version of a
-/// whole header that is not ours.
-fn scan(content: &[u8], name: Name) -> Result<Found, u8> {
-    let mut found = Found {
+/// Finds all intact records, in one pass. Fails only for a valid header of another version.
+fn scan(content: &[u8], name: Name) -> Result<Scan, u8> {
+    let mut found = Scan {
         entries: Vec::new(),
         end: 0,
         damaged: 0,
@@ -383,8 +380,8 @@ fn scan(content: &[u8], name: Name) -> Result<Found, u8> {
         }
         _ => {}
     }
-    // The end of a file is torn; damage is what has something whole behind it.
-    // The header is no record: every record proves itself.
+    // Damage counts only if an intact record follows; otherwise it is a torn tail. Records are
+    // valid without the header.
     let mut damage = 0;
     if is_whole {
         found.end = HEADER;
@@ -394,7 +391,7 @@ fn scan(content: &[u8], name: Name) -> Result<Found, u8> {
     let mut is_lost = false;
     while let Some(rest) = content.get(at..).filter(|rest| !rest.is_empty()) {
         match decode(rest, name.salt) {
-            Decoded::Whole { seq, length, .. } if seq >= name.first && Some(seq) > last => {
+            Decoded::Intact { seq, length, .. } if seq >= name.first && Some(seq) > last => {
                 found.entries.push(Entry {
                     seq,
                     is_done: false,
@@ -407,7 +404,7 @@ fn scan(content: &[u8], name: Name) -> Result<Found, u8> {
                 found.end = at;
                 is_lost = false;
             }
-            Decoded::Whole { length, .. } | Decoded::Damaged { length } => {
+            Decoded::Intact { length, .. } | Decoded::Damaged { length } => {
                 damage += u64::from(!is_lost);
                 is_lost = false;
                 at += length;
@@ -422,7 +419,7 @@ fn scan(content: &[u8], name: Name) -> Result<Found, u8> {
     Ok(found)
 }
 
-/// Returns how far away the next place is that may be a record, or the end.
+/// Returns the distance to the next marker, or to the end.
 fn next_marker(bytes: &[u8]) -> usize {
     let rest = bytes.get(1..).unwrap_or_default();
     let found = rest
@@ -458,12 +455,12 @@ mod tests {
         content
     }
 
-    fn numbers(found: &Found) -> Vec<u64> {
+    fn numbers(found: &Scan) -> Vec<u64> {
         found.entries.iter().map(|entry| entry.seq).collect()
     }
 
     #[test]
-    fn a_name_reads_back_and_nothing_else_is_one() {
+    fn only_canonical_names_are_parsed() {
         let text = NAME.to_string();
         assert_eq!(text, "00000000000000000007-important-0badcafe.seg");
         assert_eq!(Name::parse(&text), Some(NAME));
@@ -512,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_not_guessed_at() {
+    fn a_later_version_is_an_error() {
         let mut content = file_of(&[]);
         content[7] = 2;
         let crc = checksum(NAME.salt, &content[..8]);
@@ -535,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_do_not_grow_are_not_believed() {
+    fn records_out_of_sequence_are_damaged() {
         let mut content = file_of(&[b"one"]);
         for seq in [7, 6, 9] {
             encode(&mut content, NAME.salt, seq, &record(b"x"));

@@ -1,4 +1,4 @@
-//! The spool from outside: what it keeps, what it gives up, and what a crash cannot take.
+//! Spool tests: what is kept, what is dropped, and what survives a crash.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ const SMALL: Limits = Limits {
     segment_bytes: 512,
 };
 
-const ROOMY: Limits = Limits {
+const LARGE: Limits = Limits {
     max_bytes: 1 << 20,
     segment_bytes: 300,
 };
@@ -33,11 +33,11 @@ fn record(number: u64, class: Class) -> Record {
     }
 }
 
-fn open(room: &TempDir, limits: Limits) -> (Spool, Recovered) {
-    Spool::open(&room.path().join("spool"), limits).unwrap()
+fn open(directory: &TempDir, limits: Limits) -> (Spool, Recovered) {
+    Spool::open(&directory.path().join("spool"), limits).unwrap()
 }
 
-fn room() -> TempDir {
+fn test_dir() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -51,8 +51,8 @@ fn ids(spool: &Spool) -> Vec<String> {
 }
 
 /// Returns the paths of all segments.
-fn segments(room: &TempDir) -> Vec<PathBuf> {
-    let entries = fs::read_dir(room.path().join("spool")).unwrap();
+fn segments(directory: &TempDir) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory.path().join("spool")).unwrap();
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|suffix| suffix == "seg"));
     paths.sort();
@@ -61,8 +61,8 @@ fn segments(room: &TempDir) -> Vec<PathBuf> {
 
 #[test]
 fn records_come_back_in_the_order_they_came_whatever_their_class() {
-    let room = room();
-    let (spool, recovered) = open(&room, ROOMY);
+    let directory = test_dir();
+    let (spool, recovered) = open(&directory, LARGE);
     assert_eq!(recovered, Recovered::default());
     let classes = [Class::Stable, Class::Important, Class::Important];
     let all: Vec<Record> = (1..=30)
@@ -82,8 +82,8 @@ fn records_come_back_in_the_order_they_came_whatever_their_class() {
 
 #[test]
 fn acknowledged_records_are_gone_also_after_a_restart() {
-    let room = room();
-    let (spool, _) = open(&room, ROOMY);
+    let directory = test_dir();
+    let (spool, _) = open(&directory, LARGE);
     for number in 1..=9 {
         append(&spool, number, Class::Important);
     }
@@ -93,30 +93,30 @@ fn acknowledged_records_are_gone_also_after_a_restart() {
     assert_eq!(ids(&spool), left);
     assert_eq!(spool.status().pending, 5);
     drop(spool);
-    let (spool, recovered) = open(&room, ROOMY);
+    let (spool, recovered) = open(&directory, LARGE);
     assert_eq!(recovered.records, 5);
     assert_eq!(ids(&spool), left);
     assert_eq!(append(&spool, 10, Class::Stable), 10);
 }
 
 #[test]
-fn segments_go_when_all_in_them_is_acknowledged() {
-    let room = room();
-    let (spool, _) = open(&room, ROOMY);
+fn segments_are_deleted_when_all_their_records_are_acknowledged() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, LARGE);
     for number in 1..=60 {
         append(&spool, number, Class::Important);
     }
-    assert!(segments(&room).len() > 10);
+    assert!(segments(&directory).len() > 10);
     let all: Vec<u64> = (1..=60).rev().collect();
     spool.ack(&all).unwrap();
-    assert_eq!(segments(&room).len(), 1);
+    assert_eq!(segments(&directory).len(), 1);
     assert_eq!(spool.status(), SpoolStatus::default());
 }
 
 #[test]
 fn more_acknowledgements_than_the_journal_has_slots_are_all_remembered() {
-    let room = room();
-    let (spool, _) = open(&room, Limits::default());
+    let directory = test_dir();
+    let (spool, _) = open(&directory, Limits::default());
     for number in 1..=5000 {
         append(&spool, number, Class::Stable);
     }
@@ -124,7 +124,7 @@ fn more_acknowledgements_than_the_journal_has_slots_are_all_remembered() {
         spool.ack(&[seq]).unwrap();
     }
     drop(spool);
-    let (spool, recovered) = open(&room, Limits::default());
+    let (spool, recovered) = open(&directory, Limits::default());
     assert_eq!(recovered.records, 2500);
     let waiting = spool.next(0, usize::MAX).unwrap();
     assert!(waiting.iter().all(|(seq, _)| seq % 2 == 1));
@@ -132,25 +132,25 @@ fn more_acknowledgements_than_the_journal_has_slots_are_all_remembered() {
 
 #[test]
 fn a_number_is_never_used_twice_even_if_its_record_is_lost() {
-    let room = room();
-    let (spool, _) = open(&room, ROOMY);
+    let directory = test_dir();
+    let (spool, _) = open(&directory, LARGE);
     append(&spool, 1, Class::Important);
     append(&spool, 2, Class::Important);
     spool.ack(&[1, 2]).unwrap();
     drop(spool);
-    // A power cut takes the file, which was never synced, and leaves the journal.
-    for path in segments(&room) {
+    // A power cut loses the unsynced file and leaves the journal.
+    for path in segments(&directory) {
         fs::remove_file(path).unwrap();
     }
-    let (spool, _) = open(&room, ROOMY);
+    let (spool, _) = open(&directory, LARGE);
     assert_eq!(append(&spool, 3, Class::Important), 3);
     assert_eq!(ids(&spool), ["id-3"]);
 }
 
 #[test]
-fn a_full_spool_gives_up_its_oldest_stable_records_first() {
-    let room = room();
-    let (spool, _) = open(&room, SMALL);
+fn a_full_spool_drops_its_oldest_stable_records_first() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
     for number in 1..=10 {
         append(&spool, number, Class::Important);
         append(&spool, number + 100, Class::Stable);
@@ -172,9 +172,9 @@ fn a_full_spool_gives_up_its_oldest_stable_records_first() {
 }
 
 #[test]
-fn the_oldest_important_record_goes_only_for_another_important_one() {
-    let room = room();
-    let (spool, _) = open(&room, SMALL);
+fn the_oldest_important_record_is_dropped_only_for_another_important_one() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
     for number in 1..=100 {
         append(&spool, number, Class::Important);
     }
@@ -183,7 +183,8 @@ fn the_oldest_important_record_goes_only_for_another_important_one() {
     assert!(!before.contains(&"id-1".into()));
     let dropped = spool.status().dropped;
     assert_eq!(dropped + before.len() as u64, 100);
-    // Small stable ones go for their like; no large one is worth the others.
+    // Small stable records replace others of that class; a large one does not replace important
+    // ones.
     for number in 101..=129 {
         append(&spool, number, Class::Stable);
     }
@@ -196,20 +197,20 @@ fn the_oldest_important_record_goes_only_for_another_important_one() {
     let status = spool.status();
     assert_eq!(status.pending + status.dropped, 130);
     drop(spool);
-    assert_eq!(open(&room, SMALL).0.status(), status);
+    assert_eq!(open(&directory, SMALL).0.status(), status);
 }
 
 #[test]
 fn the_spool_never_grows_beyond_its_limit() {
-    let room = room();
-    let (spool, _) = open(&room, SMALL);
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
     for number in 0..300 {
         let class = match number % 3 {
             0 => Class::Important,
             _ => Class::Stable,
         };
         let _ = spool.append(&record(number, class));
-        let sizes = segments(&room).into_iter();
+        let sizes = segments(&directory).into_iter();
         let size: u64 = sizes.map(|path| path.metadata().unwrap().len()).sum();
         assert!(size <= SMALL.max_bytes, "{size}");
     }
@@ -217,8 +218,8 @@ fn the_spool_never_grows_beyond_its_limit() {
 
 #[test]
 fn a_record_that_can_never_fit_is_refused_and_counted() {
-    let room = room();
-    let (spool, _) = open(&room, SMALL);
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
     let mut large = record(1, Class::Important);
     large.body = vec![b'x'; 4000];
     let error = spool.append(&large).unwrap_err();
@@ -226,20 +227,20 @@ fn a_record_that_can_never_fit_is_refused_and_counted() {
     assert_eq!(error.to_string(), text);
     let mut long = record(2, Class::Important);
     long.subject = "s".repeat(70_000);
-    let (roomy, _) = Spool::open(&room.path().join("other"), ROOMY).unwrap();
+    let (roomy, _) = Spool::open(&directory.path().join("other"), LARGE).unwrap();
     assert!(matches!(
         roomy.append(&long),
         Err(SpoolError::TooLarge { .. })
     ));
     assert_eq!(spool.status().dropped, 1);
     drop(spool);
-    assert_eq!(open(&room, SMALL).0.status().dropped, 1);
+    assert_eq!(open(&directory, SMALL).0.status().dropped, 1);
 }
 
 #[test]
 fn a_record_that_is_given_up_is_counted_once_and_gone() {
-    let room = room();
-    let (spool, _) = open(&room, ROOMY);
+    let directory = test_dir();
+    let (spool, _) = open(&directory, LARGE);
     append(&spool, 1, Class::Important);
     append(&spool, 2, Class::Important);
     spool.give_up(&[1]).unwrap();
@@ -250,19 +251,19 @@ fn a_record_that_is_given_up_is_counted_once_and_gone() {
     };
     assert_eq!(spool.status(), status);
     drop(spool);
-    let (spool, _) = open(&room, ROOMY);
+    let (spool, _) = open(&directory, LARGE);
     assert_eq!(spool.status(), status);
     assert_eq!(ids(&spool), ["id-2"]);
 }
 
 #[test]
-fn a_record_that_rots_while_it_waits_is_skipped_and_counted_once() {
-    let room = room();
-    let (spool, _) = open(&room, Limits::default());
+fn a_record_damaged_while_it_waits_is_skipped_and_counted_once() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, Limits::default());
     for number in 1..=3 {
         append(&spool, number, Class::Important);
     }
-    let path = segments(&room).remove(0);
+    let path = segments(&directory).remove(0);
     let mut content = fs::read(&path).unwrap();
     let at = content.windows(9).position(|bytes| bytes == b"body of 2");
     content[at.unwrap()] ^= 1;
@@ -274,37 +275,37 @@ fn a_record_that_rots_while_it_waits_is_skipped_and_counted_once() {
     };
     assert_eq!(spool.status(), status);
     drop(spool);
-    let (spool, recovered) = open(&room, Limits::default());
+    let (spool, recovered) = open(&directory, Limits::default());
     assert_eq!((recovered.records, recovered.damaged), (2, 1));
     assert_eq!(spool.status(), status);
 }
 
 #[test]
 fn a_torn_tail_is_cut_off_and_written_over() {
-    let room = room();
-    let (spool, _) = open(&room, Limits::default());
+    let directory = test_dir();
+    let (spool, _) = open(&directory, Limits::default());
     append(&spool, 1, Class::Important);
     append(&spool, 2, Class::Important);
     drop(spool);
-    let path = segments(&room).remove(0);
+    let path = segments(&directory).remove(0);
     let content = fs::read(&path).unwrap();
     fs::write(&path, &content[..content.len() - 7]).unwrap();
-    let (spool, recovered) = open(&room, Limits::default());
+    let (spool, recovered) = open(&directory, Limits::default());
     assert_eq!(recovered.records, 1);
     assert!(recovered.torn_bytes > 0);
     append(&spool, 3, Class::Important);
     drop(spool);
-    let (spool, recovered) = open(&room, Limits::default());
+    let (spool, recovered) = open(&directory, Limits::default());
     assert_eq!((recovered.torn_bytes, recovered.damaged), (0, 0));
     assert_eq!(ids(&spool), ["id-1", "id-3"]);
 }
 
 #[test]
-fn the_directory_and_its_files_are_for_our_eyes_only() {
-    let room = room();
-    let (spool, _) = open(&room, SMALL);
+fn the_directory_and_its_files_are_private() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
     append(&spool, 1, Class::Stable);
-    let directory = room.path().join("spool");
+    let directory = directory.path().join("spool");
     let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
     assert_eq!(mode(&directory), 0o700);
     let entries: Vec<_> = fs::read_dir(&directory).unwrap().collect();
@@ -317,38 +318,38 @@ fn the_directory_and_its_files_are_for_our_eyes_only() {
 #[test]
 fn a_directory_that_others_may_write_to_is_refused() {
     for mode in [0o770, 0o720, 0o702] {
-        let room = room();
-        fs::set_permissions(room.path(), fs::Permissions::from_mode(mode)).unwrap();
-        let error = Spool::open(room.path(), SMALL).unwrap_err();
+        let directory = test_dir();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let error = Spool::open(directory.path(), SMALL).unwrap_err();
         assert!(error.to_string().contains("is not private"), "{error}");
-        fs::set_permissions(room.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
     }
 }
 
 #[test]
 fn a_second_holder_is_refused() {
-    let room = room();
-    let (_spool, _) = open(&room, SMALL);
-    let error = Spool::open(&room.path().join("spool"), SMALL).unwrap_err();
+    let directory = test_dir();
+    let (_spool, _) = open(&directory, SMALL);
+    let error = Spool::open(&directory.path().join("spool"), SMALL).unwrap_err();
     assert!(matches!(error, SpoolError::InUse(_)), "{error}");
 }
 
 #[test]
 fn files_that_are_not_ours_are_left_alone_and_unfinished_journals_removed() {
-    let room = room();
-    drop(open(&room, SMALL));
-    let at = |name: &str| room.path().join("spool").join(name);
+    let directory = test_dir();
+    drop(open(&directory, SMALL));
+    let at = |name: &str| directory.path().join("spool").join(name);
     fs::write(at("notes.txt"), "hello").unwrap();
     fs::write(at("journal.0123456789abcdef"), "half").unwrap();
-    drop(open(&room, SMALL));
+    drop(open(&directory, SMALL));
     assert!(at("notes.txt").exists());
     assert!(!at("journal.0123456789abcdef").exists());
 }
 
 #[test]
 fn many_threads_append_and_none_loses_a_record() {
-    let room = room();
-    let (spool, _) = open(&room, Limits::default());
+    let directory = test_dir();
+    let (spool, _) = open(&directory, Limits::default());
     std::thread::scope(|threads| {
         for thread in 0..4 {
             let spool = &spool;
@@ -367,28 +368,28 @@ fn many_threads_append_and_none_loses_a_record() {
 }
 
 #[tokio::test]
-async fn a_reader_is_woken_by_what_came_before_it_waited() {
-    let room = room();
-    let (spool, _) = open(&room, SMALL);
+async fn an_append_before_waiting_wakes_the_reader() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
     append(&spool, 1, Class::Stable);
-    spool.grown().await;
+    spool.appended().await;
     assert_eq!(ids(&spool), ["id-1"]);
 }
 
-/// One step of a random life.
+/// One step of a random sequence.
 #[derive(Clone, Debug)]
 enum Step {
     Append {
         class: Class,
         size: usize,
     },
-    /// Acknowledges the record that waits at this place, counted from the front.
+    /// Acknowledges the pending record at this position.
     Ack(usize),
     Sync,
-    /// The process dies; the kernel keeps all it was given.
+    /// The process is killed; the kernel keeps all writes.
     Kill,
-    /// The power goes: of every file, what was not synced ends at some byte or holds rubbish,
-    /// and the journal may be the one that was last synced.
+    /// Power cut: unsynced parts of files are truncated or corrupted, and the journal may be the
+    /// last synced one.
     PowerCut {
         keep: u8,
         flip: Option<u16>,
@@ -417,31 +418,31 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What a spool must hold, told by what was done to it.
+/// Expected content of a spool.
 #[derive(Default)]
 struct Model {
-    /// Everything that may come back, by its id, with whether it must.
+    /// All records that may be returned, by id, with whether they must be.
     waiting: HashMap<String, (Record, bool)>,
-    /// Acknowledged since the last sync: a power cut may bring them back.
+    /// Acknowledged since the last sync: may be returned again after a power cut.
     forgettable: HashMap<String, Record>,
-    /// The length of each file when it was last synced, and the journal.
+    /// Length of each file at the last sync, and the journal.
     synced: BTreeMap<PathBuf, u64>,
     journal: Option<Vec<u8>>,
 }
 
 impl Model {
-    fn sync(&mut self, room: &TempDir) {
+    fn sync(&mut self, directory: &TempDir) {
         for (_, must) in self.waiting.values_mut() {
             *must = true;
         }
         self.forgettable.clear();
         let size = |path: PathBuf| (path.clone(), path.metadata().unwrap().len());
-        self.synced = segments(room).into_iter().map(size).collect();
-        self.journal = fs::read(room.path().join("spool/journal")).ok();
+        self.synced = segments(directory).into_iter().map(size).collect();
+        self.journal = fs::read(directory.path().join("spool/journal")).ok();
     }
 
-    fn cut(&mut self, room: &TempDir, keep: u8, flip: Option<u16>, old_journal: bool) {
-        for path in segments(room) {
+    fn cut(&mut self, directory: &TempDir, keep: u8, flip: Option<u16>, old_journal: bool) {
+        for path in segments(directory) {
             let mut content = fs::read(&path).unwrap();
             let safe = self.synced.get(&path).map_or(0, |length| *length as usize);
             let loose = content.len().saturating_sub(safe);
@@ -455,14 +456,14 @@ impl Model {
             fs::write(&path, content).unwrap();
         }
         if old_journal && let Some(journal) = &self.journal {
-            fs::write(room.path().join("spool/journal"), journal).unwrap();
+            fs::write(directory.path().join("spool/journal"), journal).unwrap();
             for (id, record) in self.forgettable.drain() {
                 self.waiting.insert(id, (record, false));
             }
         }
     }
 
-    /// Compares, then takes what was found for the truth.
+    /// Compares the records found with the model, then adopts them.
     fn check(&mut self, found: &[(u64, Record)], must_all: bool) {
         assert!(found.is_sorted_by(|a, b| a.0 < b.0), "out of order");
         let number = |record: &Record| record.id[3..].parse::<u64>().unwrap();
@@ -486,9 +487,9 @@ proptest! {
 
     #[test]
     fn no_synced_record_is_lost_none_invented_and_order_is_kept(steps in steps()) {
-        let room = room();
+        let directory = test_dir();
         let mut model = Model::default();
-        let mut spool = open(&room, ROOMY).0;
+        let mut spool = open(&directory, LARGE).0;
         let mut number = 0;
         for step in steps {
             match step {
@@ -508,15 +509,15 @@ proptest! {
                 }
                 Step::Sync => {
                     spool.sync().unwrap();
-                    model.sync(&room);
+                    model.sync(&directory);
                 }
                 Step::Kill | Step::PowerCut { .. } => {
                     drop(spool);
                     let is_kill = matches!(step, Step::Kill);
                     if let Step::PowerCut { keep, flip, old_journal } = step {
-                        model.cut(&room, keep, flip, old_journal);
+                        model.cut(&directory, keep, flip, old_journal);
                     }
-                    spool = open(&room, ROOMY).0;
+                    spool = open(&directory, LARGE).0;
                     model.check(&spool.next(0, usize::MAX).unwrap(), is_kill);
                 }
             }
@@ -532,8 +533,8 @@ proptest! {
         at in any::<prop::sample::Index>(),
         bit in 0..8u8,
     ) {
-        let room = room();
-        let (spool, _) = open(&room, ROOMY);
+        let directory = test_dir();
+        let (spool, _) = open(&directory, LARGE);
         let mut model = Model::default();
         for (number, size) in (1..).zip(sizes) {
             let mut record = record(number, Class::Important);
@@ -543,24 +544,24 @@ proptest! {
         }
         drop(spool);
         let before = model.waiting.len();
-        let paths = segments(&room);
+        let paths = segments(&directory);
         let path = file.get(&paths);
         let mut content = fs::read(path).unwrap();
         let at = at.index(content.len());
         content[at] ^= 1 << bit;
         fs::write(path, content).unwrap();
-        let (spool, _) = open(&room, ROOMY);
+        let (spool, _) = open(&directory, LARGE);
         model.check(&spool.next(0, usize::MAX).unwrap(), false);
         prop_assert!(model.waiting.len() + 1 >= before);
     }
 
     #[test]
-    fn any_bytes_are_a_segment(content in prop::collection::vec(any::<u8>(), 0..2000)) {
-        let room = room();
-        drop(open(&room, ROOMY));
+    fn any_bytes_can_be_opened_as_a_segment(content in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let directory = test_dir();
+        drop(open(&directory, LARGE));
         let name = "spool/00000000000000000001-stable-00000000.seg";
-        fs::write(room.path().join(name), content).unwrap();
-        let (spool, recovered) = open(&room, ROOMY);
+        fs::write(directory.path().join(name), content).unwrap();
+        let (spool, recovered) = open(&directory, LARGE);
         prop_assert_eq!(recovered.records, 0);
         append(&spool, 1, Class::Stable);
         prop_assert_eq!(ids(&spool), ["id-1"]);

@@ -1,56 +1,55 @@
-//! The audit: one line in the log for every request that came over the bus, and one event where
-//! signatures are looked at.
+//! Audit: logs every request received over NATS, and publishes an audit event where signatures are
+//! verified.
 //!
-//! A flood of denied requests must neither fill the disk nor push out events of resources: beyond
-//! so many a second they are only counted, and the next record tells how many there were. Nothing
-//! that a request holds gets in here, only what it is about.
+//! The rate of records for denied requests is limited, so that a flood fills neither the disk nor
+//! the spool; the next record has the number of those left out. Request bodies are never recorded.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::node::Node;
 use ccm_core::engine::Level;
-use ccm_core::model::audit::{AUDIT, AuditEvent, Verdict};
+use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent};
 use ccm_core::model::run::RunId;
 use ccm_nats::Verb;
 
-/// How many denied requests are recorded one by one in a second.
-const MOST_DENIED: u32 = 20;
+/// Most recorded denials per second.
+const MAX_DENIED: u32 = 20;
 
-/// The longest text of a request that is repeated.
+/// Longest recorded text of a request, in characters.
 const MAX_TEXT: usize = 256;
 
-/// What is known of a request when it has been decided on.
+/// Details of a request for the audit.
 #[derive(Clone, Debug, Default)]
-pub struct Request<'a> {
-    pub subject: &'a str,
-    pub caller: &'a str,
-    pub request_id: &'a str,
-    pub signer: &'a str,
-    /// The resource or the source, as people may see it.
-    pub about: &'a str,
-    pub noop: bool,
-    pub run_id: Option<RunId>,
+pub(crate) struct AuditRequest<'a> {
+    pub(crate) subject: &'a str,
+    pub(crate) caller: &'a str,
+    pub(crate) request_id: &'a str,
+    pub(crate) signer: &'a str,
+    /// Resource or manifest source, as shown to users.
+    pub(crate) about: &'a str,
+    pub(crate) noop: bool,
+    pub(crate) run_id: Option<RunId>,
 }
 
-/// Remembers how much was denied lately.
+/// Audit with its rate limit for denials.
 #[derive(Debug, Default)]
-pub struct Audit(Mutex<Lately>);
+pub(crate) struct Audit(Mutex<RateLimit>);
 
 #[derive(Debug, Default)]
-struct Lately {
+struct RateLimit {
     second: i64,
     recorded: u32,
     unrecorded: u64,
 }
 
-impl Lately {
-    /// Returns how many went unrecorded, if this one is to be recorded.
+impl RateLimit {
+    /// Returns the number of unrecorded denials if this one is to be recorded.
     fn take(&mut self, second: i64) -> Option<u64> {
         if self.second != second {
             self.second = second;
             self.recorded = 0;
         }
-        if self.recorded >= MOST_DENIED {
+        if self.recorded >= MAX_DENIED {
             self.unrecorded += 1;
             return None;
         }
@@ -60,19 +59,26 @@ impl Lately {
 }
 
 impl Audit {
-    /// Records that a request is obeyed.
-    pub fn allowed(&self, node: &Node, verb: Verb, request: &Request<'_>) {
-        record(node, verb, request, Verdict::Allowed, "", 0);
+    /// Records an allowed request.
+    pub(crate) fn allowed(&self, node: &Node, verb: Verb, request: &AuditRequest<'_>) {
+        record(node, verb, request, AuditDecision::Allowed, "", 0);
     }
 
-    /// Records that a request is denied, and why.
-    pub fn denied(&self, node: &Node, verb: Verb, request: &Request<'_>, reason: &str) {
+    /// Records a denied request and the reason.
+    pub(crate) fn denied(&self, node: &Node, verb: Verb, request: &AuditRequest<'_>, reason: &str) {
         let second = node.services.clock.now().timestamp();
-        let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let unrecorded = lately.take(second);
-        drop(lately);
+        let mut limit = self.0.lock();
+        let unrecorded = limit.take(second);
+        drop(limit);
         if let Some(unrecorded) = unrecorded {
-            record(node, verb, request, Verdict::Denied, reason, unrecorded);
+            record(
+                node,
+                verb,
+                request,
+                AuditDecision::Denied,
+                reason,
+                unrecorded,
+            );
         }
     }
 }
@@ -80,8 +86,8 @@ impl Audit {
 fn record(
     node: &Node,
     verb: Verb,
-    request: &Request<'_>,
-    decision: Verdict,
+    request: &AuditRequest<'_>,
+    decision: AuditDecision,
     reason: &str,
     unrecorded: u64,
 ) {
@@ -96,24 +102,24 @@ fn record(
         decision,
         reason: reason.into(),
         signer: request.signer.into(),
-        caller: short(request.caller),
-        request_id: short(request.request_id),
-        about: short(request.about),
+        caller: sanitize(request.caller),
+        request_id: sanitize(request.request_id),
+        about: sanitize(request.about),
         noop: request.noop,
         run_id: request.run_id.clone(),
         unrecorded,
     };
     let (level, text) = match decision {
-        Verdict::Allowed => (Level::Info, "Request allowed"),
-        Verdict::Denied => (Level::Warn, "Request denied"),
+        AuditDecision::Allowed => (Level::Info, "Request allowed"),
+        AuditDecision::Denied => (Level::Warn, "Request denied"),
     };
-    node.say(level, text, &fields(&event));
+    node.log(level, text, &fields(&event));
     if node.services.authorizer.is_strict() {
         node.services.event_sink.audit(&event);
     }
 }
 
-/// Returns what a line says: nothing about what is empty.
+/// Returns the non-empty fields of an event for the log.
 fn fields(event: &AuditEvent) -> Vec<(&'static str, String)> {
     let run = event.run_id.as_ref().map(ToString::to_string);
     let unrecorded = match event.unrecorded {
@@ -138,7 +144,7 @@ fn fields(event: &AuditEvent) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-fn short(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     text.chars()
         .filter(|c| !c.is_control())
         .take(MAX_TEXT)
@@ -150,11 +156,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_counted_and_told_with_the_next_record() {
-        let mut lately = Lately::default();
-        let recorded = (0..1000).filter(|_| lately.take(5).is_some()).count();
+    fn a_flood_is_counted_in_the_next_record() {
+        let mut limit = RateLimit::default();
+        let recorded = (0..1000).filter(|_| limit.take(5).is_some()).count();
         assert_eq!(recorded, 20);
-        assert_eq!(lately.take(6), Some(980));
-        assert_eq!(lately.take(6), Some(0));
+        assert_eq!(limit.take(6), Some(980));
+        assert_eq!(limit.take(6), Some(0));
     }
 }

@@ -1,16 +1,15 @@
-//! The newest: when the last signature that was accepted of each source was made.
+//! Last accepted signatures: the signing time of the last accepted signature of each source.
 //!
-//! Whoever can write to a source can put an older bundle there, with the signature that was good
-//! once. So the time of the last one is kept with the node's state: the cache may be emptied, and
-//! the program restarted, without its being forgotten. A file that is lost begins anew; one that
-//! is damaged is nobody's mistake to guess at, so nothing is accepted until it is removed. Who may
-//! sign is not known here.
+//! Prevents downgrades: write access to a source would allow to restore an older bundle with its
+//! valid signature. The times are part of the state of the node, so they survive restarts and an
+//! emptied cache. A missing file starts empty; with a damaged one nothing is accepted until it is
+//! removed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::UnsignedSource;
@@ -18,21 +17,21 @@ use ccm_core::system::files::{self, Durability};
 use ccm_value::json;
 use ccm_value::text::timestamp;
 
-/// How many sources are remembered. A file of configuration names far fewer at a time.
-const MOST: usize = 1000;
+/// Most stored sources.
+const MAX_SOURCES: usize = 1000;
 
-/// The longest file that can be ours.
+/// Longest valid file.
 const MAX_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Moment(#[serde(with = "timestamp")] DateTime<Utc>);
+struct SigningTime(#[serde(with = "timestamp")] DateTime<Utc>);
 
-type Moments = BTreeMap<String, Moment>;
+type SigningTimes = BTreeMap<String, SigningTime>;
 
-/// Remembers when accepted signatures were made.
+/// Signing times on disk.
 pub(super) struct LastAccepted {
     path: PathBuf,
-    /// Held by whoever changes the file.
+    /// Held while the file is changed.
     changing: Mutex<()>,
 }
 
@@ -44,52 +43,54 @@ impl LastAccepted {
         }
     }
 
-    /// Fails if a newer signature of the source was accepted before.
+    /// Fails if a newer signature of the source was accepted.
     pub(super) fn check(&self, source: &str, signed: DateTime<Utc>) -> Result<(), UnsignedSource> {
         match self.read()?.get(source) {
-            Some(Moment(accepted)) => not_older(signed, *accepted),
+            Some(SigningTime(accepted)) => check_not_older(signed, *accepted),
             None => Ok(()),
         }
     }
 
-    /// Remembers a signature of the source: from then on an older one is refused. Fails if this
-    /// is one.
+    /// Stores the signing time of a source: older signatures are refused from then on. Fails if
+    /// this one is older.
     pub(super) fn advance(
         &self,
         source: &str,
         signed: DateTime<Utc>,
     ) -> Result<(), UnsignedSource> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut moments = self.read()?;
-        if let Some(Moment(accepted)) = moments.get(source) {
-            not_older(signed, *accepted)?;
+        let _changing = self.changing.lock();
+        let mut times = self.read()?;
+        if let Some(SigningTime(accepted)) = times.get(source) {
+            check_not_older(signed, *accepted)?;
             if signed.timestamp_micros() == accepted.timestamp_micros() {
                 return Ok(());
             }
         }
-        if moments.len() >= MOST && !moments.contains_key(source) {
-            forget_oldest(&mut moments);
+        if times.len() >= MAX_SOURCES && !times.contains_key(source) {
+            remove_oldest(&mut times);
         }
-        moments.insert(source.to_owned(), Moment(signed));
-        let text = json::pretty(&moments).map_err(|err| UnsignedSource::Memory(err.to_string()))?;
+        times.insert(source.to_owned(), SigningTime(signed));
+        let text = json::pretty(&times).map_err(|err| UnsignedSource::Storage(err.to_string()))?;
         files::write_private(&self.path, text.as_bytes(), Durability::Complete)
-            .map_err(|err| UnsignedSource::Memory(err.to_string()))
+            .map_err(|err| UnsignedSource::Storage(err.to_string()))
     }
 
-    fn read(&self) -> Result<Moments, UnsignedSource> {
+    fn read(&self) -> Result<SigningTimes, UnsignedSource> {
         match files::read_to_string(&self.path, MAX_BYTES) {
             Ok(text) => serde_json::from_str(&text).map_err(|err| {
                 let path = self.path.display();
-                UnsignedSource::Memory(format!("{path} is damaged, remove it to begin anew: {err}"))
+                UnsignedSource::Storage(format!(
+                    "{path} is damaged, remove it to start over: {err}"
+                ))
             }),
-            Err(err) if err.is_not_found() => Ok(Moments::new()),
-            Err(err) => Err(UnsignedSource::Memory(err.to_string())),
+            Err(err) if err.is_not_found() => Ok(SigningTimes::new()),
+            Err(err) => Err(UnsignedSource::Storage(err.to_string())),
         }
     }
 }
 
-/// Fails if a signature is older than one that was accepted. Only microseconds are signed.
-pub(super) fn not_older(
+/// Fails if a signature is older than the accepted one. Signed times have microseconds.
+pub(super) fn check_not_older(
     signed: DateTime<Utc>,
     accepted: DateTime<Utc>,
 ) -> Result<(), UnsignedSource> {
@@ -100,15 +101,15 @@ pub(super) fn not_older(
     }
 }
 
-fn forget_oldest(moments: &mut Moments) {
-    let oldest = moments.iter().min_by_key(|(_, moment)| **moment);
+fn remove_oldest(times: &mut SigningTimes) {
+    let oldest = times.iter().min_by_key(|(_, time)| **time);
     if let Some(source) = oldest.map(|(source, _)| source.clone()) {
-        moments.remove(&source);
+        times.remove(&source);
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use chrono::TimeDelta;
 
@@ -120,57 +121,60 @@ mod tests {
         DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
     }
 
-    fn open(room: &tempfile::TempDir) -> LastAccepted {
-        LastAccepted::new(room.path().join("sources.json"))
+    fn open(directory: &tempfile::TempDir) -> LastAccepted {
+        LastAccepted::new(directory.path().join("sources.json"))
     }
 
     #[test]
     fn an_older_signature_is_refused_also_after_a_restart() {
-        let room = tempfile::tempdir().unwrap();
-        open(&room).advance(SOURCE, at(20)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        open(&directory).advance(SOURCE, at(20)).unwrap();
         for older in [
-            open(&room).check(SOURCE, at(19)),
-            open(&room).advance(SOURCE, at(19)),
+            open(&directory).check(SOURCE, at(19)),
+            open(&directory).advance(SOURCE, at(19)),
         ] {
             let error = older.unwrap_err().to_string();
             assert!(error.contains("1970-01-01T00:00:19Z"), "{error}");
             assert!(error.contains("1970-01-01T00:00:20Z"), "{error}");
             assert!(error.contains("sign it again"), "{error}");
         }
-        open(&room).advance(SOURCE, at(20)).unwrap();
-        open(&room).advance(SOURCE, at(21)).unwrap();
-        open(&room).check(SOURCE, at(20)).unwrap_err();
+        open(&directory).advance(SOURCE, at(20)).unwrap();
+        open(&directory).advance(SOURCE, at(21)).unwrap();
+        open(&directory).check(SOURCE, at(20)).unwrap_err();
     }
 
     #[test]
     fn every_source_has_a_time_of_its_own() {
-        let room = tempfile::tempdir().unwrap();
-        open(&room).advance(SOURCE, at(20)).unwrap();
-        open(&room).advance("kv://DATA/site", at(10)).unwrap();
-        open(&room).check(SOURCE, at(10)).unwrap_err();
-        open(&room).check("kv://DATA/site", at(10)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        open(&directory).advance(SOURCE, at(20)).unwrap();
+        open(&directory).advance("kv://DATA/site", at(10)).unwrap();
+        open(&directory).check(SOURCE, at(10)).unwrap_err();
+        open(&directory).check("kv://DATA/site", at(10)).unwrap();
     }
 
     #[test]
-    fn a_damaged_file_accepts_nothing_and_a_lost_one_begins_anew() {
-        let room = tempfile::tempdir().unwrap();
-        let newest = open(&room);
-        std::fs::write(&newest.path, "{\"obj").unwrap();
-        let error = newest.advance(SOURCE, at(1)).unwrap_err().to_string();
+    fn with_a_damaged_file_nothing_is_accepted_and_a_missing_one_starts_empty() {
+        let directory = tempfile::tempdir().unwrap();
+        let last_accepted = open(&directory);
+        std::fs::write(&last_accepted.path, "{\"obj").unwrap();
+        let error = last_accepted
+            .advance(SOURCE, at(1))
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("sources.json is damaged, remove it"),
             "{error}"
         );
-        std::fs::remove_file(&newest.path).unwrap();
-        newest.advance(SOURCE, at(1)).unwrap();
+        std::fs::remove_file(&last_accepted.path).unwrap();
+        last_accepted.advance(SOURCE, at(1)).unwrap();
     }
 
     #[test]
-    fn the_source_that_was_signed_longest_ago_makes_room() {
-        let mut moments: Moments = (0..3_i64)
-            .map(|number| (format!("s{number}"), Moment(at((number + 2) % 3))))
+    fn the_source_with_the_oldest_signature_is_removed_first() {
+        let mut times: SigningTimes = (0..3_i64)
+            .map(|number| (format!("s{number}"), SigningTime(at((number + 2) % 3))))
             .collect();
-        forget_oldest(&mut moments);
-        assert_eq!(moments.keys().collect::<Vec<_>>(), ["s0", "s2"]);
+        remove_oldest(&mut times);
+        assert_eq!(times.keys().collect::<Vec<_>>(), ["s0", "s2"]);
     }
 }

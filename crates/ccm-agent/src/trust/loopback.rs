@@ -1,47 +1,46 @@
-//! What an agent obeys whose file says nothing about trust: servers on its own machine.
+//! Loopback trust: decides which requests are accepted without a `trust` section.
 //!
-//! Whoever can reach such a server has an account on the machine; whoever can reach any other may
-//! be anyone in the network, and an order is root. So orders count only while every server in the
-//! agent's file, and every one it was connected to since it started, is on loopback. That stays
-//! decided until the agent restarts: what another server sent may still wait in a queue.
+//! Access to a NATS server on this machine requires access to the machine; any other server may
+//! relay requests from anywhere in the network, and a request can run commands as root. So requests
+//! that change something are accepted only while all configured servers, and all servers connected
+//! to since the agent started, are on loopback. A remote server locks them until the agent
+//! restarts: its messages may still be queued.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use ccm_nats::{Connection, NatsError, Verb};
 
-/// Why an order is refused where nothing says whom to trust.
+/// Why a request is refused without a `trust` section.
 #[derive(Debug, thiserror::Error)]
-pub enum NoTrust {
+pub(crate) enum LoopbackError {
     #[error(
         "agent.yaml names no trusted signers, and NATS server {server} is not on this machine: make a key \
          with \"ccm keys new ops.seed\", add \"trust:\" and \"  signers: [{{name: ops, key: U...}}]\" to \
-         agent.yaml, and sign with --sign-with ops.seed; or add \"trust: {{required: false}}\" to obey \
-         whoever this server lets through"
+         agent.yaml, and sign with --sign-with ops.seed; or add \"trust: {{required: false}}\" to accept \
+         every client of this server"
     )]
     Remote { server: String },
-    #[error(
-        "agent.yaml names no trusted signers, and which NATS server this came from is not known"
-    )]
+    #[error("agent.yaml names no trusted signers, and the NATS server of this request is unknown")]
     Unknown(#[source] NatsError),
 }
 
-/// Reports whether a verb makes the node do something that only trusted callers may ask for.
-pub fn is_order(verb: Verb) -> bool {
+/// Reports whether a verb changes the node, which only trusted requesters may do.
+pub(crate) fn requires_trust(verb: Verb) -> bool {
     match verb {
         Verb::Ensure | Verb::Apply | Verb::Pause | Verb::Resume | Verb::Cancel => true,
         Verb::Status | Verb::Facts | Verb::Ping | Verb::Nudge => false,
     }
 }
 
-/// Decides for an agent without `trust`.
-pub struct LoopbackOnly {
+/// Loopback check of an agent without a `trust` section.
+pub(crate) struct LoopbackOnly {
     connection: Connection,
-    /// The server that was found not to be on this machine.
+    /// First server found not to be on this machine.
     remote: Mutex<Option<String>>,
 }
 
 impl LoopbackOnly {
-    pub fn new(connection: Connection) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         let configured = connection.configured_remote_server();
         Self {
             remote: Mutex::new(configured.map(str::to_owned)),
@@ -49,27 +48,23 @@ impl LoopbackOnly {
         }
     }
 
-    /// Says whether an order that arrived before this is asked may be obeyed.
-    pub async fn check(&self) -> Result<(), NoTrust> {
+    /// Checks whether requests received so far may be accepted.
+    pub(crate) async fn check(&self) -> Result<(), LoopbackError> {
         if let Some(server) = self.remote() {
-            return Err(NoTrust::Remote { server });
+            return Err(LoopbackError::Remote { server });
         }
         match self.connection.remote_server().await {
             Ok(None) => Ok(()),
             Ok(Some(server)) => {
-                *self.lock() = Some(server.clone());
-                Err(NoTrust::Remote { server })
+                *self.remote.lock() = Some(server.clone());
+                Err(LoopbackError::Remote { server })
             }
-            Err(err) => Err(NoTrust::Unknown(err)),
+            Err(err) => Err(LoopbackError::Unknown(err)),
         }
     }
 
-    /// Returns the server that is not on this machine, as far as that was found out.
-    pub fn remote(&self) -> Option<String> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.remote.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the first server found not to be on this machine.
+    pub(crate) fn remote(&self) -> Option<String> {
+        self.remote.lock().clone()
     }
 }

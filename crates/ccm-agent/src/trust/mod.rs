@@ -1,111 +1,112 @@
-//! Trust: who may ask this node for what. Asked before anything of a request is looked at, filters
-//! included.
+//! Trust: authenticates and authorizes requests, assignments, bundles and external data.
 //!
-//! With signers in the agent's file a request must carry the signature of one of them, made for
-//! this very subject, not long ago, and never seen before. Then the signer's policy decides. Where
-//! the file says nothing, only servers on this machine are obeyed: that is `loopback`. With
-//! `required: false` everything counts that NATS lets through. What a signature covers is
-//! `nats::trust`, what was seen is `seen`, what is remembered of it is `audit` and `refusals`. What
-//! templates may read for a signer is `rights`, how far assignments have come `generations`.
-//! Bundles and data from elsewhere are `vouch`, assignments that follow from a signed rollout
-//! `decided`.
+//! With signers in the configuration, a request must be signed by one of them, for this subject,
+//! recently, and not be a replay; then the policy of the signer decides. Without a `trust` section
+//! only NATS servers on this machine are trusted, see `loopback`. With `required: false` unsigned
+//! requests are accepted, too. `nats::request_signature` defines what a signature covers,
+//! `replay_cache` stores accepted requests, `audit` and `refusals` record decisions, `read_policy`
+//! limits what templates may read, `generations` orders assignments. `signed_sources` verifies
+//! bundles and external data, `rollout_proof` assignments of signed rollouts.
 
-pub mod audit;
+pub(crate) mod audit;
 mod generations;
 mod last_accepted;
-pub mod loopback;
+pub(crate) mod loopback;
 mod read_policy;
-pub mod refusals;
+pub(crate) mod refusals;
 mod replay_cache;
 mod rollout_proof;
 mod signed_sources;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::Mutex;
 
 use super::config;
 use ccm_core::model::decision::{AssignmentSignature, DirectSignature};
 use ccm_core::model::node::{Assignment, NodeName};
-use ccm_core::model::policy::{Asked, Policy};
+use ccm_core::model::policy::{Policy, PolicyRequest};
 use ccm_core::model::resource::Resource;
 use ccm_core::system::{Clock, FileError, files};
-use ccm_nats::request_signature::{Claim, Forged, KeyError, PublicKey};
+use ccm_nats::request_signature::{KeyError, PublicKey, SignatureClaim, SignatureError};
 use ccm_nats::{Headers, Verb};
 use generations::Generations;
 use last_accepted::LastAccepted;
-use replay_cache::{By, ReplayCache};
-use rollout_proof::Decisions;
-pub use rollout_proof::Unproven;
-pub use signed_sources::{Holds, SIGNATURE_LIMIT, Sources, UnsignedSource, fits};
+use replay_cache::{ReplayCache, SignerQuota};
+use rollout_proof::LastDecision;
+pub(crate) use rollout_proof::RolloutProofError;
+pub(crate) use signed_sources::{
+    SIGNATURE_LIMIT, SourceKind, Sources, UnsignedSource, check_digest,
+};
 
-/// No file that holds a generation or the name of a boot is longer.
+/// Longest file with a generation or a boot id.
 const MAX_BYTES: u64 = 4096;
 
-/// The farthest that clocks may be apart; requests are remembered that long.
+/// Largest configurable clock skew; requests are stored that long.
 const MAX_SKEW: TimeDelta = TimeDelta::hours(24);
 
-/// Why a request is not obeyed. No text tells more than the sender knows.
+/// Why a request is denied. No text reveals more than the sender knows.
 #[derive(Debug, thiserror::Error)]
-pub enum Denied {
+pub(crate) enum Denied {
     #[error(transparent)]
-    Forged(#[from] Forged),
+    Signature(#[from] SignatureError),
     #[error("signer is not trusted here")]
     Unknown,
     #[error("signature is too old")]
     Expired,
     #[error("signature is from the future")]
     Future,
-    #[error("request was made before this node began to remember requests")]
-    Forgotten,
+    #[error("request was signed before this node started to record requests")]
+    BeforeRecording,
     #[error("request was seen before")]
     Replayed,
     #[error("too many signed requests at once")]
-    Flooded,
+    QuotaExceeded,
     #[error("denied by policy")]
     Policy,
-    #[error("could not remember the request")]
-    Memory(#[source] FileError),
+    #[error("could not store the request id")]
+    Storage(#[source] FileError),
 }
 
-/// Why an assignment is not followed.
+/// Why an assignment is not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
+pub(crate) enum UntrustedAssignment {
     #[error("assignment is not signed")]
     Unsigned,
     #[error("signer of the assignment is not trusted here")]
     Unknown,
-    #[error("signature does not fit the assignment")]
+    #[error("signature does not match the assignment")]
     Signature,
-    #[error("the policy of the assignment's signer allows no apply")]
+    #[error("the policy of the assignment's signer does not allow apply")]
     Policy,
     #[error("assignment of generation {found} is older than the accepted {accepted}")]
     Older { found: u64, accepted: u64 },
     #[error(transparent)]
-    Unproven(#[from] Unproven),
+    RolloutProof(#[from] RolloutProofError),
     #[error(
-        "assignment of generation {found} is beyond {most}, which a signer with a policy may reach"
+        "assignment of generation {found} is beyond {most}, the limit for a signer with a policy"
     )]
-    Far { found: u64, most: u64 },
+    TooFar { found: u64, most: u64 },
     #[error(
-        "the generations that were accepted can't be read: remove generations.json and generation from the state directory"
+        "the stored generations can't be read: remove generations.json and generation from the state directory"
     )]
     Damaged,
-    #[error("could not remember the generation: {0}")]
-    Memory(#[source] FileError),
+    #[error("could not store the generation: {0}")]
+    Storage(#[source] FileError),
 }
 
-/// Why a request is not admitted, and who signed it, where that is known.
+/// A denied request: the cause, and its signer if known.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}")]
-pub struct Refused {
-    pub signer: Arc<str>,
+pub(crate) struct RefusedRequest {
+    pub(crate) signer: Arc<str>,
     #[source]
-    pub cause: Denied,
+    pub(crate) cause: Denied,
 }
 
-impl From<Denied> for Refused {
+impl From<Denied> for RefusedRequest {
     fn from(cause: Denied) -> Self {
         Self {
             signer: Arc::default(),
@@ -114,41 +115,44 @@ impl From<Denied> for Refused {
     }
 }
 
-impl From<Forged> for Refused {
-    fn from(cause: Forged) -> Self {
+impl From<SignatureError> for RefusedRequest {
+    fn from(cause: SignatureError) -> Self {
         Denied::from(cause).into()
     }
 }
 
-/// One who asks and is believed.
+/// Authenticated requester.
 #[derive(Clone, Debug, Default)]
-pub struct Requester {
-    /// The name that this node's file gives the signer; empty where nothing was signed.
-    pub name: Arc<str>,
+pub(crate) struct Requester {
+    /// Name of the signer in the configuration; empty if the request is not signed.
+    pub(crate) name: Arc<str>,
     policy: Option<Arc<Policy>>,
 }
 
 impl Requester {
-    /// Says whether the asker may ask for this at all, as far as that is known.
-    pub fn may(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+    /// Checks a request against the policy, as far as it is known.
+    pub(crate) fn may(&self, policy_request: &PolicyRequest<'_>) -> Result<(), Denied> {
         match &self.policy {
-            Some(policy) if !policy.decide_so_far(asked).is_allowed() => Err(Denied::Policy),
+            Some(policy) if !policy.decide_partial(policy_request).is_allowed() => {
+                Err(Denied::Policy)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Says whether the asker may have an assignment followed.
-    fn may_follow(&self, assignment: &Assignment) -> Result<(), Unfit> {
-        let asked = Asked {
+    /// Checks an assignment against the policy.
+    fn may_follow(&self, assignment: &Assignment) -> Result<(), UntrustedAssignment> {
+        let policy_request = PolicyRequest {
             verb: Verb::Apply.as_str(),
             noop: assignment.noop,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
-        self.may(&asked).map_err(|_| Unfit::Policy)
+        self.may(&policy_request)
+            .map_err(|_| UntrustedAssignment::Policy)
     }
 
-    /// Says whether the asker may have a resource applied by a provider, or why not.
-    pub fn may_apply(
+    /// Checks a resource and its provider against the policy.
+    pub(crate) fn may_apply(
         &self,
         verb: &str,
         resource: &Resource,
@@ -157,22 +161,22 @@ impl Requester {
     ) -> Result<(), ccm_core::model::policy::Denied> {
         match &self.policy {
             None => Ok(()),
-            Some(policy) => policy.check(verb, resource, provider, noop),
+            Some(policy) => policy.check_resource(verb, resource, provider, noop),
         }
     }
 }
 
-/// One whose signature counts.
-struct Trusted {
+/// A configured signer.
+struct TrustedSigner {
     text: String,
     key: PublicKey,
-    asker: Requester,
+    requester: Requester,
 }
 
-/// Decides who is believed.
-pub struct Authorizer {
+/// Decides which requests, assignments and sources are accepted.
+pub(crate) struct Authorizer {
     clock: Arc<dyn Clock>,
-    /// Nothing where the agent's file says nothing.
+    /// `None` without a `trust` section.
     rules: Option<Rules>,
 }
 
@@ -180,14 +184,14 @@ struct Rules {
     required: bool,
     skew: TimeDelta,
     sources: bool,
-    signers: Vec<Trusted>,
-    seen: Mutex<ReplayCache>,
+    signers: Vec<TrustedSigner>,
+    replay_cache: Mutex<ReplayCache>,
     generations: Generations,
-    newest: LastAccepted,
-    decisions: Decisions,
+    last_accepted: LastAccepted,
+    last_decision: LastDecision,
 }
 
-/// Why there is no authorizer.
+/// Why the `trust` section is invalid or its state could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error("key of signer {name:?}: {cause}")]
@@ -199,9 +203,9 @@ pub enum TrustError {
 }
 
 impl Authorizer {
-    /// Returns one that keeps what it has seen below a directory. `boot` names this start of the
-    /// machine: what was kept before another one may be incomplete.
-    pub fn open(
+    /// Opens the state below a directory. `boot` is the boot id of the machine: state written
+    /// before another boot may be incomplete.
+    pub(crate) fn open(
         trust: Option<&config::Trust>,
         directory: &Path,
         boot: &str,
@@ -214,40 +218,43 @@ impl Authorizer {
         Ok(Self { clock, rules })
     }
 
-    /// Whether signatures are looked at here.
-    pub fn is_strict(&self) -> bool {
+    /// Reports whether signatures are verified.
+    pub(crate) fn is_strict(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// Returns whether what is not signed is refused; nothing where the agent's file says nothing.
-    pub fn requires_signatures(&self) -> Option<bool> {
+    /// Returns whether unsigned requests are refused; `None` without a `trust` section.
+    pub(crate) fn requires_signatures(&self) -> Option<bool> {
         self.rules.as_ref().map(|rules| rules.required)
     }
 
-    /// Returns who asks, if this request may be looked at. It can't be admitted twice.
-    pub fn admit(
+    /// Authenticates a request and returns its requester. A signed request is admitted once.
+    pub(crate) fn admit(
         &self,
         verb: Verb,
         subject: &str,
         headers: &Headers,
         body: &[u8],
-    ) -> Result<Requester, Refused> {
+    ) -> Result<Requester, RefusedRequest> {
         match &self.rules {
             None => Ok(Requester::default()),
             Some(rules) => rules.admit(self.clock.now(), verb, subject, headers, body),
         }
     }
 
-    /// Returns who decides about what the agent's own file names, where that must be signed.
-    pub fn sources(&self) -> Option<Sources<'_>> {
+    /// Returns the verifier of configured sources, if those must be signed.
+    pub(crate) fn sources(&self) -> Option<Sources<'_>> {
         let rules = self.rules.as_ref().filter(|rules| rules.sources)?;
         let clock = &*self.clock;
         Some(Sources { rules, clock })
     }
 
-    /// Returns who stands for an assignment, if it may be followed. From then on an older one may
-    /// not.
-    pub fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Requester, Unfit> {
+    /// Authorizes an assignment and returns its requester. Older ones are refused from then on.
+    pub(crate) fn accept(
+        &self,
+        assignment: &Assignment,
+        node: &NodeName,
+    ) -> Result<Requester, UntrustedAssignment> {
         match &self.rules {
             None => Ok(Requester::default()),
             Some(rules) => rules.accept(self.clock.now(), assignment, node),
@@ -268,10 +275,10 @@ impl Rules {
                 name: signer.name.clone(),
                 cause,
             })?;
-            signers.push(Trusted {
+            signers.push(TrustedSigner {
                 text: signer.key.clone(),
                 key,
-                asker: Requester {
+                requester: Requester {
                     name: signer.name.as_str().into(),
                     policy: signer.policy.clone().map(Arc::new),
                 },
@@ -286,19 +293,19 @@ impl Rules {
             sources: trust.sources,
             skew,
             signers,
-            seen: Mutex::new(ReplayCache::open(&directory.join("seen"), boot, now)?),
+            replay_cache: Mutex::new(ReplayCache::open(&directory.join("seen"), boot, now)?),
             generations: Generations::new(directory),
-            newest: LastAccepted::new(directory.join("sources.json")),
-            decisions: Decisions::new(directory.join("decided.json")),
+            last_accepted: LastAccepted::new(directory.join("sources.json")),
+            last_decision: LastDecision::new(directory.join("decided.json")),
         })
     }
 
-    fn find(&self, key: &str) -> Option<&Trusted> {
+    fn find(&self, key: &str) -> Option<&TrustedSigner> {
         self.signers.iter().find(|signer| signer.text == key)
     }
 
-    /// The cheap questions come first: a stranger costs no arithmetic, and what the signer may not
-    /// ask for at all is not remembered.
+    /// Cheap checks come first: unknown signers cost no cryptography, and requests that the policy
+    /// denies are not stored.
     fn admit(
         &self,
         now: DateTime<Utc>,
@@ -306,9 +313,9 @@ impl Rules {
         subject: &str,
         headers: &Headers,
         body: &[u8],
-    ) -> Result<Requester, Refused> {
-        let claim = match Claim::read(headers) {
-            Err(Forged::Unsigned) if !self.required => return Ok(Requester::default()),
+    ) -> Result<Requester, RefusedRequest> {
+        let claim = match SignatureClaim::read(headers) {
+            Err(SignatureError::Unsigned) if !self.required => return Ok(Requester::default()),
             claim => claim?,
         };
         let signer = self.find(claim.signer).ok_or(Denied::Unknown)?;
@@ -319,26 +326,29 @@ impl Rules {
         if -age > self.skew {
             return Err(Denied::Future.into());
         }
-        let id = claim.check(&signer.key, subject, body)?;
-        // Whether anything will be changed is not known yet.
-        let asked = |noop| Asked {
+        let id = claim.verify(&signer.key, subject, body)?;
+        // Whether the request is noop is not known yet.
+        let policy_request = |noop| PolicyRequest {
             verb: verb.as_str(),
             noop,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
-        let asker = &signer.asker;
-        if let (Err(cause), Err(_)) = (asker.may(&asked(false)), asker.may(&asked(true))) {
-            let signer = Arc::clone(&asker.name);
-            return Err(Refused { signer, cause });
+        let requester = &signer.requester;
+        if let (Err(cause), Err(_)) = (
+            requester.may(&policy_request(false)),
+            requester.may(&policy_request(true)),
+        ) {
+            let signer = Arc::clone(&requester.name);
+            return Err(RefusedRequest { signer, cause });
         }
-        // A second more, because only whole ones are kept.
+        // One more second, because times are stored in whole seconds.
         let kept = self.skew + TimeDelta::seconds(1);
         let until = claim.time.checked_add_signed(kept);
         let until = until.unwrap_or(DateTime::<Utc>::MAX_UTC);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let by = By::new(&signer.text, asker.has_policy());
-        seen.add(now, claim.time, until, *id.as_bytes(), by)?;
-        Ok(asker.clone())
+        let mut replay_cache = self.replay_cache.lock();
+        let quota = SignerQuota::new(&signer.text, requester.has_policy());
+        replay_cache.add(now, claim.time, until, *id.as_bytes(), quota)?;
+        Ok(requester.clone())
     }
 
     fn accept(
@@ -346,58 +356,62 @@ impl Rules {
         now: DateTime<Utc>,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
-        let asker = match &assignment.signature {
+    ) -> Result<Requester, UntrustedAssignment> {
+        let requester = match &assignment.signature {
             None if !self.required => Requester::default(),
-            None => return Err(Unfit::Unsigned),
+            None => return Err(UntrustedAssignment::Unsigned),
             Some(AssignmentSignature::Direct(signature)) => {
-                self.direct(signature, assignment, node)?
+                self.verify_direct(signature, assignment, node)?
             }
-            Some(AssignmentSignature::Decided(decided)) => {
-                return self.accept_decided(now, decided, assignment, node);
+            Some(AssignmentSignature::Rollout(proof)) => {
+                return self.accept_rollout(now, proof, assignment, node);
             }
-            Some(AssignmentSignature::Restored(restored)) => {
-                return self.accept_restored(now, restored, assignment, node);
+            Some(AssignmentSignature::Rollback(proof)) => {
+                return self.accept_rollback(now, proof, assignment, node);
             }
         };
-        asker.may_follow(assignment)?;
-        self.decisions.check_direct(assignment.generation)?;
+        requester.may_follow(assignment)?;
+        self.last_decision.check_direct(assignment.generation)?;
         let key = assignment
             .signature
             .as_ref()
             .map(AssignmentSignature::signer);
-        let by = generations::By {
+        let info = generations::SignerInfo {
             key: key.unwrap_or_default(),
-            // What nobody signed must not hold up what somebody did.
-            has_policy: asker.has_policy() || key.is_none(),
+            // An unsigned assignment must not block a signed one.
+            has_policy: requester.has_policy() || key.is_none(),
         };
-        let is_free = |key: &str| {
+        let has_no_policy = |key: &str| {
             let signer = self.find(key);
-            signer.is_some_and(|signer| !signer.asker.has_policy())
+            signer.is_some_and(|signer| !signer.requester.has_policy())
         };
         self.generations
-            .accept(by, assignment.generation, is_free)?;
-        Ok(asker)
+            .accept(info, assignment.generation, has_no_policy)?;
+        Ok(requester)
     }
 
-    /// Returns who signed an assignment for this node and its generation.
-    fn direct(
+    /// Verifies the signature of an assignment for this node and generation.
+    fn verify_direct(
         &self,
         signature: &DirectSignature,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
-        let signer = self.find(&signature.signer).ok_or(Unfit::Unknown)?;
-        let bytes = assignment.signable(node).map_err(|_| Unfit::Signature)?;
-        if !signer.key.signed(&bytes, &signature.signature) {
-            return Err(Unfit::Signature);
+    ) -> Result<Requester, UntrustedAssignment> {
+        let signer = self
+            .find(&signature.signer)
+            .ok_or(UntrustedAssignment::Unknown)?;
+        let bytes = assignment
+            .signable(node)
+            .map_err(|_| UntrustedAssignment::Signature)?;
+        if !signer.key.is_signature_valid(&bytes, &signature.signature) {
+            return Err(UntrustedAssignment::Signature);
         }
-        Ok(signer.asker.clone())
+        Ok(signer.requester.clone())
     }
 }
 
-/// Returns what names this start of the machine; nothing where the system does not say.
-pub fn this_boot() -> String {
+/// Returns the boot id of the machine; empty if unknown.
+pub(crate) fn boot_id() -> String {
     let file = Path::new("/proc/sys/kernel/random/boot_id");
     let text = files::read_to_string(file, MAX_BYTES).unwrap_or_default();
     text.trim().to_owned()

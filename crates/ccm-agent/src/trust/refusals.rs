@@ -1,54 +1,49 @@
-//! Orders that were refused: the last one, for everyone who looks at the node, and who is woken by
-//! one. Why each was refused is in the audit.
+//! Refusals: the last refused request or assignment, for the status of the node. The audit has all
+//! of them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Denied;
 use crate::node::Node;
 use ccm_core::model::node::{Refusal, TrustStatus};
-use ccm_nats::request_signature::Forged;
+use ccm_nats::request_signature::SignatureError;
 
-/// Remembers what was refused.
+/// Last refusal, with a notification of new ones.
 #[derive(Debug, Default)]
-pub struct Refusals {
+pub(crate) struct Refusals {
     last: Mutex<Option<Refusal>>,
-    news: Notify,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    changed: Notify,
 }
 
 impl Refusals {
-    /// Remembers a refusal. The same one again is no news.
-    pub fn add(&self, refusal: Refusal) {
+    /// Stores a refusal. A repeated one causes no notification.
+    pub(crate) fn add(&self, refusal: Refusal) {
         let refusal = refusal.shortened();
-        let mut last = lock(&self.last);
+        let mut last = self.last.lock();
         let is_repeated = last
             .as_ref()
             .is_some_and(|before| before.is_repeated_by(&refusal));
         *last = Some(refusal);
         drop(last);
         if !is_repeated {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
-    pub fn last(&self) -> Option<Refusal> {
-        lock(&self.last).clone()
+    pub(crate) fn last(&self) -> Option<Refusal> {
+        self.last.lock().clone()
     }
 
-    /// Returns when something was refused that was not refused before, since this was last asked.
-    pub async fn news(&self) {
-        self.news.notified().await;
+    /// Waits for a new refusal; returns at once if there was one since the last call.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 }
 
 impl Node {
-    /// Returns whose orders the node obeys; nothing for a node that only pretends.
-    pub fn trust_status(&self) -> Option<TrustStatus> {
+    /// Returns the trust status of the node; `None` for a simulated node.
+    pub(crate) fn trust_status(&self) -> Option<TrustStatus> {
         let (required, open) = match (
             self.services.authorizer.requires_signatures(),
             &self.services.loopback_only,
@@ -66,17 +61,17 @@ impl Node {
 }
 
 impl Denied {
-    /// Returns what whoever asked can do about it, if that is not plain.
-    pub fn remedy(&self) -> Option<&'static str> {
+    /// Returns a hint for the sender, where there is one.
+    pub(crate) fn remedy(&self) -> Option<&'static str> {
         match self {
-            Self::Forged(Forged::Unsigned) => Some(
+            Self::Signature(SignatureError::Unsigned) => Some(
                 "sign it with a key that agent.yaml lists in trust: signers: (ccm fleet --sign-with FILE)",
             ),
             Self::Unknown => Some(
                 "sign with a key that agent.yaml lists in trust: signers:, or add this one (ccm keys show FILE)",
             ),
             Self::Expired | Self::Future => {
-                Some("set both clocks right, or raise trust: clock_skew: in agent.yaml")
+                Some("synchronize both clocks, or raise trust: clock_skew: in agent.yaml")
             }
             _ => None,
         }
@@ -95,26 +90,26 @@ mod tests {
             time: DateTime::from_timestamp(second, 0).unwrap(),
             what: "ensure".into(),
             generation: None,
-            who: "ann\n@run_queue".into(),
+            who: "ann\n@laptop".into(),
             reason: reason.into(),
         }
     }
 
     #[test]
-    fn the_same_refusal_again_is_kept_and_is_no_news() {
+    fn a_repeated_refusal_is_stored_without_notification() {
         let refusals = Refusals::default();
-        let is_news = || refusals.news().now_or_never().is_some();
+        let is_changed = || refusals.changed().now_or_never().is_some();
         refusals.add(refusal(1, "unsigned"));
-        assert!(is_news());
+        assert!(is_changed());
         refusals.add(refusal(2, "unsigned"));
-        assert!(!is_news());
+        assert!(!is_changed());
         let last = refusals.last().unwrap();
         assert_eq!(
             (last.time.timestamp(), last.who.as_str()),
-            (2, "ann@run_queue")
+            (2, "ann@laptop")
         );
         refusals.add(refusal(3, &"x".repeat(5000)));
-        assert!(is_news());
+        assert!(is_changed());
         assert_eq!(refusals.last().unwrap().reason.len(), 1024);
     }
 }

@@ -1,10 +1,8 @@
-//! What was seen: requests that were obeyed, until their signatures are too old anyway.
+//! Replay cache: accepted request ids, kept until their signatures expire.
 //!
-//! Kept on disk before the request is obeyed, so that nobody can repeat one to an agent that was
-//! restarted or killed. Not synced: a power cut may lose the last ones, so after another start of
-//! the machine, or when the file is not as we left it, requests from before are refused as well.
-//! Every signer has so many places of his own, so that none takes another's. What a request is, or
-//! who may make one, is not known here.
+//! An id is written to disk before the request is accepted, so that requests can't be replayed to a
+//! restarted agent. Writes are not synced: after a reboot, or if the file is invalid, requests
+//! signed before that moment are refused as well. Each signer has its own quota.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,45 +10,44 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 
 use super::Denied;
-use ccm_core::system::files::{self, Durability, InPlace};
+use ccm_core::system::files::{self, Durability, RandomAccessFile};
 use ccm_core::system::{Digest, FileError, random};
 
-/// How many requests of one signer are remembered at once. More than these within the skew are
-/// refused.
-const MOST: usize = 100_000;
+/// Most stored requests per signer. More within the clock skew are refused.
+const MAX_PER_SIGNER: usize = 100_000;
 
-/// How many of one with a policy.
-const MOST_BOUND: usize = 10_000;
+/// Most stored requests of a signer with a policy.
+const MAX_WITH_POLICY: usize = 10_000;
 
-/// How many signers can fill their places before a file looks like none of ours.
-const MANY_SIGNERS: usize = 32;
+/// Number of full quotas up to which a file is considered valid.
+const MAX_SIGNERS: usize = 32;
 
-/// The bytes of a request on disk: until when, in seconds, what it is known by, and by whom.
+/// Bytes per request on disk: expiry in seconds, id, and signer.
 const RECORD: usize = 8 + 32 + 8;
 
-/// Told by a file whose records are of this shape.
-const SHAPE: &str = "records of 48 bytes, ";
+/// Part of the boot digest that identifies this file format.
+const FORMAT: &str = "records of 48 bytes, ";
 
-/// How few requests are not worth forgetting.
-const FEW: usize = 4096;
+/// Number of requests below which no cleanup is done.
+const CLEANUP_MIN: usize = 4096;
 
-/// The longest file that can be ours.
-const MAX_BYTES: u64 = ((MOST * MANY_SIGNERS + 2) * RECORD) as u64;
+/// Longest valid file.
+const MAX_BYTES: u64 = ((MAX_PER_SIGNER * MAX_SIGNERS + 2) * RECORD) as u64;
 
-/// A signer, told from others.
+/// Short id of a signer.
 type Tag = [u8; 8];
 
-/// Requests, until when each is remembered and whose it is.
-type Known = HashMap<[u8; 32], (i64, Tag)>;
+/// Request ids with expiry and signer.
+type Requests = HashMap<[u8; 32], (i64, Tag)>;
 
-/// Who makes a request, and how many of his are remembered.
+/// Signer and its quota.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct By {
+pub(super) struct SignerQuota {
     tag: Tag,
-    most: usize,
+    max: usize,
 }
 
-impl By {
+impl SignerQuota {
     pub(super) fn new(key: &str, has_policy: bool) -> Self {
         let digest = Digest::of(key.as_bytes());
         let (tag, _) = digest
@@ -59,140 +56,148 @@ impl By {
             .unwrap_or((&[0; 8], &[]));
         Self {
             tag: *tag,
-            most: if has_policy { MOST_BOUND } else { MOST },
+            max: if has_policy {
+                MAX_WITH_POLICY
+            } else {
+                MAX_PER_SIGNER
+            },
         }
     }
 }
 
-/// Remembers requests.
+/// Accepted requests in memory and on disk.
 pub(super) struct ReplayCache {
     path: PathBuf,
-    file: InPlace,
-    /// How many records the file holds, the first included.
+    file: RandomAccessFile,
+    /// Number of records in the file, including the first.
     written: usize,
-    /// Which start of the machine the file belongs to.
+    /// Digest of the boot id.
     boot: [u8; 32],
-    until: Known,
-    /// How many of these each signer has.
-    places: HashMap<Tag, usize>,
-    /// How many there are when it is time to forget some.
-    full: usize,
-    /// In which second that was last done.
-    forgot: i64,
-    /// Requests from before, in nanoseconds, are refused: they may have been seen, and forgotten.
-    since: i64,
+    expiry: Requests,
+    /// Number of requests per signer.
+    counts: HashMap<Tag, usize>,
+    /// Number of requests at which the next cleanup is due.
+    cleanup_at: usize,
+    /// Second of the last cleanup.
+    last_cleanup: i64,
+    /// Requests signed before this time, in nanoseconds, are refused: the cache may be incomplete.
+    complete_since: i64,
 }
 
 impl ReplayCache {
-    /// Opens what was remembered.
+    /// Opens the cache.
     pub(super) fn open(path: &Path, boot: &str, now: DateTime<Utc>) -> Result<Self, FileError> {
-        let boot = sign_of(boot)?;
-        let known = match files::read(path, MAX_BYTES) {
+        let boot = boot_digest(boot)?;
+        let requests = match files::read(path, MAX_BYTES) {
             Ok(bytes) => read(&bytes, &boot),
             Err(err) if err.is_not_found() => None,
-            // A file that can't be ours is replaced.
+            // An invalid file is replaced.
             Err(FileError::TooLarge { .. } | FileError::NotRegular(_)) => None,
             Err(err) => return Err(err),
         };
-        let (since, mut until) = known.unwrap_or_else(|| (nanos(now), HashMap::new()));
-        until.retain(|_, (until, _)| *until >= now.timestamp());
-        let (file, written) = write_anew(path, &record(since, &boot, &Tag::default()), &until)?;
+        let (complete_since, mut expiry) = requests.unwrap_or_else(|| (nanos(now), HashMap::new()));
+        expiry.retain(|_, (expiry, _)| *expiry >= now.timestamp());
+        let (file, written) = rewrite(
+            path,
+            &record(complete_since, &boot, &Tag::default()),
+            &expiry,
+        )?;
         Ok(Self {
             path: path.to_owned(),
             file,
             written,
             boot,
-            full: full(&until),
-            places: places(&until),
-            forgot: now.timestamp(),
-            until,
-            since,
+            cleanup_at: cleanup_at(&expiry),
+            counts: counts(&expiry),
+            last_cleanup: now.timestamp(),
+            expiry,
+            complete_since,
         })
     }
 
-    /// Remembers a request that was made at `made`, until it is too old. Fails if it was seen.
+    /// Stores a request signed at `made` until it expires. Fails if it is known.
     pub(super) fn add(
         &mut self,
         now: DateTime<Utc>,
         made: DateTime<Utc>,
-        until: DateTime<Utc>,
+        expiry: DateTime<Utc>,
         id: [u8; 32],
-        by: By,
+        quota: SignerQuota,
     ) -> Result<(), Denied> {
-        if nanos(made) < self.since {
-            return Err(Denied::Forgotten);
+        if nanos(made) < self.complete_since {
+            return Err(Denied::BeforeRecording);
         }
-        if self.until.contains_key(&id) {
+        if self.expiry.contains_key(&id) {
             return Err(Denied::Replayed);
         }
-        // Looking through all of them is worth it once a second.
-        let is_flooded = self.taken(by) >= by.most && self.forgot != now.timestamp();
-        if self.until.len() >= self.full || is_flooded {
-            self.forget(now).map_err(Denied::Memory)?;
+        // A cleanup takes time, so at most one per second.
+        let is_flooded = self.count(quota) >= quota.max && self.last_cleanup != now.timestamp();
+        if self.expiry.len() >= self.cleanup_at || is_flooded {
+            self.cleanup(now).map_err(Denied::Storage)?;
         }
-        if self.taken(by) >= by.most {
-            return Err(Denied::Flooded);
+        if self.count(quota) >= quota.max {
+            return Err(Denied::QuotaExceeded);
         }
-        let until = until.timestamp();
+        let expiry = expiry.timestamp();
         let offset = u64::try_from(self.written * RECORD).unwrap_or(u64::MAX);
         self.file
-            .write_at(offset, &record(until, &id, &by.tag))
-            .map_err(Denied::Memory)?;
+            .write_at(offset, &record(expiry, &id, &quota.tag))
+            .map_err(Denied::Storage)?;
         self.written += 1;
-        self.until.insert(id, (until, by.tag));
-        *self.places.entry(by.tag).or_default() += 1;
+        self.expiry.insert(id, (expiry, quota.tag));
+        *self.counts.entry(quota.tag).or_default() += 1;
         Ok(())
     }
 
-    fn taken(&self, by: By) -> usize {
-        self.places.get(&by.tag).copied().unwrap_or_default()
+    fn count(&self, quota: SignerQuota) -> usize {
+        self.counts.get(&quota.tag).copied().unwrap_or_default()
     }
 
-    /// Forgets what is too old. That happens seldom enough to cost each request next to nothing.
-    fn forget(&mut self, now: DateTime<Utc>) -> Result<(), FileError> {
-        let before = self.until.len();
-        self.until.retain(|_, (until, _)| *until >= now.timestamp());
-        if self.until.len() < before {
-            let first = record(self.since, &self.boot, &Tag::default());
-            (self.file, self.written) = write_anew(&self.path, &first, &self.until)?;
-            self.places = places(&self.until);
+    /// Removes expired requests. Rare enough to cost next to nothing per request.
+    fn cleanup(&mut self, now: DateTime<Utc>) -> Result<(), FileError> {
+        let before = self.expiry.len();
+        self.expiry
+            .retain(|_, (expiry, _)| *expiry >= now.timestamp());
+        if self.expiry.len() < before {
+            let first = record(self.complete_since, &self.boot, &Tag::default());
+            (self.file, self.written) = rewrite(&self.path, &first, &self.expiry)?;
+            self.counts = counts(&self.expiry);
         }
-        self.forgot = now.timestamp();
-        self.full = full(&self.until);
+        self.last_cleanup = now.timestamp();
+        self.cleanup_at = cleanup_at(&self.expiry);
         Ok(())
     }
 }
 
-/// Returns how many may come together until it is time to forget some.
-fn full(until: &Known) -> usize {
-    2 * until.len() + FEW
+/// Returns the number of requests at which the next cleanup is due.
+fn cleanup_at(expiry: &Requests) -> usize {
+    2 * expiry.len() + CLEANUP_MIN
 }
 
-/// Returns how many requests each signer has.
-fn places(until: &Known) -> HashMap<Tag, usize> {
-    let mut places = HashMap::new();
-    for (_, tag) in until.values() {
-        *places.entry(*tag).or_default() += 1;
+/// Returns the number of requests per signer.
+fn counts(expiry: &Requests) -> HashMap<Tag, usize> {
+    let mut counts = HashMap::new();
+    for (_, tag) in expiry.values() {
+        *counts.entry(*tag).or_default() += 1;
     }
-    places
+    counts
 }
 
-fn record(until: i64, id: &[u8; 32], tag: &Tag) -> [u8; RECORD] {
+fn record(expiry: i64, id: &[u8; 32], tag: &Tag) -> [u8; RECORD] {
     let mut bytes = [0; RECORD];
     let (time, rest) = bytes.split_at_mut(8);
     let (name, signer) = rest.split_at_mut(32);
-    time.copy_from_slice(&until.to_be_bytes());
+    time.copy_from_slice(&expiry.to_be_bytes());
     name.copy_from_slice(id);
     signer.copy_from_slice(tag);
     bytes
 }
 
-/// Returns what stands for one start of the machine in its file. A machine that does not say has
-/// another one each time, so that no file is believed.
-fn sign_of(boot: &str) -> Result<[u8; 32], FileError> {
+/// Returns the digest of a boot id. Without one it is random, so that no earlier file is valid.
+fn boot_digest(boot: &str) -> Result<[u8; 32], FileError> {
     let digest = match boot {
         "" => Digest::of(&random()?.to_be_bytes()),
-        boot => Digest::of(format!("{SHAPE}{boot}").as_bytes()),
+        boot => Digest::of(format!("{FORMAT}{boot}").as_bytes()),
     };
     Ok(*digest.as_bytes())
 }
@@ -201,35 +206,35 @@ fn nanos(time: DateTime<Utc>) -> i64 {
     time.timestamp_nanos_opt().unwrap_or(i64::MAX)
 }
 
-/// Reads a file of this start of the machine: since when it is complete, and what was seen; nothing
-/// if it is another's. A record that was cut off was never obeyed.
-fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, Known)> {
-    let (records, _cut_off) = bytes.as_chunks::<RECORD>();
+/// Parses a file of the current boot: the time since which it is complete, and its requests. `None`
+/// for another boot. A truncated record was never accepted.
+fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, Requests)> {
+    let (records, _truncated) = bytes.as_chunks::<RECORD>();
     let mut records = records.iter().filter_map(|record| {
         let (time, rest) = record.split_first_chunk::<8>()?;
         let (id, tag) = rest.split_first_chunk::<32>()?;
         let tag = Tag::try_from(tag).ok()?;
         Some((*id, (i64::from_be_bytes(*time), tag)))
     });
-    let (sign, (since, _)) = records.next()?;
-    (sign == *boot).then(|| (since, records.collect()))
+    let (digest, (complete_since, _)) = records.next()?;
+    (digest == *boot).then(|| (complete_since, records.collect()))
 }
 
-fn write_anew(
+fn rewrite(
     path: &Path,
     first: &[u8; RECORD],
-    known: &Known,
-) -> Result<(InPlace, usize), FileError> {
+    requests: &Requests,
+) -> Result<(RandomAccessFile, usize), FileError> {
     let mut bytes = first.to_vec();
-    for (id, (until, tag)) in known {
-        bytes.extend_from_slice(&record(*until, id, tag));
+    for (id, (expiry, tag)) in requests {
+        bytes.extend_from_slice(&record(*expiry, id, tag));
     }
     files::write_private(path, &bytes, Durability::Cached)?;
-    Ok((InPlace::open(path)?, known.len() + 1))
+    Ok((RandomAccessFile::open(path)?, requests.len() + 1))
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use chrono::TimeDelta;
 
@@ -243,97 +248,107 @@ mod tests {
         *Digest::of(&number.to_be_bytes()).as_bytes()
     }
 
-    fn add(seen: &mut ReplayCache, now: i64, number: usize) -> Result<(), String> {
-        add_by(seen, now, number, By::new("ops", false))
+    fn add(cache: &mut ReplayCache, now: i64, number: usize) -> Result<(), String> {
+        add_for(cache, now, number, SignerQuota::new("ops", false))
     }
 
-    fn add_by(seen: &mut ReplayCache, now: i64, number: usize, by: By) -> Result<(), String> {
-        let added = seen.add(at(now), at(now), at(now + 60), id(number), by);
+    fn add_for(
+        cache: &mut ReplayCache,
+        now: i64,
+        number: usize,
+        quota: SignerQuota,
+    ) -> Result<(), String> {
+        let added = cache.add(at(now), at(now), at(now + 60), id(number), quota);
         added.map_err(|err| err.to_string())
     }
 
     const REPLAYED: &str = "request was seen before";
 
     #[test]
-    fn a_request_is_obeyed_once_also_after_a_restart() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("seen");
-        let mut seen = ReplayCache::open(&path, "boot", at(0)).unwrap();
-        assert_eq!(add(&mut seen, 1, 1), Ok(()));
-        assert_eq!(add(&mut seen, 2, 1), Err(REPLAYED.into()));
-        drop(seen);
-        let mut seen = ReplayCache::open(&path, "boot", at(3)).unwrap();
-        assert_eq!(add(&mut seen, 3, 1), Err(REPLAYED.into()));
-        assert_eq!(add(&mut seen, 2, 2), Ok(()), "made before the restart");
+    fn a_request_is_accepted_once_also_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seen");
+        let mut cache = ReplayCache::open(&path, "boot", at(0)).unwrap();
+        assert_eq!(add(&mut cache, 1, 1), Ok(()));
+        assert_eq!(add(&mut cache, 2, 1), Err(REPLAYED.into()));
+        drop(cache);
+        let mut cache = ReplayCache::open(&path, "boot", at(3)).unwrap();
+        assert_eq!(add(&mut cache, 3, 1), Err(REPLAYED.into()));
+        assert_eq!(add(&mut cache, 2, 2), Ok(()), "made before the restart");
     }
 
     #[test]
-    fn after_another_start_of_the_machine_older_requests_are_refused() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("seen");
+    fn after_a_reboot_older_requests_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seen");
         let open = |boot, now| ReplayCache::open(&path, boot, at(now)).unwrap();
         drop(open("one", 0));
-        let forgotten = Denied::Forgotten.to_string();
-        let mut seen = open("two", 10);
-        assert_eq!(add(&mut seen, 9, 1), Err(forgotten.clone()));
-        assert_eq!(add(&mut seen, 10, 1), Ok(()));
+        let before_recording = Denied::BeforeRecording.to_string();
+        let mut cache = open("two", 10);
+        assert_eq!(add(&mut cache, 9, 1), Err(before_recording.clone()));
+        assert_eq!(add(&mut cache, 10, 1), Ok(()));
         let mut restarted = open("two", 12);
-        assert_eq!(add(&mut restarted, 9, 3), Err(forgotten.clone()));
+        assert_eq!(add(&mut restarted, 9, 3), Err(before_recording.clone()));
         drop(open("", 20));
-        assert_eq!(add(&mut open("", 30), 29, 2), Err(forgotten.clone()));
+        assert_eq!(add(&mut open("", 30), 29, 2), Err(before_recording.clone()));
         std::fs::write(&path, "garbage").unwrap();
-        assert_eq!(add(&mut open("two", 40), 39, 2), Err(forgotten));
+        assert_eq!(add(&mut open("two", 40), 39, 2), Err(before_recording));
     }
 
     #[test]
-    fn a_record_that_was_cut_off_costs_nothing_else() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("seen");
-        let mut seen = ReplayCache::open(&path, "boot", at(0)).unwrap();
-        add(&mut seen, 1, 1).unwrap();
-        add(&mut seen, 1, 2).unwrap();
-        drop(seen);
+    fn a_truncated_record_costs_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seen");
+        let mut cache = ReplayCache::open(&path, "boot", at(0)).unwrap();
+        add(&mut cache, 1, 1).unwrap();
+        add(&mut cache, 1, 2).unwrap();
+        drop(cache);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
-        let mut seen = ReplayCache::open(&path, "boot", at(1)).unwrap();
-        assert_eq!(add(&mut seen, 1, 1), Err(REPLAYED.into()));
-        assert_eq!(add(&mut seen, 1, 2), Ok(()));
+        let mut cache = ReplayCache::open(&path, "boot", at(1)).unwrap();
+        assert_eq!(add(&mut cache, 1, 1), Err(REPLAYED.into()));
+        assert_eq!(add(&mut cache, 1, 2), Ok(()));
     }
 
     #[test]
-    fn what_is_too_old_is_forgotten_and_the_file_stays_small() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("seen");
-        let mut seen = ReplayCache::open(&path, "boot", at(0)).unwrap();
+    fn expired_requests_are_removed_and_the_file_stays_small() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seen");
+        let mut cache = ReplayCache::open(&path, "boot", at(0)).unwrap();
         for number in 0..20_000_usize {
             let now = i64::try_from(number).unwrap();
-            add(&mut seen, now, number).unwrap();
+            add(&mut cache, now, number).unwrap();
         }
         let size = std::fs::metadata(&path).unwrap().len();
         assert!(size < 1 << 20, "{size}");
-        assert!(seen.until.len() < 20_000);
+        assert!(cache.expiry.len() < 20_000);
     }
 
     #[test]
-    fn more_requests_than_can_be_remembered_are_refused_to_whoever_made_them() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("seen");
-        let mut seen = ReplayCache::open(&path, "boot", at(0)).unwrap();
-        let weak = By::new("weak", true);
-        for number in 0..MOST_BOUND {
-            add_by(&mut seen, 1, number, weak).unwrap();
+    fn requests_beyond_the_quota_of_their_signer_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seen");
+        let mut cache = ReplayCache::open(&path, "boot", at(0)).unwrap();
+        let weak = SignerQuota::new("weak", true);
+        for number in 0..MAX_WITH_POLICY {
+            add_for(&mut cache, 1, number, weak).unwrap();
         }
-        let flooded = Err(Denied::Flooded.to_string());
-        assert_eq!(add_by(&mut seen, 1, MOST_BOUND, weak), flooded);
-        assert_eq!(add(&mut seen, 1, MOST_BOUND + 1), Ok(()));
+        let flooded = Err(Denied::QuotaExceeded.to_string());
+        assert_eq!(add_for(&mut cache, 1, MAX_WITH_POLICY, weak), flooded);
+        assert_eq!(add(&mut cache, 1, MAX_WITH_POLICY + 1), Ok(()));
         assert_eq!(
-            add_by(&mut seen, 1, MOST_BOUND + 2, By::new("other", true)),
+            add_for(
+                &mut cache,
+                1,
+                MAX_WITH_POLICY + 2,
+                SignerQuota::new("other", true)
+            ),
             Ok(())
         );
-        drop(seen);
-        let mut seen = ReplayCache::open(&path, "boot", at(2)).unwrap();
-        assert_eq!(add_by(&mut seen, 2, MOST_BOUND + 3, weak), flooded);
-        assert_eq!(add(&mut seen, 2, MOST_BOUND + 4), Ok(()));
-        assert_eq!(add_by(&mut seen, 62, MOST_BOUND + 5, weak), Ok(()));
+        drop(cache);
+        let mut cache = ReplayCache::open(&path, "boot", at(2)).unwrap();
+        assert_eq!(add_for(&mut cache, 2, MAX_WITH_POLICY + 3, weak), flooded);
+        assert_eq!(add(&mut cache, 2, MAX_WITH_POLICY + 4), Ok(()));
+        assert_eq!(add_for(&mut cache, 62, MAX_WITH_POLICY + 5, weak), Ok(()));
     }
 }

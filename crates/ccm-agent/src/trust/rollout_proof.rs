@@ -1,47 +1,48 @@
-//! Decisions: assignments that follow from the signed decision of a rollout, or from its signed
-//! rollback. The controller that wrote them signed nothing and needs no trust.
+//! Rollout proofs: accepts assignments that follow from a signed rollout decision, or from its
+//! signed rollback. The controller that wrote them needs no signing key.
 //!
-//! Whoever can write to the bucket of assignments chooses their generation, so what is older is
-//! told by when it was decided: a decision of an earlier time than one that was accepted is
-//! refused, also after a restart. What is signed is laid out in `model::decision` and checked by
-//! `nats::decision`; here is whose signature counts.
+//! Whoever can write to the assignment bucket can choose the generation, so age is determined by
+//! the time of the decision: one earlier than the last accepted is refused, also after a restart.
+//! `model::decision` defines the signed content, `nats::rollout_decision` verifies it.
 
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_BYTES, Requester, Rules, Trusted, Unfit};
-use ccm_core::model::decision::{Decided, Decision, Member, Origin, OriginSignature, Restored};
+use super::{MAX_BYTES, Requester, Rules, TrustedSigner, UntrustedAssignment};
+use ccm_core::model::decision::{
+    MemberProof, Provenance, ProvenanceSignature, RollbackProof, RolloutDecision, RolloutProof,
+};
 use ccm_core::model::node::{Assignment, NodeName, Token};
 use ccm_core::system::files::{self, Durability};
 use ccm_nats::rollout_decision::{content_digest, is_member, is_rollback_signed, is_signed};
 use ccm_value::json;
 use ccm_value::text::{go_time, timestamp};
 
-/// Why an assignment does not follow from what was signed.
+/// Why an assignment does not follow from a signed decision.
 #[derive(Debug, thiserror::Error)]
-pub enum Unproven {
+pub(crate) enum RolloutProofError {
     #[error("signer of rollout {0} is not trusted here")]
     Unknown(Token),
-    #[error("signature does not fit the decision of rollout {0}")]
+    #[error("signature does not match the decision of rollout {0}")]
     Signature(Token),
-    #[error("this node is not a member of rollout {0} as it was signed")]
+    #[error("this node is not a member of the signed rollout {0}")]
     NotMember(Token),
-    #[error("assignment is not what was signed for rollout {0}")]
+    #[error("assignment is not the one signed for rollout {0}")]
     Content(Token),
     #[error("signer of the rollback of rollout {0} is not trusted here")]
     RollbackUnknown(Token),
-    #[error("signature does not fit the rollback of rollout {0}")]
+    #[error("signature does not match the rollback of rollout {0}")]
     RollbackSignature(Token),
-    #[error("assignment is not what this node had before rollout {0}, as that was signed")]
+    #[error("assignment is not the signed one from before rollout {0}")]
     NotPrevious(Token),
-    #[error("rollout {rollout} is of collective {collective}")]
+    #[error("rollout {rollout} belongs to collective {collective}")]
     Collective { rollout: Token, collective: Token },
     #[error("decided in the future, at {}", go_time(.0))]
     Future(DateTime<Utc>),
     #[error(
-        "decided at {}, before what was accepted, of {}",
+        "decided at {}, before the accepted decision of {}",
         go_time(.found),
         go_time(.accepted)
     )]
@@ -57,46 +58,47 @@ pub enum Unproven {
     },
 }
 
-/// The last decision that was accepted.
+/// Last accepted decision.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Accepted {
     #[serde(with = "timestamp")]
     decided: DateTime<Utc>,
-    /// The highest generation of a directly signed assignment before: none of those counts again.
+    /// Highest generation of directly signed assignments before it; those are refused from then on.
     generation: u64,
 }
 
-/// Remembers which decision was accepted last, with the node's state.
-pub(super) struct Decisions {
+/// Last accepted decision on disk.
+pub(super) struct LastDecision {
     path: PathBuf,
 }
 
-impl Decisions {
+impl LastDecision {
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Fails if a directly signed assignment of this generation is from before a decision that
-    /// was accepted.
-    pub(super) fn check_direct(&self, found: u64) -> Result<(), Unfit> {
+    /// Fails if a directly signed assignment of this generation is older than an accepted decision.
+    pub(super) fn check_direct(&self, found: u64) -> Result<(), UntrustedAssignment> {
         match self.read()? {
-            Some(Accepted { generation, .. }) if found <= generation => Err(Unfit::Older {
-                found,
-                accepted: generation,
-            }),
+            Some(Accepted { generation, .. }) if found <= generation => {
+                Err(UntrustedAssignment::Older {
+                    found,
+                    accepted: generation,
+                })
+            }
             _ => Ok(()),
         }
     }
 
-    /// Remembers when something was decided: from then on what was decided earlier is refused.
-    /// Fails if this was. `generation` is that of the last directly signed assignment.
-    fn advance(&self, decided: DateTime<Utc>, generation: u64) -> Result<(), Unfit> {
+    /// Stores the time of a decision: earlier ones are refused from then on. Fails if this one is
+    /// earlier. `generation` is that of the last directly signed assignment.
+    fn advance(&self, decided: DateTime<Utc>, generation: u64) -> Result<(), UntrustedAssignment> {
         if let Some(accepted) = self.read()? {
             let (found, last) = (decided, accepted.decided);
-            // Only microseconds are signed.
+            // Signed times have microseconds.
             if found.timestamp_micros() < last.timestamp_micros() {
                 let accepted = last;
-                return Err(Unproven::Older { found, accepted }.into());
+                return Err(RolloutProofError::Older { found, accepted }.into());
             }
             if found.timestamp_micros() == last.timestamp_micros() {
                 return Ok(());
@@ -111,7 +113,7 @@ impl Decisions {
         Ok(())
     }
 
-    fn read(&self) -> Result<Option<Accepted>, Unfit> {
+    fn read(&self) -> Result<Option<Accepted>, UntrustedAssignment> {
         match files::read_to_string(&self.path, MAX_BYTES) {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
@@ -121,8 +123,8 @@ impl Decisions {
         }
     }
 
-    fn damaged(&self, cause: serde_json::Error) -> Unproven {
-        Unproven::Damaged {
+    fn damaged(&self, cause: serde_json::Error) -> RolloutProofError {
+        RolloutProofError::Damaged {
             path: self.path.display().to_string(),
             cause,
         }
@@ -130,114 +132,125 @@ impl Decisions {
 }
 
 impl Rules {
-    /// Returns who stands for an assignment of a rollout, if it may be followed. From then on what
-    /// was decided earlier may not.
-    pub(super) fn accept_decided(
+    /// Verifies an assignment of a rollout and returns its requester. Earlier decisions are refused
+    /// from then on.
+    pub(super) fn accept_rollout(
         &self,
         now: DateTime<Utc>,
-        decided: &Decided,
+        proof: &RolloutProof,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
-        let decision = &decided.member.decision;
+    ) -> Result<Requester, UntrustedAssignment> {
+        let decision = &proof.member.decision;
         if assignment.rollout.as_ref() != Some(&decision.rollout) {
-            return Err(Unproven::Content(decision.rollout.clone()).into());
+            return Err(RolloutProofError::Content(decision.rollout.clone()).into());
         }
-        let asker = self.decided(&decided.member, assignment, node)?;
-        asker.may_follow(assignment)?;
+        let requester = self.verify_content(&proof.member, assignment, node)?;
+        requester.may_follow(assignment)?;
         self.advance(now, decision.created)?;
-        Ok(asker)
+        Ok(requester)
     }
 
-    /// Returns who stands for an assignment that was put back, if it may be followed: the one who
-    /// stood for it when it was first assigned. That it is put back, and not something even older,
-    /// is for the signers of the rollback and of the rollout to say.
-    pub(super) fn accept_restored(
+    /// Verifies an assignment restored by a rollback and returns its original requester. The
+    /// signatures of the rollback and of the rollout prove that this is the assignment from before
+    /// the rollout.
+    pub(super) fn accept_rollback(
         &self,
         now: DateTime<Utc>,
-        restored: &Restored,
+        proof: &RollbackProof,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
-        let Restored {
+    ) -> Result<Requester, UntrustedAssignment> {
+        let RollbackProof {
             origin,
             member,
             rollback,
-        } = restored;
+        } = proof;
         let rollout = || member.decision.rollout.clone();
         let by = self.find(&rollback.signer);
-        let by = by.ok_or_else(|| Unproven::RollbackUnknown(rollout()))?;
+        let by = by.ok_or_else(|| RolloutProofError::RollbackUnknown(rollout()))?;
         if !is_rollback_signed(rollback, &member.decision, &by.key) {
-            return Err(Unproven::RollbackSignature(rollout()).into());
+            return Err(RolloutProofError::RollbackSignature(rollout()).into());
         }
-        by.asker.may_follow(assignment)?;
-        self.member(member, node)?;
-        let content = content_digest(assignment).map_err(|_| Unfit::Signature)?;
+        by.requester.may_follow(assignment)?;
+        self.verify_member(member, node)?;
+        let content = content_digest(assignment).map_err(|_| UntrustedAssignment::Signature)?;
         if content != member.previous {
-            return Err(Unproven::NotPrevious(rollout()).into());
+            return Err(RolloutProofError::NotPrevious(rollout()).into());
         }
-        let asker = match origin {
-            _ if assignment.manifests.is_empty() => by.asker.clone(),
+        let requester = match origin {
+            _ if assignment.manifests.is_empty() => by.requester.clone(),
             None if !self.required => Requester::default(),
-            None => return Err(Unfit::Unsigned),
-            Some(Origin { generation, by, .. }) => match by {
-                OriginSignature::Decided(member) => self.decided(member, assignment, node)?,
-                OriginSignature::Direct(signature) => {
+            None => return Err(UntrustedAssignment::Unsigned),
+            Some(Provenance { generation, by, .. }) => match by {
+                ProvenanceSignature::Rollout(member) => {
+                    self.verify_content(member, assignment, node)?
+                }
+                ProvenanceSignature::Direct(signature) => {
                     let first = Assignment {
                         generation: *generation,
                         ..assignment.clone()
                     };
-                    self.direct(signature, &first, node)?
+                    self.verify_direct(signature, &first, node)?
                 }
             },
         };
-        asker.may_follow(assignment)?;
+        requester.may_follow(assignment)?;
         self.advance(now, rollback.decided)?;
-        Ok(asker)
+        Ok(requester)
     }
 
-    /// Returns who decided that a node becomes this.
-    fn decided(
+    /// Verifies that a decision assigns this content to a node, and returns its signer.
+    fn verify_content(
         &self,
-        member: &Member,
+        member: &MemberProof,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
-        let signer = self.member(member, node)?;
-        let content = content_digest(assignment).map_err(|_| Unfit::Signature)?;
+    ) -> Result<Requester, UntrustedAssignment> {
+        let signer = self.verify_member(member, node)?;
+        let content = content_digest(assignment).map_err(|_| UntrustedAssignment::Signature)?;
         if content.as_deref() != Some(&member.decision.content) {
-            return Err(Unproven::Content(member.decision.rollout.clone()).into());
+            return Err(RolloutProofError::Content(member.decision.rollout.clone()).into());
         }
-        Ok(signer.asker.clone())
+        Ok(signer.requester.clone())
     }
 
-    /// Returns who decided about a node.
-    fn member(&self, member: &Member, node: &NodeName) -> Result<&Trusted, Unproven> {
-        let Decision {
+    /// Verifies that a node is a member of a signed decision, and returns its signer.
+    fn verify_member(
+        &self,
+        member: &MemberProof,
+        node: &NodeName,
+    ) -> Result<&TrustedSigner, RolloutProofError> {
+        let RolloutDecision {
             signer, rollout, ..
         } = &member.decision;
         let signer = self.find(signer);
-        let signer = signer.ok_or_else(|| Unproven::Unknown(rollout.clone()))?;
+        let signer = signer.ok_or_else(|| RolloutProofError::Unknown(rollout.clone()))?;
         if !is_signed(&member.decision, &signer.key) {
-            return Err(Unproven::Signature(rollout.clone()));
+            return Err(RolloutProofError::Signature(rollout.clone()));
         }
         if !is_member(member, node) {
-            return Err(Unproven::NotMember(rollout.clone()));
+            return Err(RolloutProofError::NotMember(rollout.clone()));
         }
         Ok(signer)
     }
 
-    fn advance(&self, now: DateTime<Utc>, decided: DateTime<Utc>) -> Result<(), Unfit> {
-        // It would make everything that is decided until then look old.
+    fn advance(
+        &self,
+        now: DateTime<Utc>,
+        decided: DateTime<Utc>,
+    ) -> Result<(), UntrustedAssignment> {
+        // It would make all later decisions look old.
         if decided.signed_duration_since(now) > self.skew {
-            return Err(Unproven::Future(decided).into());
+            return Err(RolloutProofError::Future(decided).into());
         }
-        self.decisions.advance(decided, self.generations.highest()?)
+        self.last_decision
+            .advance(decided, self.generations.highest()?)
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use chrono::TimeDelta;
 
@@ -247,38 +260,41 @@ mod tests {
         DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
     }
 
-    fn open(room: &tempfile::TempDir) -> Decisions {
-        Decisions::new(room.path().join("decided.json"))
+    fn open(directory: &tempfile::TempDir) -> LastDecision {
+        LastDecision::new(directory.path().join("decided.json"))
     }
 
     #[test]
-    fn what_was_decided_earlier_is_refused_also_after_a_restart() {
-        let room = tempfile::tempdir().unwrap();
-        open(&room).advance(at(20), 3).unwrap();
-        open(&room).advance(at(20), 9).unwrap();
-        let error = open(&room).advance(at(19), 9).unwrap_err().to_string();
+    fn an_earlier_decision_is_refused_also_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        open(&directory).advance(at(20), 3).unwrap();
+        open(&directory).advance(at(20), 9).unwrap();
+        let error = open(&directory).advance(at(19), 9).unwrap_err().to_string();
         assert!(error.contains("1970-01-01T00:00:19Z"), "{error}");
         assert!(error.contains("1970-01-01T00:00:20Z"), "{error}");
-        open(&room).advance(at(21), 9).unwrap();
+        open(&directory).advance(at(21), 9).unwrap();
     }
 
     #[test]
-    fn what_was_signed_directly_before_a_decision_does_not_come_back() {
-        let room = tempfile::tempdir().unwrap();
-        open(&room).check_direct(1).unwrap();
-        open(&room).advance(at(20), 3).unwrap();
-        let error = open(&room).check_direct(3).unwrap_err();
-        assert!(matches!(error, Unfit::Older { .. }), "{error}");
-        open(&room).check_direct(4).unwrap();
+    fn a_direct_assignment_from_before_a_decision_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        open(&directory).check_direct(1).unwrap();
+        open(&directory).advance(at(20), 3).unwrap();
+        let error = open(&directory).check_direct(3).unwrap_err();
+        assert!(
+            matches!(error, UntrustedAssignment::Older { .. }),
+            "{error}"
+        );
+        open(&directory).check_direct(4).unwrap();
     }
 
     #[test]
-    fn a_damaged_file_accepts_nothing() {
-        let room = tempfile::tempdir().unwrap();
-        let decisions = open(&room);
-        std::fs::write(&decisions.path, "{").unwrap();
-        let error = decisions.advance(at(1), 0).unwrap_err().to_string();
+    fn with_a_damaged_file_nothing_is_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let last_decision = open(&directory);
+        std::fs::write(&last_decision.path, "{").unwrap();
+        let error = last_decision.advance(at(1), 0).unwrap_err().to_string();
         assert!(error.ends_with("decided.json is damaged"), "{error}");
-        assert!(decisions.check_direct(9).is_err());
+        assert!(last_decision.check_direct(9).is_err());
     }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Signer as Listed, Trust};
+use crate::config::{Signer as ConfiguredSigner, Trust};
 use ccm_core::model::envelope::{REQUEST_ID, SIGNATURE, SIGNER};
 use ccm_core::model::node::ASSIGNMENT;
 use ccm_core::model::signature::BundleSignature;
@@ -21,7 +21,7 @@ fn trust(signer: &Signer, policy: Option<&str>) -> Trust {
         required: true,
         sources: true,
         clock_skew: Duration::from_secs(60),
-        signers: vec![Listed {
+        signers: vec![ConfiguredSigner {
             key: signer.public_key(),
             name: "ops".into(),
             policy: policy.map(|text| Policy::read(&parse(text).unwrap()).unwrap()),
@@ -29,8 +29,8 @@ fn trust(signer: &Signer, policy: Option<&str>) -> Trust {
     }
 }
 
-fn open(trust: &Trust, room: &Path) -> Authorizer {
-    Authorizer::open(Some(trust), room, "boot", Arc::new(SystemClock)).unwrap()
+fn open(trust: &Trust, directory: &Path) -> Authorizer {
+    Authorizer::open(Some(trust), directory, "boot", Arc::new(SystemClock)).unwrap()
 }
 
 fn signed(signer: &Signer, time: DateTime<Utc>) -> Headers {
@@ -40,18 +40,18 @@ fn signed(signer: &Signer, time: DateTime<Utc>) -> Headers {
     headers
 }
 
-fn admit(keeper: &Authorizer, headers: &Headers) -> String {
-    match keeper.admit(Verb::Ensure, SUBJECT, headers, b"x") {
-        Ok(asker) => format!("admitted {}", asker.name),
+fn admit(authorizer: &Authorizer, headers: &Headers) -> String {
+    match authorizer.admit(Verb::Ensure, SUBJECT, headers, b"x") {
+        Ok(requester) => format!("admitted {}", requester.name),
         Err(denied) => denied.to_string(),
     }
 }
 
 #[test]
 fn only_a_fresh_request_of_a_known_signer_is_admitted_and_only_once() {
-    let room = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let (signer, stranger) = (Signer::generate(), Signer::generate());
-    let keeper = open(&trust(&signer, None), room.path());
+    let authorizer = open(&trust(&signer, None), directory.path());
     let later = now() + TimeDelta::seconds(1);
     let good = signed(&signer, later);
     let moved = |by: i64| signed(&signer, now() + TimeDelta::seconds(by));
@@ -62,13 +62,13 @@ fn only_a_fresh_request_of_a_known_signer_is_admitted_and_only_once() {
         (moved(90), "signature is from the future"),
         (
             good.clone().with(REQUEST_ID, "y").unwrap(),
-            "signature does not fit the request",
+            "signature does not match the request",
         ),
         (
             signed(&stranger, later)
                 .with(SIGNER, &signer.public_key())
                 .unwrap(),
-            "signature does not fit the request",
+            "signature does not match the request",
         ),
         (
             good.clone().with(SIGNATURE, "").unwrap(),
@@ -77,39 +77,39 @@ fn only_a_fresh_request_of_a_known_signer_is_admitted_and_only_once() {
         (good.clone(), "admitted ops"),
         (good.clone(), "request was seen before"),
     ] {
-        assert_eq!(admit(&keeper, &headers), expected);
+        assert_eq!(admit(&authorizer, &headers), expected);
     }
-    drop(keeper);
-    let again = open(&trust(&signer, None), room.path());
+    drop(authorizer);
+    let again = open(&trust(&signer, None), directory.path());
     assert_eq!(admit(&again, &good), "request was seen before");
 }
 
 #[test]
-fn a_request_for_one_subject_is_none_for_another() {
-    let room = tempfile::tempdir().unwrap();
+fn a_signature_is_valid_for_one_subject_only() {
+    let directory = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
-    let keeper = open(&trust(&signer, None), room.path());
+    let authorizer = open(&trust(&signer, None), directory.path());
     let headers = signed(&signer, now() + TimeDelta::seconds(1));
     for other in ["ccm.v1.prod.all.ensure", "ccm.v1.default.all.apply"] {
-        let denied = keeper
+        let denied = authorizer
             .admit(Verb::Ensure, other, &headers, b"x")
             .unwrap_err();
-        assert_eq!(denied.to_string(), "signature does not fit the request");
+        assert_eq!(denied.to_string(), "signature does not match the request");
     }
 }
 
 #[test]
 fn where_signatures_are_optional_a_bad_one_is_still_refused() {
-    let room = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
     let optional = Trust {
         required: false,
         ..trust(&signer, None)
     };
-    let keeper = open(&optional, room.path());
-    assert_eq!(admit(&keeper, &Headers::new()), "admitted ");
+    let authorizer = open(&optional, directory.path());
+    assert_eq!(admit(&authorizer, &Headers::new()), "admitted ");
     let stranger = signed(&Signer::generate(), now());
-    assert_eq!(admit(&keeper, &stranger), "signer is not trusted here");
+    assert_eq!(admit(&authorizer, &stranger), "signer is not trusted here");
 }
 
 fn assignment(generation: u64, signer: Option<&Signer>, node: &NodeName) -> Assignment {
@@ -131,15 +131,15 @@ fn assignment(generation: u64, signer: Option<&Signer>, node: &NodeName) -> Assi
 }
 
 #[test]
-fn an_assignment_counts_when_it_is_signed_for_this_node_and_never_goes_back() {
-    let room = tempfile::tempdir().unwrap();
+fn an_assignment_must_be_signed_for_this_node_and_not_be_older() {
+    let directory = tempfile::tempdir().unwrap();
     let (signer, stranger) = (Signer::generate(), Signer::generate());
     let node: NodeName = "web1.lab".parse().unwrap();
     let other: NodeName = "web2.lab".parse().unwrap();
     let trust = trust(&signer, None);
     let accept = |assignment: &Assignment| {
-        let accepted = open(&trust, room.path()).accept(assignment, &node);
-        accepted.map_or_else(|unfit| unfit.to_string(), |_| "accepted".into())
+        let accepted = open(&trust, directory.path()).accept(assignment, &node);
+        accepted.map_or_else(|refusal| refusal.to_string(), |_| "accepted".into())
     };
     let mut raised = assignment(3, Some(&signer), &node);
     raised.generation = 9;
@@ -151,9 +151,9 @@ fn an_assignment_counts_when_it_is_signed_for_this_node_and_never_goes_back() {
         ),
         (
             assignment(3, Some(&signer), &other),
-            "signature does not fit the assignment",
+            "signature does not match the assignment",
         ),
-        (raised, "signature does not fit the assignment"),
+        (raised, "signature does not match the assignment"),
         (assignment(3, Some(&signer), &node), "accepted"),
         (assignment(3, Some(&signer), &node), "accepted"),
         (
@@ -167,94 +167,110 @@ fn an_assignment_counts_when_it_is_signed_for_this_node_and_never_goes_back() {
 }
 
 #[test]
-fn a_signer_that_may_not_apply_assigns_nothing() {
-    let room = tempfile::tempdir().unwrap();
+fn a_signer_that_may_not_apply_can_not_assign() {
+    let directory = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
     let node: NodeName = "web1.lab".parse().unwrap();
-    let keeper = open(&trust(&signer, Some("{verbs: [ping]}")), room.path());
-    let unfit = keeper.accept(&assignment(1, Some(&signer), &node), &node);
+    let authorizer = open(&trust(&signer, Some("{verbs: [ping]}")), directory.path());
+    let refusal = authorizer.accept(&assignment(1, Some(&signer), &node), &node);
     assert_eq!(
-        unfit.unwrap_err().to_string(),
-        "the policy of the assignment's signer allows no apply"
+        refusal.unwrap_err().to_string(),
+        "the policy of the assignment's signer does not allow apply"
     );
 }
 
 const SOURCE: &str = "obj://SITE/site.tgz";
 
-/// Returns the text that a signer puts beside the source, so many seconds from now.
-fn beside_source(signer: &Signer, source: &str, seconds: i64) -> Vec<u8> {
+/// Returns the signature file of a source, signed so many seconds from now.
+fn signature_for(signer: &Signer, source: &str, seconds: i64) -> Vec<u8> {
     let time = now() + TimeDelta::seconds(seconds);
     let signature = signer.sign_bundle(source, &Digest::of(b"x"), time).unwrap();
     serde_json::to_vec(&signature).unwrap()
 }
 
-fn believe(keeper: &Authorizer, text: &[u8], holds: Holds) -> Result<BundleSignature, String> {
-    let sources = keeper.sources().unwrap();
-    let believed = sources.believe(Some(text), SOURCE, holds, None);
-    believed.map_err(|refusal| refusal.to_string())
+fn verify(
+    authorizer: &Authorizer,
+    text: &[u8],
+    kind: SourceKind,
+) -> Result<BundleSignature, String> {
+    let sources = authorizer.sources().unwrap();
+    let verified = sources.verify(Some(text), SOURCE, kind, None);
+    verified.map_err(|refusal| refusal.to_string())
 }
 
 #[test]
-fn a_source_that_was_accepted_never_goes_back() {
-    let room = tempfile::tempdir().unwrap();
+fn an_older_signature_than_the_accepted_one_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
     let trust = trust(&signer, None);
-    let [old, new] = [-20, -10].map(|when| beside_source(&signer, SOURCE, when));
-    let keeper = open(&trust, room.path());
-    let newer = believe(&keeper, &new, Holds::Bundle).unwrap();
-    // What is only looked at is not accepted yet: fetching it may fail.
-    believe(&keeper, &old, Holds::Bundle).unwrap();
-    let sources = keeper.sources().unwrap();
-    sources.accept(Some(&newer), SOURCE, Holds::Bundle).unwrap();
-    drop(keeper);
-    let keeper = open(&trust, room.path());
-    let error = believe(&keeper, &old, Holds::Bundle).unwrap_err();
+    let [old, new] = [-20, -10].map(|when| signature_for(&signer, SOURCE, when));
+    let authorizer = open(&trust, directory.path());
+    let newer = verify(&authorizer, &new, SourceKind::Bundle).unwrap();
+    // A verified signature is not accepted yet: fetching the content may fail.
+    verify(&authorizer, &old, SourceKind::Bundle).unwrap();
+    let sources = authorizer.sources().unwrap();
+    sources
+        .accept(Some(&newer), SOURCE, SourceKind::Bundle)
+        .unwrap();
+    drop(authorizer);
+    let authorizer = open(&trust, directory.path());
+    let error = verify(&authorizer, &old, SourceKind::Bundle).unwrap_err();
     assert!(error.contains("sign it again to go back"), "{error}");
-    let again = beside_source(&signer, SOURCE, 0);
-    believe(&keeper, &again, Holds::Bundle).unwrap();
+    let again = signature_for(&signer, SOURCE, 0);
+    verify(&authorizer, &again, SourceKind::Bundle).unwrap();
 }
 
 #[test]
-fn a_copy_tells_what_was_accepted_when_the_state_is_lost() {
-    let room = tempfile::tempdir().unwrap();
+fn the_signature_of_the_cached_bundle_counts_when_the_state_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
-    let keeper = open(&trust(&signer, None), room.path());
-    let [old, new] = [-20, -10].map(|when| beside_source(&signer, SOURCE, when));
+    let authorizer = open(&trust(&signer, None), directory.path());
+    let [old, new] = [-20, -10].map(|when| signature_for(&signer, SOURCE, when));
     let copy: BundleSignature = serde_json::from_slice(&new).unwrap();
-    let sources = keeper.sources().unwrap();
-    let refused = sources.believe(Some(&old), SOURCE, Holds::Bundle, Some(&copy));
+    let sources = authorizer.sources().unwrap();
+    let refused = sources.verify(Some(&old), SOURCE, SourceKind::Bundle, Some(&copy));
     assert!(matches!(refused, Err(UnsignedSource::Older { .. })));
 }
 
 #[test]
-fn a_signature_from_the_future_makes_nothing_else_look_old() {
-    let room = tempfile::tempdir().unwrap();
+fn a_signature_from_the_future_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
-    let keeper = open(&trust(&signer, None), room.path());
-    let error = believe(&keeper, &beside_source(&signer, SOURCE, 90), Holds::Bundle);
+    let authorizer = open(&trust(&signer, None), directory.path());
+    let error = verify(
+        &authorizer,
+        &signature_for(&signer, SOURCE, 90),
+        SourceKind::Bundle,
+    );
     assert!(error.unwrap_err().contains("signed in the future"));
-    believe(&keeper, &beside_source(&signer, SOURCE, 30), Holds::Bundle).unwrap();
+    verify(
+        &authorizer,
+        &signature_for(&signer, SOURCE, 30),
+        SourceKind::Bundle,
+    )
+    .unwrap();
 }
 
 #[test]
-fn a_signer_with_a_policy_stands_for_bundles_and_not_for_data() {
-    let room = tempfile::tempdir().unwrap();
+fn a_signer_with_a_policy_may_sign_bundles_but_not_data() {
+    let directory = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
-    let text = beside_source(&signer, SOURCE, 0);
-    let keeper = open(&trust(&signer, Some("{types: [file]}")), room.path());
-    believe(&keeper, &text, Holds::Bundle).unwrap();
-    let error = believe(&keeper, &text, Holds::Data).unwrap_err();
+    let text = signature_for(&signer, SOURCE, 0);
+    let authorizer = open(&trust(&signer, Some("{types: [file]}")), directory.path());
+    verify(&authorizer, &text, SourceKind::Bundle).unwrap();
+    let error = verify(&authorizer, &text, SourceKind::Data).unwrap_err();
     assert!(error.contains("its signer has a policy"), "{error}");
-    let keeper = open(&trust(&signer, Some("{verbs: [ping]}")), room.path());
-    let error = believe(&keeper, &text, Holds::Bundle).unwrap_err();
-    assert_eq!(error, "the policy of its signer allows no apply");
+    let authorizer = open(&trust(&signer, Some("{verbs: [ping]}")), directory.path());
+    let error = verify(&authorizer, &text, SourceKind::Bundle).unwrap_err();
+    assert_eq!(error, "the policy of its signer does not allow apply");
 }
 
 #[test]
-fn without_trust_nothing_is_asked() {
-    let room = tempfile::tempdir().unwrap();
-    let keeper = Authorizer::open(None, room.path(), "boot", Arc::new(SystemClock)).unwrap();
-    let admitted = keeper.admit(Verb::Ensure, SUBJECT, &Headers::new(), b"");
+fn without_trust_every_request_is_admitted() {
+    let directory = tempfile::tempdir().unwrap();
+    let authorizer =
+        Authorizer::open(None, directory.path(), "boot", Arc::new(SystemClock)).unwrap();
+    let admitted = authorizer.admit(Verb::Ensure, SUBJECT, &Headers::new(), b"");
     assert!(admitted.is_ok());
-    assert!(!room.path().join("seen").exists());
+    assert!(!directory.path().join("seen").exists());
 }

@@ -1,4 +1,4 @@
-//! The life of a manifest: its resources in order, each applied, reported and recorded.
+//! Applying a manifest: its resources in order, each applied, reported and recorded.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
 use crate::model::{Resource, TypeName};
 
-/// Why a run ended before its last resource.
+/// The reason a run ended before its last resource.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("cannot set healthcheck only and noop mode at the same time")]
@@ -33,13 +33,13 @@ impl RunError {
 }
 
 impl Engine<'_> {
-    /// Runs a manifest to its end, or to its first failed resource if it says so.
+    /// Runs a manifest to its end, or to the first failed resource with `fail_on_error`.
     pub fn run(&mut self, scope: &Scope, manifest: &Manifest) -> Result<(), RunError> {
         let mode = scope.mode;
         if mode.noop && mode.health_check_only {
             return Err(RunError::TwoModes);
         }
-        self.say(scope, opening(scope, manifest));
+        self.log(scope, start_line(scope, manifest));
         self.packages.expect_many();
         let outer = std::mem::replace(&mut self.subscribers, Subscribers::of(manifest));
         let result = self.run_resources(scope, manifest);
@@ -51,33 +51,37 @@ impl Engine<'_> {
         let mode = scope.mode;
         for resource in &manifest.resources {
             if mode.health_check_only && !has_checks(resource) {
-                self.pass_over(scope, resource)?;
+                self.record_unchecked(scope, resource)?;
                 continue;
             }
             if let Some(reason) = self.stop.and_then(|stop| stop()) {
                 let label = resource.label();
                 return Err(RunError::Stopped { label, reason });
             }
-            let not_owed = self.not_owed(resource);
+            let new_refreshes = self.new_refreshes(resource);
             let event = self
                 .apply(scope, resource)
                 .map_err(|cause| RunError::of(resource, cause))?;
-            self.settle(scope, resource, &event, not_owed);
+            self.update_pending_refreshes(scope, resource, &event, new_refreshes);
             let failed = event.failed;
             if let Err(err) = self.record(scope, event) {
-                self.say_lost(scope, &err);
+                self.log_unsaved_event(scope, &err);
             }
             if failed && manifest.fail_on_error && !mode.health_check_only {
                 let text = "Terminating manifest execution due to failed resource";
-                self.say(scope, Line::new(Level::Warn, text));
+                self.log(scope, Line::new(Level::Warn, text));
                 break;
             }
         }
         Ok(())
     }
 
-    /// Counts a resource that a run of health checks has nothing to ask. Who watches is not told.
-    fn pass_over(&mut self, scope: &Scope, resource: &Arc<Resource>) -> Result<(), RunError> {
+    /// Records a resource without health checks in a health-check-only run. Sends nothing to the sink.
+    fn record_unchecked(
+        &mut self,
+        scope: &Scope,
+        resource: &Arc<Resource>,
+    ) -> Result<(), RunError> {
         let is_managed = self
             .is_managed(scope, resource)
             .map_err(|cause| RunError::of(resource, cause))?;
@@ -90,72 +94,79 @@ impl Engine<'_> {
         event.health_check_only = true;
         event.skipped = !is_managed;
         if let Err(err) = self.session.record(event) {
-            self.say_lost(scope, &err);
+            self.log_unsaved_event(scope, &err);
         }
         Ok(())
     }
 
-    fn say_lost(&self, scope: &Scope, error: &SessionError) {
+    fn log_unsaved_event(&self, scope: &Scope, error: &SessionError) {
         let line = Line::new(Level::Error, "Could not save event");
-        self.say(scope, line.with("error", error));
+        self.log(scope, line.with("error", error));
     }
 
-    /// Returns what subscribes to a resource and has no refresh owed yet.
-    fn not_owed(&self, resource: &Resource) -> Vec<String> {
+    /// Returns the subscribers of a resource whose refresh is not pending yet.
+    fn new_refreshes(&self, resource: &Resource) -> Vec<String> {
         let mut labels = self.subscribers.to(resource);
-        let owed = self.owed.borrow();
-        labels.retain(|label| !owed.contains(label));
+        let pending = self.pending_refreshes.borrow();
+        labels.retain(|label| !pending.contains(label));
         labels
     }
 
-    /// Takes debts back that did not come to be, strikes out the one this resource paid, and leaves
-    /// what it owes to the next run if it failed.
-    fn settle(
+    /// Updates pending refreshes after an event: removes this resource's own, removes those of its
+    /// subscribers if nothing changed, and keeps them for the next run if it failed.
+    fn update_pending_refreshes(
         &self,
         scope: &Scope,
         resource: &Resource,
         event: &TransactionEvent,
-        not_owed: Vec<String>,
+        new_refreshes: Vec<String>,
     ) {
         if scope.mode.noop || scope.mode.health_check_only {
             return;
         }
         if event.failed {
-            self.owed.borrow_mut().leave(not_owed);
+            self.pending_refreshes
+                .borrow_mut()
+                .keep_for_next_run(new_refreshes);
             return;
         }
-        let mut settled = if event.changed { Vec::new() } else { not_owed };
+        let mut completed = if event.changed {
+            Vec::new()
+        } else {
+            new_refreshes
+        };
         let label = resource.label();
-        let is_left = self.owed.borrow().is_left(&label) && !event.refreshed;
-        if !is_left && !event.skipped {
-            settled.push(label);
+        let mut pending = self.pending_refreshes.borrow_mut();
+        let is_kept = pending.is_kept_for_next_run(&label) && !event.refreshed;
+        if !is_kept && !event.skipped {
+            completed.push(label);
         }
-        if let Err(err) = self.owed.borrow_mut().settle(&settled) {
-            let line = Line::new(Level::Error, "Could not save owed refreshes");
-            self.say(scope, line.with("error", err));
+        if let Err(err) = pending.remove(&completed) {
+            let line = Line::new(Level::Error, "Could not save pending refreshes");
+            self.log(scope, line.with("error", err));
         }
     }
 
-    /// Reports and records an event, and announces the services of its resource.
+    /// Sends an event and the services of its resource to the sink, and records the event.
     pub fn record(&mut self, scope: &Scope, event: TransactionEvent) -> Result<(), SessionError> {
         let manifest = scope.manifest.as_deref();
         self.sink.borrow_mut().event(&event, manifest);
-        self.announce(scope, &event);
+        self.report_services(scope, &event);
         self.session.record(event)
     }
 
-    /// Ends the engine and returns what it remembers.
-    pub fn into_session(self) -> Session {
+    /// Returns the session with all recorded events.
+    pub(crate) fn into_session(self) -> Session {
         self.session
     }
 }
 
-/// Reports whether a run of health checks only has anything to do here; a nested manifest may.
+/// Reports whether a health-check-only run has something to check; a nested manifest may have.
 fn has_checks(resource: &Resource) -> bool {
     !resource.common.health_checks.is_empty() || resource.type_name() == TypeName::Apply
 }
 
-fn opening(scope: &Scope, manifest: &Manifest) -> Line {
+fn start_line(scope: &Scope, manifest: &Manifest) -> Line {
     let line = if scope.mode.health_check_only {
         Line::new(Level::Info, "Executing manifest health checks").with("healthcheck", true)
     } else {

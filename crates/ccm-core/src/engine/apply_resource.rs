@@ -1,26 +1,28 @@
-//! The life of one resource: provider, control, templates, requirements, then inspect, plan and
-//! change or noop, verify, health checks. Every way through ends in one event, except errors in
-//! the manifest itself, which end the run.
+//! Applying one resource: provider selection, control expressions, deferred templates, requirements,
+//! then inspect, plan, change (unless noop), verify and health checks. Every path produces one event,
+//! except errors in the manifest itself, which end the run.
 
 use std::sync::Arc;
 
 use super::nested_manifest::ChildError;
-use super::{Checked, Engine, Level, Line, NoEvents, Scope};
-use crate::health::{Note, Outcome, Probes, Report};
+use super::{CompletedCheck, Engine, Level, Line, NoEvents, Scope};
+use crate::health::{Outcome, ProbeEvent, Probes, Report};
 use crate::manifest::resolve::{self, ResolveError};
-use crate::model::event::{Part, TransactionEvent};
+use crate::model::event::{EventField, TransactionEvent};
 use crate::model::health::HealthCheck;
 use crate::model::policy::{Denied, Lookup};
-use crate::model::resource::{Invalid, Phase, Resource};
+use crate::model::resource::{InvalidProperty, Phase, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::model::text::go_duration;
 use crate::resource::scaffold::ScaffoldError;
-use crate::resource::{self, Managed, Planned, Progress, ProviderError, ResourceError, Selected};
+use crate::resource::{
+    self, ManagedResource, PlannedChange, Progress, ProviderError, ResourceError, SelectedProvider,
+};
 use crate::system::{FileError, RandomError};
 use ccm_template::expr::ExprError;
 
-/// Why a run can't go on: the manifest is wrong, not the machine.
+/// An error in the manifest, which ends the run.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
     #[error(transparent)]
@@ -32,32 +34,32 @@ pub enum FlowError {
     #[error(transparent)]
     Requirement(#[from] NoEvents),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// One of these, for somebody who may not see what was rendered.
+    /// An error whose rendered values are hidden from the caller.
     #[error("{0}")]
     Hidden(String),
 }
 
 impl FlowError {
-    /// Returns the error without anything that was rendered.
+    /// Returns the error without rendered values.
     #[must_use]
     pub fn hidden(self) -> Self {
-        let missing = Lookup::missing_in(&self.to_string()).map(str::to_owned);
+        let missing = Lookup::denial_in(&self.to_string()).map(str::to_owned);
         let text = match &self {
             Self::Provider(_) | Self::Requirement(_) | Self::Random(_) | Self::Hidden(_) => {
                 return self;
             }
-            Self::Expression(_) => "a control expression has no value".into(),
-            Self::Template(err) => format!("the template in {} has no value", err.field),
+            Self::Expression(_) => "a control expression could not be evaluated".into(),
+            Self::Template(err) => format!("the template in {} could not be evaluated", err.field),
             Self::Invalid(err) => format!("{} is not valid", err.property),
         };
         Self::Hidden(missing.unwrap_or(text))
     }
 }
 
-/// Why applying a resource failed; the run goes on.
+/// A failure to apply a resource; the run continues.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApplyError {
     #[error(transparent)]
@@ -66,12 +68,12 @@ pub(super) enum ApplyError {
     Subscription(#[from] NoEvents),
     #[error(transparent)]
     Child(#[from] ChildError),
-    #[error("could not note the refreshes that are owed: {0}")]
+    #[error("could not save pending refreshes: {0}")]
     PendingRefreshes(#[from] FileError),
 }
 
 impl Engine<'_> {
-    /// Applies one resource and returns its event; recording it is the caller's.
+    /// Applies one resource and returns its event; the caller records it.
     pub fn apply(
         &mut self,
         scope: &Scope,
@@ -92,11 +94,11 @@ impl Engine<'_> {
         let clock = self.machine.clock;
         let now = clock.now();
         let named = resource.common.provider.as_str();
-        // To look whether a provider can be used may run it. What is not resolved yet is looked at
-        // again when it is.
+        // Selecting a provider may run a program, so a named provider is authorized first. A resource
+        // with deferred templates is authorized again once they are resolved.
         if !named.is_empty()
             && !resolve::is_deferred(resource)
-            && let Err(denied) = self.may_apply(scope, resource, named)
+            && let Err(denied) = self.authorize(scope, resource, named)
         {
             let id = self.next_id(now)?;
             let mut event = TransactionEvent::begin(id, now, named, resource);
@@ -110,16 +112,16 @@ impl Engine<'_> {
         let provider = selected.provider_name();
         let mut event = TransactionEvent::begin(id, now, provider, resource);
         event.health_check_only = scope.mode.health_check_only;
-        self.go_through(scope, resource, selected, &mut event)?;
+        self.apply_selected(scope, resource, selected, &mut event)?;
         event.duration = clock.monotonic().saturating_sub(began);
         Ok(event)
     }
 
-    fn go_through(
+    fn apply_selected(
         &mut self,
         scope: &Scope,
         resource: &Arc<Resource>,
-        selected: Selected<'_>,
+        selected: SelectedProvider<'_>,
         event: &mut TransactionEvent,
     ) -> Result<(), FlowError> {
         if !self.is_managed(scope, resource)? {
@@ -128,8 +130,8 @@ impl Engine<'_> {
         }
         let resolved = self.resolve_deferred(scope, resource)?;
         let resource = resolved.as_ref().unwrap_or(resource);
-        event.properties = Part::Typed(resource.shown());
-        if let Err(denied) = self.may_apply(scope, resource, selected.provider_name()) {
+        event.properties = EventField::Typed(resource.redacted());
+        if let Err(denied) = self.authorize(scope, resource, selected.provider_name()) {
             event.failed = true;
             event.errors.push(denied.to_string());
             return Ok(());
@@ -146,25 +148,27 @@ impl Engine<'_> {
             None => selected,
         };
         let state = match selected {
-            Selected::Manifest(apply) => self
-                .promise_refreshes(scope, resource)
+            SelectedProvider::Manifest(apply) => self
+                .record_pending_refreshes(scope, resource)
                 .and_then(|()| self.apply_child(scope, resource, apply))
                 .map(Some),
-            Selected::Managed(_) if scope.mode.health_check_only => Ok(None),
-            Selected::Managed(managed) => self.converge(scope, resource, &managed).map(Some),
+            SelectedProvider::Managed(_) if scope.mode.health_check_only => Ok(None),
+            SelectedProvider::Managed(managed) => {
+                self.converge(scope, resource, &managed).map(Some)
+            }
         };
         let state = state.unwrap_or_else(|err| {
             event.failed = true;
             event.errors.push(match (resource.common.sensitive, err) {
-                // The program may be what the resource hides.
+                // The program name may be sensitive.
                 (true, ApplyError::Resource(ResourceError::Run(err))) => {
                     err.without_program().to_string()
                 }
-                // And what a template says may be its data.
+                // A template error may contain sensitive data.
                 (
                     true,
                     ApplyError::Resource(ResourceError::Scaffold(ScaffoldError::Template(_))),
-                ) => "a template failed, and the resource is sensitive".into(),
+                ) => "template failed; details are hidden because the resource is sensitive".into(),
                 (_, err) => err.to_string(),
             });
             None
@@ -174,7 +178,7 @@ impl Engine<'_> {
         }
         if let Some(mut state) = state {
             if resource.common.sensitive {
-                state.hide_content();
+                state.redact_checksums();
             }
             let common = &state.common;
             event.changed = common.changed;
@@ -182,24 +186,24 @@ impl Engine<'_> {
             event.noop = common.noop;
             event.noop_message.clone_from(&common.noop_message);
             event.final_ensure.clone_from(&common.ensure);
-            event.status = Some(Part::Typed(Arc::new(state)));
+            event.status = Some(EventField::Typed(Arc::new(state)));
         }
         Ok(())
     }
 
-    fn may_apply(&self, scope: &Scope, resource: &Resource, provider: &str) -> Result<(), Denied> {
+    fn authorize(&self, scope: &Scope, resource: &Resource, provider: &str) -> Result<(), Denied> {
         match self.gate {
             Some(gate) => gate(resource, provider, scope.mode),
             None => Ok(()),
         }
     }
 
-    /// Reads, plans and, unless this is a noop run, changes and reads again.
+    /// Inspects, plans and, unless this is a noop run, changes and verifies.
     fn converge(
         &self,
         scope: &Scope,
         resource: &Resource,
-        managed: &Managed<'_>,
+        managed: &ManagedResource<'_>,
     ) -> Result<State, ApplyError> {
         let host = self.host(scope);
         let before = managed.inspect(host)?;
@@ -215,7 +219,7 @@ impl Engine<'_> {
         let mut changed = !plan.is_empty();
         let mut after = None;
         if changed && !scope.mode.noop {
-            self.promise_refreshes(scope, resource)?;
+            self.record_pending_refreshes(scope, resource)?;
             let state = self.change(scope, resource, managed, &planned)?;
             changed = !plan.tentative || state.detail != before.detail;
             stable = stable || plan.settles;
@@ -234,11 +238,15 @@ impl Engine<'_> {
         Ok(state)
     }
 
-    /// Notes that what subscribes to this resource must refresh, before the resource changes.
-    fn promise_refreshes(&self, scope: &Scope, resource: &Resource) -> Result<(), ApplyError> {
+    /// Records the refreshes of this resource's subscribers as pending, before the resource changes.
+    fn record_pending_refreshes(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+    ) -> Result<(), ApplyError> {
         let labels = self.subscribers.to(resource);
         if !labels.is_empty() && !scope.mode.noop && !scope.mode.health_check_only {
-            self.owed.borrow_mut().promise(&labels)?;
+            self.pending_refreshes.borrow_mut().add(&labels)?;
         }
         Ok(())
     }
@@ -247,12 +255,12 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-        managed: &Managed<'_>,
-        planned: &Planned<'_>,
+        managed: &ManagedResource<'_>,
+        planned: &PlannedChange<'_>,
     ) -> Result<State, ResourceError> {
         let host = self.host(scope);
         let label = resource.label();
-        let tell = |progress: Progress<'_>| match progress {
+        let on_progress = |progress: Progress<'_>| match progress {
             Progress::Line(line) => {
                 self.sink.borrow_mut().line(&Line::new(Level::Info, line));
             }
@@ -260,17 +268,17 @@ impl Engine<'_> {
                 self.sink.borrow_mut().received(&label, bytes, of);
             }
         };
-        let mut done = planned.change(host, &tell)?;
-        let result = managed.verify(&mut done, host);
-        for text in done.complaint.iter().chain(&done.warning) {
+        let mut report = planned.change(host, &on_progress)?;
+        let result = managed.verify(&mut report, host);
+        for text in report.error_output.iter().chain(&report.warning) {
             let line = Line::new(Level::Warn, text).with("resource", resource.label());
-            self.say(scope, line);
+            self.log(scope, line);
         }
         result
     }
 
-    /// Resolves what may only be resolved now: an earlier resource may have made what it reads.
-    /// Returns nothing where there is nothing like that.
+    /// Resolves deferred templates, which may read what an earlier resource created. Returns nothing if
+    /// the resource has none.
     fn resolve_deferred(
         &self,
         scope: &Scope,
@@ -280,7 +288,7 @@ impl Engine<'_> {
             return Ok(None);
         }
         let mut resolved = resource.clone();
-        resolve::resource(&mut resolved, Phase::Deferred, &scope.env, &self.programs)?;
+        resolve::resolve_properties(&mut resolved, Phase::Deferred, &scope.env, &self.programs)?;
         resolved.complete()?;
         Ok(Some(Arc::new(resolved)))
     }
@@ -290,7 +298,7 @@ impl Engine<'_> {
             let clock = self.machine.clock;
             let (began, since) = (clock.now(), clock.monotonic());
             let report = self.probe(scope, resource, check);
-            self.sink.borrow_mut().checked(&Checked {
+            self.sink.borrow_mut().checked(&CompletedCheck {
                 type_name: resource.type_name(),
                 name: &resource.common.name,
                 sensitive: resource.common.sensitive,
@@ -308,10 +316,10 @@ impl Engine<'_> {
                 let text = format!("health check status \"{}\"", result.status);
                 event.errors.push(text);
             }
-            // What a probe runs, and what that says, may be what the resource hides.
+            // The command of a check and its output may be sensitive.
             if resource.common.sensitive {
-                result.hide_output();
-                let hidden = error.map(|_| "the health check could not be carried out".into());
+                result.redact_output();
+                let hidden = error.map(|_| "health check could not be run".into());
                 event.errors.extend(hidden);
             } else {
                 event.errors.extend(error.map(|error| error.to_string()));
@@ -335,32 +343,32 @@ impl Engine<'_> {
                 .with("format", format)
                 .with("check", &check.name)
         };
-        let report = probes.probe(check, &mut |note| match note {
-            Note::Rule(finding) => {
+        let report = probes.probe(check, &mut |event| match event {
+            ProbeEvent::Rule(finding) => {
                 let level = match finding.outcome {
                     Outcome::Passed => Level::Debug,
                     Outcome::Failed | Outcome::Skipped => Level::Error,
                 };
-                // What was looked at, and seen, may be what the resource hides.
+                // The rule and the found value may be sensitive.
                 let text = if resource.common.sensitive {
                     format!("goss rule: {REDACTED}")
                 } else {
                     finding.to_string()
                 };
-                self.say(scope, line(level, &text, "goss"));
+                self.log(scope, line(level, &text, "goss"));
             }
-            Note::FailedTry(failed) => {
+            ProbeEvent::FailedTry(failed) => {
                 let line = line(Level::Warn, "Health check failed", failed.format)
                     .with("try", failed.number)
                     .with("sleep", go_duration(failed.pause))
                     .with("status", failed.status);
-                self.say(scope, line);
+                self.log(scope, line);
             }
         });
         if !report.perfdata.is_empty() && !resource.common.sensitive {
             let data: Vec<String> = report.perfdata.iter().map(ToString::to_string).collect();
-            let line = line(Level::Debug, "Health check measured", "nagios");
-            self.say(scope, line.with("perfdata", data.join(" ")));
+            let line = line(Level::Debug, "Health check performance data", "nagios");
+            self.log(scope, line.with("perfdata", data.join(" ")));
         }
         report
     }

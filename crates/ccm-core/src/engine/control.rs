@@ -1,4 +1,4 @@
-//! The gates before a resource is touched: its control expressions and its requirements.
+//! Conditions of a resource: control expressions (`if`, `unless`), requirements and subscriptions.
 
 use super::{Engine, FlowError, Scope};
 use crate::model::id::Reference;
@@ -6,24 +6,24 @@ use crate::model::resource::Resource;
 use ccm_template::expr;
 
 impl Engine<'_> {
-    /// Reports whether a resource is managed: `if` holds and `unless` does not.
+    /// Reports whether a resource is managed: `if` is true and `unless` is false.
     pub(super) fn is_managed(&self, scope: &Scope, resource: &Resource) -> Result<bool, FlowError> {
         let Some(control) = &resource.common.control else {
             return Ok(true);
         };
-        let holds = |code: &str, unset: bool| match code {
+        let evaluate = |code: &str, unset: bool| match code {
             "" => Ok(unset),
             code => expr::eval_bool(code, &scope.env, &self.programs),
         };
-        // Both are evaluated, so that a broken one is never hidden by the other.
+        // Both are evaluated, so that an error in one is never hidden by the other.
         let (manage_if, unless) = (
-            holds(&control.manage_if, true),
-            holds(&control.unless, false),
+            evaluate(&control.manage_if, true),
+            evaluate(&control.unless, false),
         );
         Ok(manage_if? && !unless?)
     }
 
-    /// Returns the requirements that did not come out well.
+    /// Returns the requirements that failed or were skipped.
     pub(super) fn unmet_requirements(&self, resource: &Resource) -> Result<Vec<String>, FlowError> {
         let mut unmet = Vec::new();
         for item in &resource.common.require {
@@ -36,10 +36,10 @@ impl Engine<'_> {
         Ok(unmet)
     }
 
-    /// Reports whether something this resource subscribes to has changed, now or in an earlier run
-    /// that could not refresh it.
+    /// Reports whether a resource this one subscribes to has changed, in this run or in an earlier run
+    /// that left the refresh pending.
     pub(super) fn is_refreshed(&self, resource: &Resource) -> Result<bool, super::NoEvents> {
-        let is_owed = self.owed.borrow().is_due(&resource.label());
+        let is_pending = self.pending_refreshes.borrow().is_due(&resource.label());
         for item in resource.subscribe() {
             if let Some(reference) = Reference::parse(item)
                 && self.session.last(reference)?.changed
@@ -47,6 +47,6 @@ impl Engine<'_> {
                 return Ok(true);
             }
         }
-        Ok(is_owed)
+        Ok(is_pending)
     }
 }

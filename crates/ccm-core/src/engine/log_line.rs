@@ -1,4 +1,4 @@
-//! Lines for the person who watches, whoever shows them and wherever.
+//! Log lines: a level, a message and fields. Formatting is left to the sink.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::model::event::TransactionEvent;
 use crate::model::secret::redact_urls;
 use crate::model::text::go_millis;
 
-/// How loud a line is.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -18,8 +18,7 @@ pub enum Level {
     Error,
 }
 
-/// A line for the person who watches: a message and what belongs to it. URLs in it are without their
-/// secrets, whoever made it.
+/// A log line: a message and its fields. Credentials in URLs are redacted on construction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub level: Level,
@@ -30,8 +29,8 @@ pub struct Line {
 impl Line {
     pub fn new(level: Level, message: impl Into<String>) -> Self {
         let mut message = message.into();
-        if let Cow::Owned(shown) = redact_urls(&message) {
-            message = shown;
+        if let Cow::Owned(redacted) = redact_urls(&message) {
+            message = redacted;
         }
         Self {
             level,
@@ -48,9 +47,9 @@ impl Line {
     }
 }
 
-/// Returns the one line that says how a resource came out.
+/// Returns the line that reports the outcome of a resource.
 pub fn status_line(event: &TransactionEvent) -> Line {
-    let (level, word) = if event.failed {
+    let (level, outcome) = if event.failed {
         (Level::Error, "failed")
     } else if !event.unmet_requirements.is_empty() {
         (Level::Error, "skipped due to unmet requirement")
@@ -67,7 +66,7 @@ pub fn status_line(event: &TransactionEvent) -> Line {
         "" => event.name.clone(),
         alias => format!("{alias} (alias)"),
     };
-    let mut line = Line::new(level, format!("{}#{name} {word}", event.type_name));
+    let mut line = Line::new(level, format!("{}#{name} {outcome}", event.type_name));
     if event.health_check_only {
         line = line.with("healthcheck", true);
     }

@@ -1,12 +1,12 @@
-//! Applies resources: one at a time, in order, each ending in one event.
+//! Engine: applies resources one at a time, in order, with one event per resource.
 //!
-//! The engine owns all policy (control, require, subscribe, noop, health) and knows nothing of
-//! who called it. Types and providers own none of it. [`apply_resource`] is the life of one resource,
-//! [`apply_manifest`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten,
-//! `registration` which services may be found.
+//! The engine owns all policy (control, require, subscribe, noop, health checks); resource types and
+//! providers own none. It is independent of the entry point that calls it. `apply_resource` handles one
+//! resource, [`apply_manifest`] a manifest, [`session`] stores events, `pending_refreshes` persists
+//! refreshes across runs, and `registration` decides which services are published.
 
 pub mod apply_manifest;
-pub mod apply_resource;
+mod apply_resource;
 mod control;
 mod log_line;
 mod nested_manifest;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::health::Datum;
+use crate::health::Measurement;
 use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
 use crate::model::governor::{GovernorName, SlotProgress};
@@ -40,89 +40,86 @@ use pending_refreshes::Subscribers;
 pub use apply_resource::FlowError;
 pub use log_line::{Level, Line, status_line};
 pub use pending_refreshes::PendingRefreshes;
-pub use registration::Standing;
-pub use session::{EventIds, NoEvents, NotAnEvent, Session, SessionError};
-pub use status::{LookError, asked_about, look, to_look_at};
+pub use registration::Availability;
+pub use session::{EventFileError, EventIds, NoEvents, Session, SessionError};
+pub use status::{StatusError, inspect, resource_from_request, resource_to_inspect};
 
-/// Where events and lines go: a terminal, a log, a spool.
+/// Receiver of events and log lines: a terminal, a log, a spool.
 pub trait Sink {
-    /// Takes a finished event; `manifest` names the nested manifest it belongs to, if any.
+    /// Receives a finished event; `manifest` names the nested manifest it belongs to, if any.
     fn event(&mut self, event: &TransactionEvent, manifest: Option<&str>);
 
-    /// Takes a line.
+    /// Receives a log line.
     fn line(&mut self, line: &Line);
 
-    /// Takes a warning about what is applied, from before the run begins.
+    /// Receives a warning about the manifest or its data, before the run begins.
     fn warning(&mut self, line: &Line) {
         self.line(line);
     }
 
-    /// Takes that a run is about to begin, of this manifest or of a single resource: nothing was
-    /// touched yet.
+    /// Called before the first resource is applied; `None` means a run of a single resource.
     fn starting(&mut self, _manifest: Option<&Manifest>) {}
 
-    /// Takes how the run gets on with its slot in a governor.
+    /// Receives the progress of the run's governor slot.
     fn slot(&mut self, _governor: &GovernorName, _progress: SlotProgress) {}
 
-    /// Takes how the run of a manifest ended, after its last event.
+    /// Receives the summary of a manifest run, after its last event.
     fn finished(&mut self, _run: &RunSummary) {}
 
-    /// Takes what a resource changes, or would change, as a unified diff.
+    /// Receives the unified diff of what a resource changes, or would change.
     fn diff(&mut self, text: &str);
 
-    /// Takes how far the download of a resource is; its event tells the end. Of interest only to
-    /// who watches.
+    /// Receives the progress of a resource's download, for interactive output.
     fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}
 
-    /// Takes what a health check said; the resource's event tells it in short. Of interest only to
-    /// who watches checks.
-    fn checked(&mut self, _checked: &Checked<'_>) {}
+    /// Receives the full result of a health check; the resource's event has a short form.
+    fn checked(&mut self, _checked: &CompletedCheck<'_>) {}
 
-    /// Takes how the services of a resource stand. Of interest only to who registers them.
-    fn services(&mut self, _entries: &[Entry], _standing: Standing) {}
+    /// Receives the registration entries of a resource and whether its services are available.
+    fn services(&mut self, _entries: &[Entry], _availability: Availability) {}
 }
 
-/// A health check that has just run.
+/// A completed health check, with its timing.
 #[derive(Clone, Copy)]
-pub struct Checked<'a> {
+pub struct CompletedCheck<'a> {
     pub type_name: TypeName,
     pub name: &'a str,
-    /// What the check says must not be shown.
+    /// The output of the check must not be shown.
     pub sensitive: bool,
     pub check: &'a HealthCheck,
     pub result: &'a HealthResult,
-    /// What a nagios plugin measured.
-    pub perfdata: &'a [Datum],
+    /// Performance data of a Nagios plugin.
+    pub perfdata: &'a [Measurement],
     pub began: DateTime<Utc>,
     pub took: Duration,
 }
 
-/// How a run is meant.
+/// The mode of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mode {
-    /// Plans and says what it would do.
+    /// Plans and reports changes without making them.
     pub noop: bool,
-    /// Only health checks run.
+    /// Runs health checks only.
     pub health_check_only: bool,
-    /// Plans are shown as diffs.
+    /// Shows planned changes as diffs.
     pub diff: bool,
 }
 
-/// What the resources of one manifest see.
+/// The template environment, mode and data of one manifest's resources.
 #[derive(Clone, Default)]
 pub struct Scope {
     pub env: Env,
     pub mode: Mode,
-    /// Data that whoever runs the manifest insists on, also in nested ones.
+    /// External data that overrides the manifest's own, also in nested manifests.
     pub external: Value,
-    /// The name of a manifest that another one applies.
+    /// The name of a nested manifest.
     manifest: Option<String>,
-    /// How many manifests this one is nested in.
+    /// The nesting depth.
     depth: usize,
 }
 
 impl Scope {
-    /// Returns the scope of a manifest that nobody applies but the caller.
+    /// Returns the scope of a top-level manifest.
     pub fn new(env: Env, mode: Mode) -> Self {
         Self {
             env,
@@ -136,32 +133,32 @@ impl Scope {
     }
 }
 
-/// Says why a resource may not be applied by a provider in a mode, or that it may.
+/// Authorization check: whether a resource may be applied by the named provider in a mode.
 pub type Gate<'g> = dyn Fn(&Resource, &str, Mode) -> Result<(), Denied> + 'g;
 
-/// The parts of the machine an engine works with.
+/// Access to the machine that an engine manages.
 pub struct Machine<'a> {
     pub runner: &'a dyn Runner,
     pub clock: &'a dyn Clock,
     pub accounts: Accounts,
 }
 
-/// Applies resources and remembers what happened.
+/// Applies resources and records their events.
 pub struct Engine<'a> {
     machine: Machine<'a>,
     session: Session,
-    /// Made with the first event.
+    /// Created with the first event.
     ids: Option<EventIds>,
     programs: Cache,
-    packages: package::Shared,
-    services: service::Memory,
-    /// Who subscribes to what in the manifest that is being run.
+    packages: package::PackageCache,
+    services: service::ServiceCache,
+    /// Subscriptions of the manifest being run.
     subscribers: Subscribers,
-    owed: RefCell<PendingRefreshes>,
-    /// Gives the reason to begin no further resource, once there is one.
+    pending_refreshes: RefCell<PendingRefreshes>,
+    /// Returns the reason to stop before the next resource, if there is one.
     stop: Option<&'a dyn Fn() -> Option<String>>,
     gate: Option<&'a Gate<'a>>,
-    scaffolds: scaffold::Sources,
+    scaffolds: scaffold::SourceCache,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -172,41 +169,41 @@ impl<'a> Engine<'a> {
             session,
             ids: None,
             programs: Cache::default(),
-            packages: package::Shared::default(),
-            services: service::Memory::default(),
+            packages: package::PackageCache::default(),
+            services: service::ServiceCache::default(),
             subscribers: Subscribers::default(),
-            owed: RefCell::default(),
+            pending_refreshes: RefCell::default(),
             stop: None,
             gate: None,
-            scaffolds: scaffold::Sources::default(),
+            scaffolds: scaffold::SourceCache::default(),
             sink: RefCell::new(sink),
         }
     }
 
-    /// Also pays the refreshes that earlier runs owe, and notes those that this one will.
+    /// Performs the refreshes left pending by earlier runs and records those of this run.
     #[must_use]
-    pub fn owing(mut self, owed: PendingRefreshes) -> Self {
-        self.owed = RefCell::new(owed);
+    pub(crate) fn with_pending_refreshes(mut self, pending: PendingRefreshes) -> Self {
+        self.pending_refreshes = RefCell::new(pending);
         self
     }
 
-    /// Asks before each resource whether to stop there, and why.
+    /// Calls `stop` before each resource; a returned reason ends the run there.
     #[must_use]
-    pub fn stopping(mut self, stop: &'a dyn Fn() -> Option<String>) -> Self {
+    pub(crate) fn with_stop_check(mut self, stop: &'a dyn Fn() -> Option<String>) -> Self {
         self.stop = Some(stop);
         self
     }
 
-    /// Asks before each resource, also of nested manifests, whether it may be applied.
+    /// Calls `gate` before each resource, also of nested manifests, to authorize it.
     #[must_use]
-    pub fn guarded(mut self, gate: &'a Gate<'a>) -> Self {
+    pub(crate) fn with_gate(mut self, gate: &'a Gate<'a>) -> Self {
         self.gate = Some(gate);
         self
     }
 
-    /// Returns the same engine with what packages share, as somebody set it up.
+    /// Returns the engine with a configured package cache.
     #[must_use]
-    pub fn with_packages(self, packages: package::Shared) -> Self {
+    pub(crate) fn with_packages(self, packages: package::PackageCache) -> Self {
         Self { packages, ..self }
     }
 
@@ -235,8 +232,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Passes a line on; lines of a nested manifest begin with its name.
-    fn say(&self, scope: &Scope, mut line: Line) {
+    /// Sends a line to the sink; lines of a nested manifest start with its name.
+    fn log(&self, scope: &Scope, mut line: Line) {
         if let Some(manifest) = &scope.manifest {
             line.fields.insert(0, ("manifest", manifest.clone()));
         }
@@ -244,7 +241,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Returns the directory a file's relative paths start from.
+/// Returns the parent directory of a file, `.` for a bare file name.
 pub fn directory_of(file: &Path) -> PathBuf {
     match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

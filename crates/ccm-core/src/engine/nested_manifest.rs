@@ -1,18 +1,18 @@
-//! Manifests inside manifests: the `apply` type. A child runs in its parent's session and can only
-//! be held shorter than its parent: noop and health-check-only are never taken back.
+//! Nested manifests: the `apply` type. A child runs in its parent's session and inherits noop and
+//! health-check-only mode; it can switch them on, never off.
 
 use super::apply_manifest::RunError;
 use super::{Engine, Level, Line, Scope, directory_of};
 use crate::engine::apply_resource::ApplyError;
-use crate::hiera::{Handed, Layers};
-use crate::manifest::{self, Input, Manifest, ManifestError};
+use crate::hiera::{InheritedData, Layers};
+use crate::manifest::{self, Manifest, ManifestError, ManifestInput};
 use crate::model::TypeName;
 use crate::model::id::Reference;
 use crate::model::resource::{Apply, Resource};
 use crate::model::state::{ApplyDetail, Detail, State};
 use crate::system::files::{self, FileError};
 
-/// How deep manifests may nest.
+/// The maximum nesting depth of manifests.
 const MAX_DEPTH: usize = 10;
 
 /// Why a child manifest failed.
@@ -33,7 +33,7 @@ pub(super) enum ChildError {
 }
 
 impl Engine<'_> {
-    /// Runs the manifest a resource names and returns how its resources came out.
+    /// Runs the manifest that a resource names and returns the outcomes of its resources as a state.
     pub(super) fn apply_child(
         &mut self,
         parent: &Scope,
@@ -49,16 +49,13 @@ impl Engine<'_> {
             return Err(ChildError::Denied.into());
         }
         if let Some(claim) = &manifest.governor {
-            // A run has one turn, and this one has begun.
-            let line = Line::new(
-                Level::Warn,
-                "The governor of a nested manifest does not count",
-            );
-            self.say(&scope, line.with("governor", &claim.name));
+            // A run holds one slot, and this run has already started.
+            let line = Line::new(Level::Warn, "Governor of a nested manifest is ignored");
+            self.log(&scope, line.with("governor", &claim.name));
         }
         self.run(&scope, &manifest).map_err(ChildError::Run)?;
         let counts = self.count(&manifest);
-        let line = closing(&scope, counts.clone());
+        let line = summary_line(&scope, counts.clone());
         self.sink.borrow_mut().line(&line);
         if counts.failed_count > 0 {
             return Err(ChildError::Failed(counts.failed_count).into());
@@ -95,13 +92,13 @@ impl Engine<'_> {
         scope.mode.noop |= apply.noop;
         scope.mode.health_check_only |= apply.health_check_only;
         scope.env.working_dir = directory_of(&file);
-        let input = Input {
+        let input = ManifestInput {
             text: &text,
             source: name,
             layers: Layers {
-                handed: match &apply.data {
-                    Some(data) => Handed::Property(data.clone()),
-                    None => Handed::Parent(parent.env.data.clone()),
+                inherited: match &apply.data {
+                    Some(data) => InheritedData::Property(data.clone()),
+                    None => InheritedData::Parent(parent.env.data.clone()),
                 },
                 external: parent.external.clone(),
                 ..Layers::default()
@@ -109,13 +106,13 @@ impl Engine<'_> {
         };
         let loaded = manifest::load(input, &mut scope.env, &self.programs);
         let manifest = match scope.env.hide_rendered {
-            true => loaded.map_err(ManifestError::hidden)?,
+            true => loaded.map_err(ManifestError::redacted)?,
             false => loaded?,
         };
         Ok((scope, manifest))
     }
 
-    /// Counts a manifest's resources by their last event.
+    /// Counts a manifest's resources by the outcome of their last event.
     fn count(&self, manifest: &Manifest) -> ApplyDetail {
         let mut counts = ApplyDetail {
             resource_count: manifest.resources.len(),
@@ -136,7 +133,7 @@ impl Engine<'_> {
     }
 }
 
-fn closing(scope: &Scope, counts: ApplyDetail) -> Line {
+fn summary_line(scope: &Scope, counts: ApplyDetail) -> Line {
     let ApplyDetail {
         resource_count,
         changed_count,

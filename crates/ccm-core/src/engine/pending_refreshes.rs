@@ -1,10 +1,10 @@
-//! Refreshes that are pending: a resource changed, and what subscribes to it has not yet refreshed.
+//! Pending refreshes: subscribers that must refresh because a resource changed, kept across runs.
 //!
-//! The debt is on disk before the change is made, so that neither a crash nor a failed run loses
-//! it; it is taken back if nothing changed, and settled once the subscriber came through. Within a
-//! run the last event of a resource decides who refreshes; debts are for the runs after it. So what
-//! failed half way refreshes nothing now, and its debt stays. At worst a subscriber refreshes once
-//! too often. Without a file, nothing outlives the run.
+//! A refresh is written to disk before the change is made, so that neither a crash nor a failed run
+//! loses it. It is removed if nothing changed, or once the subscriber was applied. Within a run, the
+//! last event of a resource decides which subscribers refresh; pending refreshes apply to later runs.
+//! A resource that failed half way refreshes nothing in this run, and its subscribers stay pending. At
+//! worst a subscriber refreshes once too often. Without a file, nothing is kept after the run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use crate::model::id::Reference;
 use crate::model::resource::Resource;
 use crate::system::files::{self, Durability, FileError};
 
-/// No list of debts is larger.
+/// The maximum size of the file.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The resources of one manifest that must refresh, by `type#name`.
+/// The resources of one manifest whose refresh is pending, by `type#name`.
 #[derive(Debug, Default)]
 pub struct PendingRefreshes {
     file: Option<PathBuf>,
     labels: BTreeSet<String>,
-    /// Those that earlier runs left.
+    /// Left pending by earlier runs.
     earlier: BTreeSet<String>,
-    /// Those that this run leaves because what they depend on failed.
-    left: BTreeSet<String>,
+    /// Kept for the next run because the resource they subscribe to failed.
+    kept: BTreeSet<String>,
 }
 
 impl PendingRefreshes {
-    /// Opens the debts of earlier runs; a file that does not exist holds none.
+    /// Reads the refreshes left by earlier runs; a missing file holds none.
     pub fn open(file: &Path) -> Result<Self, FileError> {
         let labels: BTreeSet<String> = match files::read_to_string(file, MAX_BYTES) {
             Ok(text) => text.lines().map(str::to_owned).collect(),
@@ -40,7 +40,7 @@ impl PendingRefreshes {
             file: Some(file.to_owned()),
             earlier: labels.clone(),
             labels,
-            left: BTreeSet::new(),
+            kept: BTreeSet::new(),
         })
     }
 
@@ -48,23 +48,23 @@ impl PendingRefreshes {
         self.labels.contains(label)
     }
 
-    /// Reports whether an earlier run left a debt that is still open.
+    /// Reports whether an earlier run left a refresh that is still pending.
     pub(super) fn is_due(&self, label: &str) -> bool {
         self.contains(label) && self.earlier.contains(label)
     }
 
-    /// Keeps debts for the next run, unless their subscribers refresh in this one.
-    pub(super) fn leave(&mut self, labels: Vec<String>) {
-        self.left.extend(labels);
+    /// Keeps refreshes for the next run, unless their subscribers refresh in this one.
+    pub(super) fn keep_for_next_run(&mut self, labels: Vec<String>) {
+        self.kept.extend(labels);
     }
 
-    /// Reports whether a debt is kept for the next run.
-    pub(super) fn is_left(&self, label: &str) -> bool {
-        self.left.contains(label)
+    /// Reports whether a refresh is kept for the next run.
+    pub(super) fn is_kept_for_next_run(&self, label: &str) -> bool {
+        self.kept.contains(label)
     }
 
-    /// Adds debts.
-    pub(super) fn promise(&mut self, labels: &[String]) -> Result<(), FileError> {
+    /// Adds refreshes and saves the file.
+    pub(super) fn add(&mut self, labels: &[String]) -> Result<(), FileError> {
         let before = self.labels.len();
         self.labels.extend(labels.iter().cloned());
         if self.labels.len() == before {
@@ -73,8 +73,8 @@ impl PendingRefreshes {
         self.save()
     }
 
-    /// Strikes debts out: they were paid, or never came to be.
-    pub(super) fn settle(&mut self, labels: &[String]) -> Result<(), FileError> {
+    /// Removes refreshes that were performed or are not needed, and saves the file.
+    pub(super) fn remove(&mut self, labels: &[String]) -> Result<(), FileError> {
         let before = self.labels.len();
         for label in labels {
             self.labels.remove(label);
@@ -101,7 +101,7 @@ impl PendingRefreshes {
     }
 }
 
-/// Who subscribes to what in one manifest.
+/// The subscribers of each resource of one manifest.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers(HashMap<(String, String), Vec<String>>);
 
@@ -119,7 +119,7 @@ impl Subscribers {
         Self(by_reference)
     }
 
-    /// Returns the labels of what must refresh when this resource changes.
+    /// Returns the labels of the resources that subscribe to this one.
     pub(super) fn to(&self, resource: &Resource) -> Vec<String> {
         if self.0.is_empty() {
             return Vec::new();
@@ -141,12 +141,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_debt_is_due_in_the_runs_after_it() {
+    fn a_refresh_is_due_in_later_runs_only() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pending");
         let label = vec!["service#shopd".to_owned()];
         let mut pending = PendingRefreshes::open(&file).unwrap();
-        pending.promise(&label).unwrap();
+        pending.add(&label).unwrap();
         assert!(!pending.is_due("service#shopd"));
         assert!(
             PendingRefreshes::open(&file)
@@ -156,15 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_survives_the_process_and_goes_when_it_is_settled() {
+    fn a_refresh_is_kept_on_disk_until_it_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pending");
         let label = vec!["service#shopd".to_owned()];
         let mut pending = PendingRefreshes::open(&file).unwrap();
-        pending.promise(&label).unwrap();
+        pending.add(&label).unwrap();
         let mut again = PendingRefreshes::open(&file).unwrap();
         assert!(again.contains("service#shopd"));
-        again.settle(&label).unwrap();
+        again.remove(&label).unwrap();
         assert!(
             !PendingRefreshes::open(&file)
                 .unwrap()

@@ -1,49 +1,50 @@
-//! When the services of a resource may be found by others, and when they must not.
+//! Service registration: whether the services of a resource are available after its event.
 //!
-//! Only what was applied or checked, did not fail and is healthy in every way stands. Where entries
-//! go, and whether anybody wants them, is the sink's.
+//! A service is available if its resource was applied or checked, did not fail, and all its health
+//! checks are OK. Publishing the entries is left to the sink.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, Mode, Scope};
-use crate::model::event::{Part, TransactionEvent};
+use crate::model::event::{EventField, TransactionEvent};
 use crate::model::health::HealthStatus;
 use crate::model::registration::Entry;
 
-/// Whether the services of a resource can be used.
+/// Whether the services of a resource are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
-    /// The resource is as it should be, and healthy.
+pub enum Availability {
+    /// The resource is in its wanted state and healthy.
     Up,
-    /// The resource failed, or a check of it found something.
+    /// The resource failed, or a health check is not OK.
     Down,
 }
 
 impl Engine<'_> {
-    /// Tells the sink how the services of a resource stand, if it has any and that is known.
-    pub(super) fn announce(&self, scope: &Scope, event: &TransactionEvent) {
+    /// Sends the registration entries of a resource to the sink, if it has any and their availability
+    /// is known.
+    pub(super) fn report_services(&self, scope: &Scope, event: &TransactionEvent) {
         let entries = entries(event);
         if entries.is_empty() {
             return;
         }
-        if let Some(standing) = standing(event, scope.mode) {
-            self.sink.borrow_mut().services(entries, standing);
+        if let Some(availability) = availability(event, scope.mode) {
+            self.sink.borrow_mut().services(entries, availability);
         }
     }
 }
 
-/// Returns the entries of an event, whose expressions are resolved.
+/// Returns the registration entries of an event, with resolved expressions.
 fn entries(event: &TransactionEvent) -> &[Entry] {
     match &event.properties {
-        Part::Typed(resource) => &resource.common.register_when_stable,
-        Part::Found(_) => &[],
+        EventField::Typed(resource) => &resource.common.register_when_stable,
+        EventField::Raw(_) => &[],
     }
 }
 
-/// Returns how a resource stands after an event; nothing if the event does not tell.
-fn standing(event: &TransactionEvent, mode: Mode) -> Option<Standing> {
-    // What was only planned or passed over says nothing about what runs.
+/// Returns the availability of a resource's services after an event; nothing if it is unknown.
+fn availability(event: &TransactionEvent, mode: Mode) -> Option<Availability> {
+    // A noop or skipped event does not reflect the running service.
     if mode.noop || event.noop || event.skipped {
         return None;
     }
@@ -51,9 +52,9 @@ fn standing(event: &TransactionEvent, mode: Mode) -> Option<Standing> {
     let is_healthy = checks.all(|result| result.status == HealthStatus::Ok);
     let has_all = event.health_check.iter().all(Option::is_some);
     if !event.failed && is_healthy && has_all {
-        Some(Standing::Up)
+        Some(Availability::Up)
     } else {
-        Some(Standing::Down)
+        Some(Availability::Down)
     }
 }
 
@@ -88,47 +89,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stable_changed_or_healthy_stands() {
+    fn a_stable_changed_or_healthy_resource_is_up() {
         let mode = Mode::default();
-        assert_eq!(standing(&event(|_| {}), mode), Some(Standing::Up));
+        assert_eq!(availability(&event(|_| {}), mode), Some(Availability::Up));
         let changed = event(|event| event.changed = true);
-        assert_eq!(standing(&changed, mode), Some(Standing::Up));
+        assert_eq!(availability(&changed, mode), Some(Availability::Up));
         let mode = Mode {
             health_check_only: true,
             ..mode
         };
         assert_eq!(
-            standing(&checked(HealthStatus::Ok), mode),
-            Some(Standing::Up)
+            availability(&checked(HealthStatus::Ok), mode),
+            Some(Availability::Up)
         );
     }
 
     #[test]
-    fn what_failed_or_is_not_entirely_healthy_does_not() {
+    fn a_failed_or_unhealthy_resource_is_down() {
         let mode = Mode::default();
         let failed = event(|event| event.failed = true);
-        assert_eq!(standing(&failed, mode), Some(Standing::Down));
+        assert_eq!(availability(&failed, mode), Some(Availability::Down));
         for status in [
             HealthStatus::Warning,
             HealthStatus::Critical,
             HealthStatus::Unknown,
         ] {
-            assert_eq!(standing(&checked(status), mode), Some(Standing::Down));
+            assert_eq!(
+                availability(&checked(status), mode),
+                Some(Availability::Down)
+            );
         }
         let unfinished = event(|event| event.health_check = vec![None]);
-        assert_eq!(standing(&unfinished, mode), Some(Standing::Down));
+        assert_eq!(availability(&unfinished, mode), Some(Availability::Down));
     }
 
     #[test]
-    fn what_was_planned_or_passed_over_tells_nothing() {
+    fn noop_and_skipped_events_leave_the_availability_unknown() {
         let noop = Mode {
             noop: true,
             ..Mode::default()
         };
-        assert_eq!(standing(&event(|_| {}), noop), None);
+        assert_eq!(availability(&event(|_| {}), noop), None);
         let skipped = event(|event| event.skipped = true);
-        assert_eq!(standing(&skipped, Mode::default()), None);
+        assert_eq!(availability(&skipped, Mode::default()), None);
         let planned = event(|event| event.noop = true);
-        assert_eq!(standing(&planned, Mode::default()), None);
+        assert_eq!(availability(&planned, Mode::default()), None);
     }
 }

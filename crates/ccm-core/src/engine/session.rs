@@ -1,7 +1,7 @@
-//! Sessions: the events of one run, kept in memory or as files that upstream can read too.
+//! Sessions: the events of one run, in memory or as files that upstream CCM can read.
 //!
-//! The last event of a resource decides what others see of it. Events order by time, then id;
-//! ids made by one process always grow, so the order holds within a second as well.
+//! Requirements and subscriptions use the last event of a resource. Events are ordered by time, then
+//! id; ids made by one process always increase, so the order also holds within a second.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::system::{RandomError, random};
 
 const SUFFIX: &str = "event";
 
-/// No event file is larger; what is, was not written by an agent.
+/// The maximum size of an event file.
 const MAX_EVENT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Why a session can't be used.
+/// A session that can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error("session directory path cannot be empty")]
@@ -45,9 +45,9 @@ pub enum SessionError {
     },
 }
 
-/// Why a file of a session is no event of ours.
+/// A file in a session directory that is not a valid event.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAnEvent {
+pub enum EventFileError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("{}: {cause}", file.display())]
@@ -60,7 +60,7 @@ pub enum NotAnEvent {
     Protocol { protocol: String, file: PathBuf },
 }
 
-/// Nothing has happened yet to a resource that another one refers to.
+/// A reference to a resource without events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no events found for {0}")]
 pub struct NoEvents(pub String);
@@ -73,12 +73,12 @@ pub struct Session {
     /// The last event of each (type, name or alias).
     last: HashMap<(String, String), usize>,
     directory: Option<PathBuf>,
-    /// What was found in the directory but is no event of ours.
-    pub skipped: Vec<NotAnEvent>,
+    /// The invalid files of the directory.
+    pub skipped: Vec<EventFileError>,
 }
 
 impl Session {
-    /// Starts a session that lives as long as the process.
+    /// Starts an in-memory session.
     pub fn memory(start: DateTime<Utc>) -> Self {
         Self {
             start: Some(start),
@@ -86,13 +86,13 @@ impl Session {
         }
     }
 
-    /// Opens a directory of events; one that does not exist has none.
+    /// Opens a directory of events; a missing directory has none.
     pub fn directory(path: &Path) -> Result<Self, SessionError> {
         if path.as_os_str().is_empty() {
             return Err(SessionError::EmptyPath);
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        // Whoever may write events here decides what is refreshed and what is left out.
+        // Events decide what is refreshed and skipped, so no other user may write them.
         files::check_private_dir(&path)?;
         let mut session = Self {
             directory: Some(path.clone()),
@@ -112,12 +112,12 @@ impl Session {
         }
         events.sort_by(|a, b| (a.timestamp, &a.event_id).cmp(&(b.timestamp, &b.event_id)));
         for event in events {
-            session.keep(event);
+            session.add(event);
         }
         Ok(session)
     }
 
-    /// Opens a directory of events that must exist.
+    /// Opens an existing directory of events.
     pub fn existing(path: &Path) -> Result<Self, SessionError> {
         if !path.as_os_str().is_empty() && files::inspect(path, true)?.is_none() {
             return Err(SessionError::Missing(path.to_owned()));
@@ -125,7 +125,7 @@ impl Session {
         Self::directory(path)
     }
 
-    /// Makes the directory of a new session.
+    /// Creates the directory of a new session.
     pub fn create(path: &Path) -> Result<(), SessionError> {
         if files::inspect(path, false)?.is_some() {
             return Err(SessionError::Exists(path.to_owned()));
@@ -147,11 +147,11 @@ impl Session {
             }
             write_event(directory, &event.event_id, &event)?;
         }
-        self.keep(event);
+        self.add(event);
         Ok(())
     }
 
-    fn keep(&mut self, event: TransactionEvent) {
+    fn add(&mut self, event: TransactionEvent) {
         let index = self.events.len();
         for name in [&event.name, &event.alias] {
             if !name.is_empty() {
@@ -162,13 +162,13 @@ impl Session {
         self.events.push(event);
     }
 
-    /// Returns the last event of a resource, found by name or alias.
+    /// Returns the last event of a resource, by name or alias.
     pub fn last(&self, reference: Reference<'_>) -> Result<&TransactionEvent, NoEvents> {
         let find = |name: &str| {
             let key = (reference.type_name.to_owned(), name.to_owned());
             self.last.get(&key)
         };
-        // A file of a session holds names without the secrets of their URLs.
+        // Event files hold names with redacted URLs.
         find(reference.name)
             .or_else(|| find(&redact_urls(reference.name)))
             .and_then(|index| self.events.get(*index))
@@ -206,31 +206,31 @@ enum Stored {
     Event(Box<TransactionEvent>),
 }
 
-/// Reads one stored event, or says why it is none.
-fn read_event(file: &Path) -> Result<Stored, NotAnEvent> {
+/// Reads an event file.
+fn read_event(file: &Path) -> Result<Stored, EventFileError> {
     let text = files::read_to_string(file, MAX_EVENT_BYTES)?;
-    let bad = |cause| NotAnEvent::Json {
+    let invalid = |cause| EventFileError::Json {
         file: file.to_owned(),
         cause,
     };
-    let document: serde_json::Value = serde_json::from_str(&text).map_err(bad)?;
+    let document: serde_json::Value = serde_json::from_str(&text).map_err(invalid)?;
     match document.get("protocol").and_then(|value| value.as_str()) {
         Some(TRANSACTION_PROTOCOL) => {
-            let event = serde_json::from_value(document).map_err(bad)?;
+            let event = serde_json::from_value(document).map_err(invalid)?;
             Ok(Stored::Event(Box::new(event)))
         }
         Some(SESSION_START_PROTOCOL) => {
-            let start: SessionStart = serde_json::from_value(document).map_err(bad)?;
+            let start: SessionStart = serde_json::from_value(document).map_err(invalid)?;
             Ok(Stored::Start(start.timestamp))
         }
-        other => Err(NotAnEvent::Protocol {
+        other => Err(EventFileError::Protocol {
             protocol: other.unwrap_or_default().to_owned(),
             file: file.to_owned(),
         }),
     }
 }
 
-/// Makes event ids that only grow, whatever the clock does.
+/// Generator of event ids that always increase, even if the clock is set back.
 #[derive(Debug)]
 pub struct EventIds {
     last: DateTime<Utc>,
@@ -238,16 +238,16 @@ pub struct EventIds {
 }
 
 impl EventIds {
-    /// Starts at a random id, so that nobody else makes the same ones.
+    /// Starts at a random id, so that ids are unique across processes.
     pub fn new() -> Result<Self, RandomError> {
         Ok(Self {
             last: DateTime::UNIX_EPOCH,
-            // The top bit stays free, so that steps never run out.
+            // The top bit stays clear, so that increments never overflow.
             payload: random()? >> 1,
         })
     }
 
-    /// Returns the next id. If the clock was set back, it has the time of the last one.
+    /// Returns the next id. If the clock was set back, it has the time of the previous id.
     pub fn next(&mut self, now: DateTime<Utc>) -> EventId {
         self.last = self.last.max(now);
         self.payload += 1;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_grow_within_a_second_and_when_the_clock_is_set_back() {
+    fn ids_increase_within_a_second_and_when_the_clock_is_set_back() {
         let mut ids = EventIds::new().unwrap();
         let mut last = ids.next(at(5));
         for second in [5, 5, 5, 3, 6, 6, 2, 9] {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_gives_events_back_in_order_within_one_second() {
+    fn a_directory_returns_events_in_order_within_one_second() {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("session");
         Session::create(&store).unwrap();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_named_and_skipped() {
+    fn invalid_event_files_are_listed_and_skipped() {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in [
             ("a.event", "{"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_has_no_events_and_takes_none() {
+    fn a_missing_directory_has_no_events_and_records_none() {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("gone");
         let mut session = Session::directory(&store).unwrap();

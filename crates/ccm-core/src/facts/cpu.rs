@@ -1,19 +1,18 @@
-//! The processors, as `/proc/cpuinfo` lists them: one entry per hardware thread.
+//! Section `cpu`: processors from `/proc/cpuinfo`, one entry per hardware thread.
 //!
-//! Every architecture writes that file in its own words. This knows those of x86, ARM, POWER,
-//! RISC-V and s390, and leaves what they do not say empty.
+//! Knows the keys of x86, ARM, POWER, RISC-V and s390; missing values stay empty.
 
 use std::path::PathBuf;
 
-use super::files::{self, Places};
+use super::files::{self, FactPaths};
 use crate::model::Value;
 
-/// Returns the section; its list is null when the kernel names no processor.
-pub(super) fn gather(places: &Places) -> Value {
-    let text = files::text(&places.proc.join("cpuinfo")).unwrap_or_default();
+/// Returns the section; its list is null if there are no processors.
+pub(super) fn gather(paths: &FactPaths) -> Value {
+    let text = files::text(&paths.proc.join("cpuinfo")).unwrap_or_default();
     let mut processors = parse(&text);
     for processor in &mut processors {
-        complete(processor, places);
+        complete(processor, paths);
     }
     let info = if processors.is_empty() {
         Value::Null
@@ -36,8 +35,7 @@ struct Processor {
     core_id: String,
     mhz: f64,
     cache_kib: i64,
-    /// A list, or null. Shared by neighbours: a big machine has the same hundred flags a hundred
-    /// times.
+    /// A list, or null. Shared between processors with equal flags.
     flags: Value,
     microcode: String,
 }
@@ -66,7 +64,7 @@ impl From<Processor> for Value {
 
 fn parse(text: &str) -> Vec<Processor> {
     let mut processors: Vec<Processor> = Vec::new();
-    // What old ARM and s390 kernels say once for all processors.
+    // Old ARM and s390 kernels print the name once for all processors.
     let mut common_name = "";
     let mut last_flags = ("", Value::Null);
     for line in text.lines() {
@@ -93,7 +91,7 @@ fn parse(text: &str) -> Vec<Processor> {
             }
             _ => {
                 if let Some(processor) = processors.last_mut() {
-                    processor.take(key, value);
+                    processor.set(key, value);
                 }
             }
         }
@@ -102,8 +100,8 @@ fn parse(text: &str) -> Vec<Processor> {
 }
 
 impl Processor {
-    /// Takes one line of the processor's record.
-    fn take(&mut self, key: &str, value: &str) {
+    /// Sets the field of one line.
+    fn set(&mut self, key: &str, value: &str) {
         match key {
             "vendorId" | "vendor_id" => self.vendor = value.into(),
             "CPU implementer" => self.vendor = named(&IMPLEMENTERS, value).unwrap_or("").into(),
@@ -145,11 +143,10 @@ impl Processor {
     }
 }
 
-/// Adds what only `/sys` knows. The clock there is the highest one, which is what a fact should
-/// say: the other is that of an instant.
-fn complete(processor: &mut Processor, places: &Places) {
+/// Adds values from `/sys`. Its clock rate is the maximum; that of `cpuinfo` is the current one.
+fn complete(processor: &mut Processor, paths: &FactPaths) {
     let directory = format!("devices/system/cpu/cpu{}", processor.number);
-    let directory: PathBuf = places.sys.join(directory);
+    let directory: PathBuf = paths.sys.join(directory);
     if processor.core_id.is_empty() {
         let core = files::first_line(&directory.join("topology/core_id"));
         processor.core_id = core.unwrap_or_default();
@@ -157,17 +154,17 @@ fn complete(processor: &mut Processor, places: &Places) {
     let highest = files::first_line(&directory.join("cpufreq/cpuinfo_max_freq"));
     if let Some(khz) = highest.and_then(|text| finite(&text)) {
         let mhz = khz / 1000.0;
-        // Some drivers say hertz.
+        // Some drivers report hertz.
         processor.mhz = if mhz > 9999.0 { mhz / 1000.0 } else { mhz };
     }
 }
 
-/// Returns a number that JSON can hold.
+/// Parses a finite number, the only kind that JSON has.
 fn finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns the single letters of `rv64imafdc_zicsr`, then its longer extensions.
+/// Returns the extensions in `rv64imafdc_zicsr`: single letters, then longer names.
 fn riscv_flags(isa: &str) -> Value {
     let mut extensions = isa.split('_');
     let base = extensions.next().and_then(|base| base.strip_prefix("rv64"));
@@ -181,7 +178,7 @@ fn riscv_flags(isa: &str) -> Value {
     }
 }
 
-/// Returns the name a table has for a number in hexadecimal.
+/// Looks up a hexadecimal number in a table.
 fn named(table: &[(u64, &'static str)], number: &str) -> Option<&'static str> {
     let number = u64::from_str_radix(number.strip_prefix("0x")?, 16).ok()?;
     table
@@ -302,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_before_the_first_record_are_no_record() {
+    fn lines_before_the_first_record_are_ignored() {
         assert!(parse("flags: a b\nHardware: board\nnonsense\n").is_empty());
     }
 
@@ -327,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn power_says_its_model_in_its_name() {
+    fn the_model_of_power_is_part_of_its_name() {
         let found = parse(
             "processor: 0\ncpu: POWER9 (raw), altivec supported\nclock: 2300.000000MHz\n\
              revision: 2.2 (pvr 004e 1202)\n",
@@ -349,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_are_left_out() {
+    fn invalid_numbers_are_ignored() {
         let found = parse("processor: 0\nstepping: unknown\ncpu MHz: NaN\ncache size: big\n");
         assert_eq!(found[0].stepping, 0);
         assert_eq!(found[0].mhz, 0.0);

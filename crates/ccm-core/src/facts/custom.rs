@@ -1,9 +1,8 @@
-//! The administrator's own facts: files in the configuration directories, merged in a fixed order.
+//! Custom facts: files in the configuration directories, merged in a fixed order.
 //!
-//! In each directory `facts.json`, then `facts.yaml`, then the files of `facts.d` by name; every
-//! step is deep merged over those before it. Facts decide what a node becomes, so a link is never
-//! followed: whoever may write somewhere else must not speak for this directory. A file that
-//! cannot be used is skipped with a reason, and the others still count.
+//! In each directory `facts.json`, then `facts.yaml`, then the files of `facts.d` by name; each is
+//! deep-merged over the previous ones. Symlinks are not followed, because facts decide how a node
+//! is configured and must come from this directory. Invalid files are skipped with a warning.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,11 +18,10 @@ use super::{FactError, ParseError};
 use crate::model::{Value, document};
 use crate::system::files::{self, FileKind};
 
-/// What all files together may hold. More is a mistake, and every template would carry it.
+/// Maximum size of all files together.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Returns the facts of all directories, later ones merged over earlier ones, and what was
-/// skipped.
+/// Returns the facts of all directories, later ones merged over earlier ones, and the warnings.
 pub(super) fn read(directories: &[PathBuf]) -> (Value, Vec<FactError>) {
     let mut reader = Reader {
         facts: Value::empty_map(),
@@ -41,7 +39,7 @@ pub(super) fn read(directories: &[PathBuf]) -> (Value, Vec<FactError>) {
     (reader.facts, reader.errors)
 }
 
-/// Returns an absolute path without `.` and `..`, judged by its text alone.
+/// Returns an absolute path without `.` and `..`, by its text only.
 fn clean(path: &Path) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for part in path.components() {
@@ -56,7 +54,7 @@ fn clean(path: &Path) -> PathBuf {
     clean
 }
 
-/// What a file is written in. Its name says so, not its content.
+/// The format of a file, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Json,
@@ -65,7 +63,7 @@ enum Format {
 
 impl Format {
     fn of(name: &Path) -> Option<Self> {
-        // Not `Path::extension`: for that a name like `.json` has none.
+        // Not `Path::extension`, which returns none for `.json`.
         let name = name.to_string_lossy().to_ascii_lowercase();
         match name.rsplit_once('.')?.1 {
             "json" => Some(Self::Json),
@@ -85,7 +83,7 @@ impl Format {
 struct Reader {
     facts: Value,
     errors: Vec<FactError>,
-    /// How many bytes may still be read.
+    /// Remaining size limit in bytes.
     left: u64,
 }
 
@@ -95,10 +93,10 @@ impl Reader {
             let path = directory.join(name);
             let facts = open(CWD, &path, &path).and_then(|file| match file {
                 Opened::Regular(file) => self.load(file, &path, format),
-                Opened::Nothing => Ok(None),
+                Opened::Missing => Ok(None),
                 Opened::Directory => Err(FactError::NotRegular(path.clone())),
             });
-            self.take(facts);
+            self.merge(facts);
         }
         let path = directory.join("facts.d");
         match list(&path) {
@@ -112,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// Takes a file of `facts.d`, if it is one of ours.
+    /// Reads a file of `facts.d` if it has a known extension.
     fn entry(&mut self, handle: &OwnedFd, directory: &Path, name: &Path) {
         let Some(format) = Format::of(name) else {
             return;
@@ -120,13 +118,13 @@ impl Reader {
         let path = directory.join(name);
         let facts = open(handle, name, &path).and_then(|file| match file {
             Opened::Regular(file) => self.load(file, &path, format),
-            Opened::Nothing | Opened::Directory => Ok(None),
+            Opened::Missing | Opened::Directory => Ok(None),
         });
-        self.take(facts);
+        self.merge(facts);
     }
 
-    /// Merges what a file held over what came before it.
-    fn take(&mut self, facts: Result<Option<Value>, FactError>) {
+    /// Merges the facts of a file over the previous ones.
+    fn merge(&mut self, facts: Result<Option<Value>, FactError>) {
         match facts {
             Ok(Some(facts)) => self.facts = self.facts.merge_deep(&facts),
             Ok(None) => {}
@@ -134,7 +132,7 @@ impl Reader {
         }
     }
 
-    /// Returns the facts in a file; an empty one has none.
+    /// Returns the facts in a file; `None` if it is empty.
     fn load(
         &mut self,
         file: File,
@@ -142,7 +140,7 @@ impl Reader {
         format: Format,
     ) -> Result<Option<Value>, FactError> {
         let mut text = String::new();
-        // One byte more than is left tells a file that fits from one that does not.
+        // Reads one byte beyond the limit to detect files that exceed it.
         let size = file
             .take(self.left.saturating_add(1))
             .read_to_string(&mut text)
@@ -165,28 +163,28 @@ impl Reader {
         match format.parse(&text).map_err(failed)? {
             Value::Null => Ok(None),
             facts @ Value::Map(_) => Ok(Some(facts)),
-            other => Err(failed(ParseError::NoMap(other.kind()))),
+            other => Err(failed(ParseError::NotAMap(other.kind()))),
         }
     }
 }
 
-/// What a name stands for.
+/// The result of opening a file.
 enum Opened {
     Regular(File),
     Directory,
-    Nothing,
+    Missing,
 }
 
-/// Opens a name without following it if it is a link, and without waiting if it is a pipe.
+/// Opens a file without following symlinks or blocking on a FIFO.
 fn open(at: impl AsFd, name: &Path, path: &Path) -> Result<Opened, FactError> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(at, name, flags, Mode::empty()) {
         Ok(file) => file,
-        // A file on the way there is no directory: then there is no such file either.
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Opened::Nothing),
+        // NOTDIR: a parent is a file.
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Opened::Missing),
         Err(Errno::LOOP) => return Err(FactError::SymlinkedFile(path.to_owned())),
-        // What a socket, or a device without a driver, says.
+        // A socket, or a device without a driver.
         Err(Errno::NXIO) => return Err(FactError::NotRegular(path.to_owned())),
         Err(errno) => return Err(unreadable(path)(errno)),
     };
@@ -198,15 +196,15 @@ fn open(at: impl AsFd, name: &Path, path: &Path) -> Result<Opened, FactError> {
     }
 }
 
-/// Opens a directory that is no link, and lists its names by their bytes. Returns nothing if there
-/// is none.
+/// Opens a directory that is not a symlink and returns its names, sorted by their bytes; `None` if
+/// it does not exist.
 fn list(path: &Path) -> Result<Option<(OwnedFd, Vec<PathBuf>)>, FactError> {
     match files::inspect(path, false) {
         Ok(Some(found)) if found.kind == FileKind::Symlink => {
             return Err(FactError::SymlinkedDirectory(path.to_owned()));
         }
         Ok(Some(found)) if found.kind == FileKind::Directory => {}
-        // An error here is one of the directories on the way, which `open` has told already.
+        // Errors of parent directories were already reported by `open`.
         _ => return Ok(None),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

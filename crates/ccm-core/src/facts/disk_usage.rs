@@ -1,9 +1,8 @@
-//! How full the partitions are.
+//! Disk usage of the partitions.
 //!
-//! Only the file system can tell, and it may never answer: one that a program serves, or one that
-//! was mounted over the listed one from a server now dead. So a thread of its own asks one after
-//! the other, those a program serves last, and is left behind when time is up. What was answered
-//! by then counts. The thread ends with the answer it waits for.
+//! `statfs` may block forever on a FUSE file system or a network file system whose server is down.
+//! A separate thread calls it for one partition after the other, FUSE last, and is abandoned when
+//! the time is up; the results so far are used. The thread ends when its call returns.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -13,106 +12,107 @@ use std::time::{Duration, Instant};
 use rustix::fs::StatFs;
 
 use super::partition::Partition;
-use super::{FactError, percent, wide};
+use super::{FactError, percent, to_u64};
 use crate::model::Value;
 
-/// Enough for one question; the thread may be left behind.
+/// Stack size of the thread, small because it may be abandoned.
 const STACK: usize = 128 * 1024;
 
-/// Returns the usage of each partition that answered within the limit, and a reason if one did
-/// not. A partition whose answer is an error has no usage.
+/// Returns the usage of each partition that replied within the limit, and a warning if one did not.
+/// A partition whose `statfs` fails has no usage.
 pub(super) fn measure(
     partitions: &[Partition],
     limit: Duration,
 ) -> (Vec<Value>, Option<FactError>) {
-    let ask = |path: &str| {
-        let answer = rustix::fs::statfs(Path::new(path)).ok()?;
-        Some(usage(path, &answer))
+    let statfs = |path: &str| {
+        let stat = rustix::fs::statfs(Path::new(path)).ok()?;
+        Some(usage(path, &stat))
     };
-    ask_all(partitions, limit, ask)
+    measure_with(partitions, limit, statfs)
 }
 
-fn ask_all(
+fn measure_with(
     partitions: &[Partition],
     limit: Duration,
-    ask: impl Fn(&str) -> Option<Value> + Send + 'static,
+    statfs: impl Fn(&str) -> Option<Value> + Send + 'static,
 ) -> (Vec<Value>, Option<FactError>) {
     let mut order: Vec<(usize, String)> = partitions
         .iter()
         .map(|partition| partition.mount_point.clone())
         .enumerate()
         .collect();
-    let is_served = |place: usize| {
-        let partition = partitions.get(place);
+    let is_fuse = |index: usize| {
+        let partition = partitions.get(index);
         partition.is_some_and(|partition| partition.file_system.starts_with("fuse"))
     };
-    order.sort_by_key(|(place, _)| is_served(*place));
+    order.sort_by_key(|(index, _)| is_fuse(*index));
 
-    let (tell, hear) = mpsc::channel();
-    let questions = order.clone();
-    let asking = move || {
-        for (place, path) in questions {
-            if tell.send((place, ask(&path))).is_err() {
+    let (sender, receiver) = mpsc::channel();
+    let paths = order.clone();
+    let work = move || {
+        for (index, path) in paths {
+            if sender.send((index, statfs(&path))).is_err() {
                 return;
             }
         }
     };
     let thread = thread::Builder::new().name("statfs".into());
-    if let Err(error) = thread.stack_size(STACK).spawn(asking) {
+    if let Err(error) = thread.stack_size(STACK).spawn(work) {
         return (Vec::new(), Some(FactError::Usage(error.into())));
     }
 
-    let end = Instant::now() + limit;
-    let mut answers = Vec::with_capacity(order.len());
-    while answers.len() < order.len() {
-        match hear.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(answer) => answers.push(answer),
+    let deadline = Instant::now() + limit;
+    let mut results = Vec::with_capacity(order.len());
+    while results.len() < order.len() {
+        match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(result) => results.push(result),
             Err(_) => break,
         }
     }
-    // The thread asks in order: the first without an answer is the one that keeps silent.
-    let silent = order.get(answers.len()).map(|(_, path)| FactError::Silent {
-        path: path.into(),
-        limit,
-    });
-    answers.sort_by_key(|(place, _)| *place);
-    let usage = answers.into_iter().filter_map(|(_, usage)| usage).collect();
-    (usage, silent)
+    // The thread works in order: the first partition without a result is the one that blocks.
+    let timeout = order
+        .get(results.len())
+        .map(|(_, path)| FactError::UsageTimeout {
+            path: path.into(),
+            limit,
+        });
+    results.sort_by_key(|(index, _)| *index);
+    let usage = results.into_iter().filter_map(|(_, usage)| usage).collect();
+    (usage, timeout)
 }
 
-fn usage(path: &str, answer: &StatFs) -> Value {
-    let size = wide(answer.f_bsize);
+fn usage(path: &str, stat: &StatFs) -> Value {
+    let size = to_u64(stat.f_bsize);
     let bytes = |blocks: u64| blocks.saturating_mul(size);
-    let used = bytes(answer.f_blocks.saturating_sub(answer.f_bfree));
-    // What is kept for the administrator is neither used nor free to others.
-    let free = bytes(answer.f_bavail);
-    // Some file systems have no such thing as a number of inodes, and say more are free.
-    let inodes_used = answer.f_files.saturating_sub(answer.f_ffree);
+    let used = bytes(stat.f_blocks.saturating_sub(stat.f_bfree));
+    // Blocks reserved for root are neither used nor free.
+    let free = bytes(stat.f_bavail);
+    // Some file systems have no inode count and report more free than total.
+    let inodes_used = stat.f_files.saturating_sub(stat.f_ffree);
     [
         ("path", path.into()),
-        // Every known number fits; the kernel's type for it is wider on some machines.
-        ("fstype", file_system(answer.f_type as u32).into()),
-        ("total", bytes(answer.f_blocks).into()),
+        // All known magic numbers fit; the kernel's type is wider on some architectures.
+        ("fstype", file_system(stat.f_type as u32).into()),
+        ("total", bytes(stat.f_blocks).into()),
         ("free", free.into()),
         ("used", used.into()),
         (
             "usedPercent",
             percent(used, used.saturating_add(free)).into(),
         ),
-        ("inodesTotal", answer.f_files.into()),
+        ("inodesTotal", stat.f_files.into()),
         ("inodesUsed", inodes_used.into()),
-        ("inodesFree", answer.f_ffree.into()),
+        ("inodesFree", stat.f_ffree.into()),
         (
             "inodesUsedPercent",
-            percent(inodes_used, answer.f_files).into(),
+            percent(inodes_used, stat.f_files).into(),
         ),
     ]
     .into_iter()
     .collect()
 }
 
-/// Returns the name of a file system by the number it answers with, as `stat -f` prints it; empty
-/// for others. These are the ones that live on a device, and those that may be mounted over them.
+/// Returns the name of a file system by its magic number, as `stat -f` prints it; empty if unknown.
 fn file_system(magic: u32) -> &'static str {
     match magic {
         0xadf5 => "adfs",
@@ -131,7 +131,7 @@ fn file_system(magic: u32) -> &'static str {
         0xf15f => "ecryptfs",
         0x0041_4a53 => "efs",
         0x137d => "ext",
-        // One number for all three; this is what it has always been called.
+        // Shared by ext2, ext3 and ext4; the name is that of `stat -f`.
         0xef53 => "ext2/ext3",
         0xef51 => "ext2",
         0xf2f5_2010 => "f2fs",
@@ -195,17 +195,17 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn answers_are_listed_in_the_order_of_the_partitions() {
+    fn results_are_in_the_order_of_the_partitions() {
         let partitions = [partition("/a", "fuseblk"), partition("/b", "ext4")];
-        let (usage, error) = ask_all(&partitions, LONG, |path| Some(path.into()));
+        let (usage, error) = measure_with(&partitions, LONG, |path| Some(path.into()));
         assert_eq!(usage, ["/a", "/b"].map(Value::from));
         assert!(error.is_none());
     }
 
     #[test]
-    fn an_error_for_an_answer_is_no_usage_and_no_silence() {
+    fn a_failed_statfs_is_no_usage_and_no_warning() {
         let partitions = [partition("/a", "ext4"), partition("/b", "ext4")];
-        let (usage, error) = ask_all(&partitions, LONG, |path| {
+        let (usage, error) = measure_with(&partitions, LONG, |path| {
             (path == "/b").then(|| path.into())
         });
         assert_eq!(usage, [Value::from("/b")]);
@@ -213,11 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_keeps_silent_is_named_and_costs_only_itself() {
+    fn a_blocking_file_system_is_named_and_others_are_measured() {
         let (release, held) = mpsc::channel::<()>();
         let held = Mutex::new(held);
         let partitions = [partition("/dead", "fuseblk"), partition("/b", "ext4")];
-        let (usage, error) = ask_all(&partitions, Duration::from_secs(1), move |path| {
+        let (usage, error) = measure_with(&partitions, Duration::from_secs(1), move |path| {
             if path == "/dead" {
                 let _ = held.lock().unwrap().recv();
             }
@@ -226,20 +226,20 @@ mod tests {
         assert_eq!(usage, [Value::from("/b")]);
         assert_eq!(
             error.unwrap().to_string(),
-            "no usage of /dead: its file system did not answer within 1s"
+            "no usage of /dead: its file system did not reply within 1s"
         );
         drop(release);
     }
 
     #[test]
     fn no_partitions_have_no_usage() {
-        let (usage, error) = ask_all(&[], Duration::ZERO, |_| None);
+        let (usage, error) = measure_with(&[], Duration::ZERO, |_| None);
         assert!(usage.is_empty());
         assert!(error.is_none());
     }
 
     #[test]
-    fn the_root_of_this_machine_answers() {
+    fn the_root_file_system_is_measured() {
         let (usage, _) = measure(&[partition("/", "any")], LONG);
         let usage = &usage[0];
         assert_eq!(usage.get("path"), Some(&"/".into()));

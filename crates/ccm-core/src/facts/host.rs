@@ -1,36 +1,34 @@
-//! The host as a whole: its name, kernel, distribution, age and identity.
-//!
-//! Asked for in nearly every run, so it costs a few dozen small reads and no process.
+//! Section `host`: name, kernel, distribution, uptime and host id.
 
 use std::ffi::CStr;
 
 use chrono::{DateTime, Utc};
 
-use super::files::{self, Places};
+use super::files::{self, FactPaths};
 use super::virtualization::{self, Virtualization};
-use super::{platform, wide};
+use super::{platform, to_u64};
 use crate::model::Value;
 
 /// Returns the section.
-pub(super) fn gather(places: &Places, now: DateTime<Utc>) -> Value {
-    [("info", info(places, now))].into_iter().collect()
+pub(super) fn gather(paths: &FactPaths, now: DateTime<Utc>) -> Value {
+    [("info", info(paths, now))].into_iter().collect()
 }
 
-fn info(places: &Places, now: DateTime<Utc>) -> Value {
+fn info(paths: &FactPaths, now: DateTime<Utc>) -> Value {
     let kernel = rustix::system::uname();
-    let uptime = wide(rustix::system::sysinfo().uptime);
-    let platform = platform::detect(places);
-    let virtualization = virtualization::detect(places);
+    let uptime = to_u64(rustix::system::sysinfo().uptime);
+    let platform = platform::detect(paths);
+    let virtualization = virtualization::detect(paths);
     [
         ("hostname", text(kernel.nodename())),
         ("uptime", uptime.into()),
         (
             "bootTime",
-            boot_time(places, virtualization, now)
-                .unwrap_or_else(|| wide(now.timestamp()).saturating_sub(uptime))
+            boot_time(paths, virtualization, now)
+                .unwrap_or_else(|| to_u64(now.timestamp()).saturating_sub(uptime))
                 .into(),
         ),
-        ("procs", processes(places).into()),
+        ("procs", processes(paths).into()),
         ("os", "linux".into()),
         ("platform", platform.name.into()),
         ("platformFamily", platform.family.into()),
@@ -39,7 +37,7 @@ fn info(places: &Places, now: DateTime<Utc>) -> Value {
         ("kernelArch", text(kernel.machine())),
         ("virtualizationSystem", virtualization.system.into()),
         ("virtualizationRole", virtualization.role.into()),
-        ("hostId", id(places).into()),
+        ("hostId", id(paths).into()),
     ]
     .into_iter()
     .collect()
@@ -49,24 +47,24 @@ fn text(bytes: &CStr) -> Value {
     (*bytes.to_string_lossy()).into()
 }
 
-/// Returns when the machine started, in seconds since 1970. The kernel's own record is that of the
-/// machine outside, so a container counts back from its own uptime.
-fn boot_time(places: &Places, virtualization: Virtualization, now: DateTime<Utc>) -> Option<u64> {
+/// Returns the boot time in seconds since 1970. In a container it is computed from the container's
+/// uptime, because `btime` is that of the host.
+fn boot_time(paths: &FactPaths, virtualization: Virtualization, now: DateTime<Utc>) -> Option<u64> {
     if virtualization.is_container() {
-        let text = files::text(&places.proc.join("uptime"))?;
+        let text = files::text(&paths.proc.join("uptime"))?;
         let uptime: f64 = text.split_whitespace().next()?.parse().ok()?;
         let now = now.timestamp_millis() as f64 / 1000.0;
-        // A float that is no such number becomes the nearest one: zero at least.
+        // The cast saturates; negative values become zero.
         return Some((now - uptime) as u64);
     }
-    let text = files::text(&places.proc.join("stat"))?;
+    let text = files::text(&paths.proc.join("stat"))?;
     let time = text.lines().find_map(|line| line.strip_prefix("btime "))?;
     time.trim().parse().ok()
 }
 
-/// Returns how many processes there are.
-fn processes(places: &Places) -> u64 {
-    let Ok(entries) = std::fs::read_dir(&places.proc) else {
+/// Returns the number of processes.
+fn processes(paths: &FactPaths) -> u64 {
+    let Ok(entries) = std::fs::read_dir(&paths.proc) else {
         return 0;
     };
     let count = entries
@@ -76,22 +74,21 @@ fn processes(places: &Places) -> u64 {
             name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
         })
         .count();
-    wide(count)
+    to_u64(count)
 }
 
-/// Returns what tells this host from every other: the board's identity, else that of the
-/// installation, else that of this boot.
-fn id(places: &Places) -> String {
-    let board = places.sys.join("class/dmi/id/product_uuid");
-    let boot = places.proc.join("sys/kernel/random/boot_id");
+/// Returns a unique host id: the UUID of the board, the machine id, or the boot id.
+fn id(paths: &FactPaths) -> String {
+    let board = paths.sys.join("class/dmi/id/product_uuid");
+    let boot = paths.proc.join("sys/kernel/random/boot_id");
     files::first_line(&board)
-        .or_else(|| machine_id(&files::first_line(&places.etc.join("machine-id"))?))
+        .or_else(|| machine_id(&files::first_line(&paths.etc.join("machine-id"))?))
         .or_else(|| files::first_line(&boot))
         .unwrap_or_default()
         .to_lowercase()
 }
 
-/// Returns the 32 digits of a machine's id in the form of a UUID.
+/// Returns a machine id of 32 digits in UUID form.
 fn machine_id(line: &str) -> Option<String> {
     if line.len() != 32 || !line.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -120,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_32_hex_digits_is_no_machine_id() {
+    fn a_machine_id_has_32_hex_digits() {
         for line in ["", "uninitialized", "0123456789abcdef0123456789abcdeg"] {
             assert_eq!(machine_id(line), None, "{line}");
         }

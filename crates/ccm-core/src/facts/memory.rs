@@ -1,16 +1,16 @@
-//! Memory and swap, from `/proc/meminfo`, `/proc/vmstat` and `/proc/swaps`.
+//! Section `memory`: memory and swap, from `/proc/meminfo`, `/proc/vmstat` and `/proc/swaps`.
 
 use std::collections::HashMap;
 
-use super::files::{self, Places};
-use super::{partition, percent, wide};
+use super::files::{self, FactPaths};
+use super::{partition, percent, to_u64};
 use crate::model::Value;
 use crate::model::value::Map;
 
-/// What meminfo counts in.
+/// The unit of meminfo.
 const KIB: u64 = 1024;
 
-/// The size of a page by which vmstat's counts become bytes. Upstream's, on every machine.
+/// The page size for counts of vmstat; upstream uses it on every architecture.
 const PAGE: u64 = 4 * KIB;
 
 /// The names of meminfo, the facts they become, and their unit.
@@ -62,8 +62,8 @@ const VMSTAT: [(&str, &str); 6] = [
 ];
 
 /// Returns the section. What cannot be read is null.
-pub(super) fn gather(places: &Places) -> Value {
-    let read = |name: &str| files::text(&places.proc.join(name));
+pub(super) fn gather(paths: &FactPaths) -> Value {
+    let read = |name: &str| files::text(&paths.proc.join(name));
     let swap = [
         (
             "info",
@@ -99,12 +99,12 @@ fn virtual_memory(meminfo: &str) -> Value {
         })
         .collect();
     let total = bytes("MemTotal");
-    // Memory that the kernel gives back when asked counts as cache.
+    // Reclaimable slab memory counts as cache.
     let cached = bytes("Cached").saturating_add(bytes("SReclaimable"));
     let available = if counts.contains_key("MemAvailable") {
         bytes("MemAvailable")
     } else {
-        // Kernels and containers that do not say: what is free or easily made so.
+        // Not reported by old kernels and some containers.
         bytes("MemFree").saturating_add(cached)
     };
     let used = total.saturating_sub(available);
@@ -113,7 +113,7 @@ fn virtual_memory(meminfo: &str) -> Value {
         ("available".into(), available.into()),
         ("used".into(), used.into()),
         ("usedPercent".into(), percent(used, total).into()),
-        // Other systems have these; templates may name them.
+        // Only other operating systems have these; upstream includes them.
         ("wired".into(), Value::Int(0)),
         ("laundry".into(), Value::Int(0)),
     ]);
@@ -129,9 +129,9 @@ fn count(line: &str) -> Option<(&str, u64)> {
 
 fn swap_info(vmstat: &str) -> Value {
     let system = rustix::system::sysinfo();
-    let unit = wide(system.mem_unit);
-    let total = wide(system.totalswap).saturating_mul(unit);
-    let free = wide(system.freeswap).saturating_mul(unit);
+    let unit = to_u64(system.mem_unit);
+    let total = to_u64(system.totalswap).saturating_mul(unit);
+    let free = to_u64(system.freeswap).saturating_mul(unit);
     let used = total.saturating_sub(free);
     let pages: HashMap<&str, u64> = vmstat
         .lines()
@@ -186,14 +186,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn used_is_what_is_not_available() {
+    fn used_is_total_minus_available() {
         let facts = virtual_memory("MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 750 kB\n");
         assert_eq!(facts.get("used"), Some(&Value::Int(250 * 1024)));
         assert_eq!(facts.get("usedPercent"), Some(&Value::Float(25.0)));
     }
 
     #[test]
-    fn without_a_word_on_what_is_available_free_and_cached_memory_is() {
+    fn available_defaults_to_free_and_cached_memory() {
         let facts = virtual_memory(
             "MemTotal: 1000 kB\nMemFree: 100 kB\nCached: 200 kB\nSReclaimable: 50 kB\n",
         );
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_reason_stop_at_the_largest() {
+    fn large_numbers_saturate() {
         let facts = virtual_memory("MemTotal: 18446744073709551615 kB\n");
         assert_eq!(facts.get("total"), Some(&Value::Uint(u64::MAX)));
     }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_device_knows_what_is_free() {
+    fn a_swap_device_has_used_and_free_bytes() {
         let devices =
             swap_devices("Filename Type Size Used Priority\n/swap\\040file file 10 4 -2\n");
         assert_eq!(

@@ -1,19 +1,18 @@
-//! What the node is: facts, gathered by section and only when someone asks.
+//! Facts of the node, gathered by section on first use.
 //!
-//! A [`Gatherer`] belongs to one run. It reads a section the first time it is named, keeps it for
-//! as long as it lives, and says how old the answer is. The administrator's own facts are deep
-//! merged over the sections; their files are read once. Gathering never fails as a whole: what
-//! cannot be read is null or empty, and what deserves a word is kept as a warning for the caller
-//! to log.
+//! A [`Gatherer`] belongs to one run. It reads a section on first access, caches it and reports its
+//! age. Custom facts of the administrator are deep-merged over the sections. Gathering never fails
+//! as a whole: what cannot be read is null or empty, with a warning for the caller to log.
 //!
 //! One file per section: `host` (with `platform` and `virtualization`), `network` (with
-//! `netlink`), `partition` (with `usage`), `cpu`, `memory`; then `custom` for the administrator's
-//! files and `places` for where everything is read. Nothing here starts a process, writes a file
-//! or knows what a template is.
+//! `netlink`), `partition` (with `disk_usage`), `cpu` and `memory`; `custom` reads the facts files
+//! and `files` has the paths. Starts no process and writes no file.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::model::Value;
 use crate::model::document::DocumentError;
@@ -34,22 +33,21 @@ mod platform;
 mod tests;
 mod virtualization;
 
-pub use files::Places;
+pub use files::FactPaths;
 
-/// Returns the facts about the network that one datagram of the kernel's amounts to. Only the
-/// fuzzer has datagrams: everybody else asks the kernel.
+/// Returns the network facts in one netlink datagram, for fuzzing.
 #[cfg(fuzzing)]
 pub fn network_of(datagram: &[u8]) -> Value {
     network::of_datagram(datagram)
 }
 
-/// How long a source that may never answer is waited for.
+/// Time limit for netlink and for file systems, which may never reply.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Hands out facts: one section of them as `{name: section}`, or all for `None`.
+/// A function that returns one section as `{name: section}`, or all facts for `None`.
 pub type Source = Arc<dyn Fn(Option<&str>) -> Value + Send + Sync>;
 
-/// Why some facts are missing.
+/// A warning about missing facts.
 #[derive(Debug, thiserror::Error)]
 enum FactError {
     #[error("skipping facts directory {} with a relative path", .0.display())]
@@ -76,13 +74,13 @@ enum FactError {
     },
     #[error("could not list the network interfaces: {0}")]
     Interfaces(#[source] Cause),
-    #[error("no usage of {}: its file system did not answer within {limit:?}", path.display())]
-    Silent { path: PathBuf, limit: Duration },
+    #[error("no usage of {}: its file system did not reply within {limit:?}", path.display())]
+    UsageTimeout { path: PathBuf, limit: Duration },
     #[error("could not measure the partitions: {0}")]
     Usage(#[source] Cause),
 }
 
-/// Why a text holds no facts.
+/// A facts file that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     #[error(transparent)]
@@ -90,10 +88,10 @@ pub enum ParseError {
     #[error(transparent)]
     Yaml(#[from] DocumentError),
     #[error("expected a mapping, found a {0}")]
-    NoMap(&'static str),
+    NotAMap(&'static str),
 }
 
-/// The sections every node has.
+/// The built-in sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     Host,
@@ -127,7 +125,7 @@ impl Section {
     }
 }
 
-/// Facts, and when they were gathered.
+/// Facts and the time when they were gathered.
 #[derive(Debug)]
 struct Gathered {
     facts: Value,
@@ -136,7 +134,7 @@ struct Gathered {
 
 /// Gathers the facts of this node, each section once.
 pub struct Gatherer {
-    places: Places,
+    paths: FactPaths,
     clock: Arc<dyn Clock>,
     host: OnceLock<Gathered>,
     network: OnceLock<Gathered>,
@@ -148,10 +146,10 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// Returns a gatherer that has read nothing yet.
-    pub fn new(places: Places, clock: Arc<dyn Clock>) -> Self {
+    /// Returns a gatherer without cached facts.
+    pub fn new(paths: FactPaths, clock: Arc<dyn Clock>) -> Self {
         Self {
-            places,
+            paths,
             clock,
             host: OnceLock::new(),
             network: OnceLock::new(),
@@ -163,8 +161,7 @@ impl Gatherer {
         }
     }
 
-    /// Returns one section, a built-in one or one that only the administrator's files have.
-    /// Gathers no other.
+    /// Returns one section, built-in or custom. Gathers no other.
     pub fn section(&self, name: &str) -> Option<Value> {
         match Section::named(name) {
             Some(section) => Some(self.gathered(section).facts.clone()),
@@ -174,7 +171,7 @@ impl Gatherer {
 
     /// Returns all facts.
     pub fn all(&self) -> Value {
-        // The sections already have the administrator's part merged in.
+        // Custom facts are already merged into the built-in sections.
         let custom = self.custom().facts.as_map().into_iter().flatten();
         let mut all: Map = custom
             .map(|(name, value)| (name.clone(), value.clone()))
@@ -185,12 +182,12 @@ impl Gatherer {
         all.into()
     }
 
-    /// Returns the administrator's facts alone.
+    /// Returns the custom facts.
     pub fn custom_facts(&self) -> Value {
         self.custom().facts.clone()
     }
 
-    /// Returns how long ago a section was gathered, or nothing if it was not.
+    /// Returns the age of a section, or `None` if it was not gathered.
     pub fn age(&self, name: &str) -> Option<Duration> {
         let gathered = match Section::named(name) {
             Some(section) => self.cell(section).get(),
@@ -202,12 +199,12 @@ impl Gatherer {
         gathered.map(|gathered| self.clock.monotonic().saturating_sub(gathered.at))
     }
 
-    /// Returns what went wrong so far, for the caller to log.
+    /// Returns the warnings so far, for the caller to log.
     pub fn warnings(&self) -> Vec<String> {
         self.errors().iter().map(ToString::to_string).collect()
     }
 
-    /// Returns the facts as the function that templates ask.
+    /// Returns the facts as a function for templates.
     pub fn into_source(self: Arc<Self>) -> Source {
         Arc::new(move |name| match name {
             None => self.all(),
@@ -232,57 +229,57 @@ impl Gatherer {
     fn gathered(&self, section: Section) -> &Gathered {
         self.cell(section).get_or_init(|| {
             let at = self.clock.monotonic();
-            let own = self.gather(section);
+            let builtin = self.gather(section);
             let facts = match self.custom().facts.get(section.name()) {
-                Some(custom) => own.merge_deep(custom),
-                None => own,
+                Some(custom) => builtin.merge_deep(custom),
+                None => builtin,
             };
             Gathered { facts, at }
         })
     }
 
     fn gather(&self, section: Section) -> Value {
-        let places = &self.places;
+        let paths = &self.paths;
         match section {
-            Section::Host => host::gather(places, self.clock.now()),
+            Section::Host => host::gather(paths, self.clock.now()),
             Section::Network => {
                 let (facts, error) = network::gather();
                 self.errors().extend(error);
                 facts
             }
             Section::Partition => {
-                let (facts, error) = partition::gather(places, LIMIT);
+                let (facts, error) = partition::gather(paths, LIMIT);
                 self.errors().extend(error);
                 facts
             }
-            Section::Cpu => cpu::gather(places),
-            Section::Memory => memory::gather(places),
+            Section::Cpu => cpu::gather(paths),
+            Section::Memory => memory::gather(paths),
         }
     }
 
     fn custom(&self) -> &Gathered {
         self.custom.get_or_init(|| {
             let at = self.clock.monotonic();
-            let (facts, errors) = custom::read(&self.places.config);
+            let (facts, errors) = custom::read(&self.paths.config);
             self.errors().extend(errors);
             Gathered { facts, at }
         })
     }
 
     fn errors(&self) -> MutexGuard<'_, Vec<FactError>> {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.errors.lock()
     }
 }
 
-/// Returns how much of a whole is used, in percent; of nothing, nothing is.
-fn percent(used: u64, whole: u64) -> f64 {
-    if whole == 0 {
+/// Returns the percentage of `used` in `total`; zero if `total` is zero.
+fn percent(used: u64, total: u64) -> f64 {
+    if total == 0 {
         return 0.0;
     }
-    used as f64 / whole as f64 * 100.0
+    used as f64 / total as f64 * 100.0
 }
 
-/// Returns a number of the kernel as a fact. How wide its numbers are depends on the machine.
-fn wide(number: impl TryInto<u64>) -> u64 {
+/// Converts a kernel integer, whose width depends on the architecture.
+fn to_u64(number: impl TryInto<u64>) -> u64 {
     number.try_into().unwrap_or_default()
 }

@@ -1,5 +1,4 @@
-//! The network: interfaces, the addresses others may reach this node by, and the one it speaks
-//! from.
+//! Section `network`: interfaces, reachable addresses and default addresses.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -7,7 +6,7 @@ use super::FactError;
 use super::netlink::{self, Link};
 use crate::model::Value;
 
-/// The kernel's bits for what an interface is, in the order the words are listed.
+/// Interface flags (`IFF_*`) in the order of the fact.
 const FLAGS: [(u32, &str); 5] = [
     (0x1, "up"),
     (0x2, "broadcast"),
@@ -16,40 +15,40 @@ const FLAGS: [(u32, &str); 5] = [
     (0x1000, "multicast"),
 ];
 
-/// Kinds of tunnel whose "hardware address" is the IP address of an end.
+/// Hardware types of tunnels, whose hardware address is an IP address.
 const TUNNELS_IPV4: [u16; 3] = [768, 776, 778];
 const TUNNELS_IPV6: [u16; 2] = [769, 823];
 
-/// Returns the section; without interfaces it is empty, and there is a reason.
+/// Returns the section. If the interfaces cannot be listed, it is empty and there is a warning.
 pub(super) fn gather() -> (Value, Option<FactError>) {
     match netlink::links() {
         Ok(links) => {
-            let v4 = speaks_from("0.0.0.0:0", "1.1.1.1:53");
-            let v6 = speaks_from("[::]:0", "[2001:4860:4860::8888]:53");
-            (describe(&links, v4, v6), None)
+            let v4 = source_address("0.0.0.0:0", "1.1.1.1:53");
+            let v6 = source_address("[::]:0", "[2001:4860:4860::8888]:53");
+            (build_section(&links, v4, v6), None)
         }
         Err(errno) => (
-            describe(&[], None, None),
+            build_section(&[], None, None),
             Some(FactError::Interfaces(errno.into())),
         ),
     }
 }
 
-/// Returns the section that one datagram of the kernel's amounts to.
+/// Returns the section for one netlink datagram.
 #[cfg(fuzzing)]
 pub(super) fn of_datagram(datagram: &[u8]) -> Value {
-    describe(&netlink::links_of(datagram), None, None)
+    build_section(&netlink::links_of(datagram), None, None)
 }
 
-/// Returns the address this node would speak to another from. Connecting such a socket chooses a
+/// Returns the source address for packets to another address. Connecting a UDP socket selects a
 /// route and sends nothing.
-fn speaks_from(any: &str, other: &str) -> Option<IpAddr> {
+fn source_address(any: &str, other: &str) -> Option<IpAddr> {
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(other).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-fn describe(links: &[Link], v4: Option<IpAddr>, v6: Option<IpAddr>) -> Value {
+fn build_section(links: &[Link], v4: Option<IpAddr>, v6: Option<IpAddr>) -> Value {
     let owner = |ip: Option<IpAddr>| {
         let ip = ip?;
         let owns = |link: &&Link| link.addresses.iter().any(|(own, _)| *own == ip);
@@ -90,7 +89,7 @@ fn describe(links: &[Link], v4: Option<IpAddr>, v6: Option<IpAddr>) -> Value {
     .collect()
 }
 
-/// Whether an address means this node to anyone else.
+/// Whether other nodes can reach an address.
 fn is_reachable(ip: IpAddr) -> bool {
     let is_link_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -126,7 +125,7 @@ fn interface(link: &Link) -> Value {
     .collect()
 }
 
-/// Returns the address of the hardware, empty if it has none.
+/// Returns the hardware address; empty if there is none.
 fn hardware_address(link: &Link) -> String {
     let bytes = &link.hardware_address;
     let is_tunnel = match bytes.len() {
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_described_in_words() {
+    fn an_interface_becomes_a_fact() {
         let facts = interface(&link(2, "eth0", &[("192.0.2.7", 24), ("fe80::1", 64)]));
         assert_eq!(
             facts.to_string(),
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_nothing_has_null_flags_and_no_addresses() {
+    fn an_interface_without_flags_has_null_flags_and_no_addresses() {
         let mut down = link(2, "eth0", &[]);
         down.flags = 0;
         let facts = interface(&down);
@@ -192,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_leave_out_what_no_one_else_can_use() {
+    fn only_reachable_addresses_are_listed() {
         let links = [
             link(1, "lo", &[("127.0.0.1", 8), ("::1", 128)]),
             link(2, "eth0", &[("169.254.1.1", 16), ("fe80::1", 64)]),
             link(3, "eth1", &[("192.0.2.7", 24), ("2001:db8::7", 64)]),
         ];
-        let facts = describe(&links, None, None);
+        let facts = build_section(&links, None, None);
         assert_eq!(
             facts.get("addresses").unwrap().to_string(),
             "[map[address:192.0.2.7 default:false interface:eth1 ipv4:true] \
@@ -208,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn the_default_address_is_the_last_of_the_interface_that_speaks() {
+    fn the_default_address_is_the_last_of_the_default_interface() {
         let links = [
             link(2, "eth0", &[("192.0.2.7", 24), ("192.0.2.8", 24)]),
             link(3, "eth1", &[("198.51.100.7", 24), ("2001:db8::7", 64)]),
         ];
         let v4 = Some("192.0.2.7".parse().unwrap());
         let v6 = Some("2001:db8::7".parse().unwrap());
-        let facts = describe(&links, v4, v6);
+        let facts = build_section(&links, v4, v6);
         assert_eq!(facts.get("default_ipv4"), Some(&"192.0.2.8".into()));
         assert_eq!(facts.get("default_ipv6"), Some(&"2001:db8::7".into()));
         let defaults: Vec<_> = facts

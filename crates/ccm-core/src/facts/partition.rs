@@ -1,7 +1,7 @@
-//! The partitions: what is mounted from a real file system, where, and how full it is.
+//! Section `partition`: mounted file systems with a device, and their usage.
 //!
-//! Real means that the kernel's list of file systems does not call it `nodev`, or that it is ZFS.
-//! So network mounts never appear, nor do bind mounts, which show a part of what is listed anyway.
+//! A file system has a device unless `/proc/filesystems` marks it as `nodev`; ZFS is an exception.
+//! Network file systems and bind mounts are not listed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::FactError;
 use super::disk_usage;
-use super::files::{self, Places};
+use super::files::{self, FactPaths};
 use crate::model::Value;
 
-/// Returns the section, and a reason if some usage is missing. Waits no longer than `limit` for
-/// file systems that do not answer.
-pub(super) fn gather(places: &Places, limit: Duration) -> (Value, Option<FactError>) {
-    let partitions = partitions(places).unwrap_or_default();
+/// Returns the section, and a warning if some usage is missing. Waits no longer than `limit` for
+/// file systems that do not reply.
+pub(super) fn gather(paths: &FactPaths, limit: Duration) -> (Value, Option<FactError>) {
+    let partitions = partitions(paths).unwrap_or_default();
     let (usage, error) = disk_usage::measure(&partitions, limit);
     let facts = [
         (
@@ -52,31 +52,30 @@ impl From<Partition> for Value {
     }
 }
 
-/// Returns the partitions of the first process, which sees the machine as it is, or those this
-/// one sees.
-fn partitions(places: &Places) -> Option<Vec<Partition>> {
-    let read = |name: &str| files::text(&places.proc.join(name));
+/// Returns the partitions in the mount namespace of process 1, or of this process.
+fn partitions(paths: &FactPaths) -> Option<Vec<Partition>> {
+    let read = |name: &str| files::text(&paths.proc.join(name));
     let known = read("filesystems")?;
-    let is_real = |file_system: &str| {
+    let has_device = |file_system: &str| {
         known.lines().any(|line| match line.strip_prefix("nodev") {
             Some(nodev) => nodev.trim() == "zfs" && file_system == "zfs",
             None => line.trim() == file_system,
         })
     };
     ["1", "self"].into_iter().find_map(|process| {
-        let from_info =
-            read(&format!("{process}/mountinfo")).map(|text| by_mountinfo(&text, &is_real, places));
+        let from_info = read(&format!("{process}/mountinfo"))
+            .map(|text| parse_mountinfo(&text, &has_device, paths));
         from_info.or_else(|| {
             let text = read(&format!("{process}/mounts"))?;
-            Some(by_mounts(&text, &is_real))
+            Some(parse_mounts(&text, &has_device))
         })
     })
 }
 
-/// One line of mountinfo, as far as it matters here.
+/// One line of mountinfo.
 struct Mount<'l> {
     device_id: &'l str,
-    /// The directory of the file system that is mounted.
+    /// The mounted directory of the file system.
     root: &'l str,
     point: &'l str,
     options: &'l str,
@@ -102,8 +101,8 @@ impl<'l> Mount<'l> {
         })
     }
 
-    /// Whether only a directory of the file system is mounted. A volume within one looks the same
-    /// but names itself.
+    /// Whether it is a bind mount of a directory. A btrfs subvolume looks the same, but has the
+    /// option `subvol`.
     fn is_bind(&self) -> bool {
         let volume = self
             .super_options
@@ -112,7 +111,7 @@ impl<'l> Mount<'l> {
         self.source.starts_with('/') && self.root != "/" && volume != Some(self.root)
     }
 
-    /// Returns what is mounted; for a file system without a device, the name it goes by.
+    /// Returns the device; for a file system without a device path, its root.
     fn device(&self) -> &'l str {
         if self.source.starts_with('/') || self.root == "/" {
             self.source
@@ -121,7 +120,7 @@ impl<'l> Mount<'l> {
         }
     }
 
-    /// Returns the options of the mount. It is writable only if the file system is too.
+    /// Returns the mount options, with `ro` if the file system is read-only.
     fn options(&self) -> Vec<String> {
         let is_read_only = [self.options, self.super_options]
             .iter()
@@ -137,12 +136,16 @@ impl<'l> Mount<'l> {
     }
 }
 
-fn by_mountinfo(text: &str, is_real: &dyn Fn(&str) -> bool, places: &Places) -> Vec<Partition> {
-    // A device that is mounted twice keeps the name it had first.
+fn parse_mountinfo(
+    text: &str,
+    has_device: &dyn Fn(&str) -> bool,
+    paths: &FactPaths,
+) -> Vec<Partition> {
+    // A device that is mounted twice keeps its first name.
     let mut devices: HashMap<&str, &str> = HashMap::new();
     let mut partitions = Vec::new();
     for mount in text.lines().filter_map(Mount::parse) {
-        if !is_real(mount.file_system) {
+        if !has_device(mount.file_system) {
             continue;
         }
         let device = *devices.entry(mount.device_id).or_insert(mount.device());
@@ -150,7 +153,7 @@ fn by_mountinfo(text: &str, is_real: &dyn Fn(&str) -> bool, places: &Places) -> 
             continue;
         }
         partitions.push(Partition {
-            device: resolve(&unescape(device), mount.device_id, places),
+            device: resolve(&unescape(device), mount.device_id, paths),
             mount_point: unescape(mount.point),
             file_system: mount.file_system.into(),
             options: mount.options(),
@@ -159,8 +162,8 @@ fn by_mountinfo(text: &str, is_real: &dyn Fn(&str) -> bool, places: &Places) -> 
     partitions
 }
 
-/// Reads the older list, which knows no device numbers and no bind mounts.
-fn by_mounts(text: &str, is_real: &dyn Fn(&str) -> bool) -> Vec<Partition> {
+/// Parses `/proc/PID/mounts`, which has no device numbers and does not mark bind mounts.
+fn parse_mounts(text: &str, has_device: &dyn Fn(&str) -> bool) -> Vec<Partition> {
     let partition = |line: &str| {
         let mut fields = line.split_whitespace();
         let partition = Partition {
@@ -169,21 +172,21 @@ fn by_mounts(text: &str, is_real: &dyn Fn(&str) -> bool) -> Vec<Partition> {
             file_system: fields.next()?.into(),
             options: fields.next()?.split(',').map(str::to_owned).collect(),
         };
-        (partition.device != "none" && is_real(&partition.file_system)).then_some(partition)
+        (partition.device != "none" && has_device(&partition.file_system)).then_some(partition)
     };
     text.lines().filter_map(partition).collect()
 }
 
-/// Returns the real name of a device that is known by another.
-fn resolve(device: &str, id: &str, places: &Places) -> String {
+/// Returns the canonical name of a device.
+fn resolve(device: &str, id: &str, paths: &FactPaths) -> String {
     if let Some(name) = device.strip_prefix("/dev/mapper/") {
-        let link = places.dev.join("mapper").join(name);
+        let link = paths.dev.join("mapper").join(name);
         if let Ok(real) = std::fs::canonicalize(link) {
             return real.to_string_lossy().into_owned();
         }
     }
     if device == "/dev/root" {
-        let link: PathBuf = places.sys.join("dev/block").join(id);
+        let link: PathBuf = paths.sys.join("dev/block").join(id);
         let real = std::fs::read_link(link).ok();
         if let Some(name) = real.as_deref().and_then(Path::file_name) {
             return format!("/dev/{}", name.to_string_lossy());
@@ -192,7 +195,7 @@ fn resolve(device: &str, id: &str, places: &Places) -> String {
     device.into()
 }
 
-/// Returns a field with its `\040` and the like as the characters they stand for.
+/// Decodes octal escapes such as `\040`.
 pub(super) fn unescape(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -217,7 +220,7 @@ pub(super) fn unescape(field: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// Returns a partition that is mounted somewhere.
+    /// Returns a partition for tests.
     pub(crate) fn partition(mount_point: &str, file_system: &str) -> Partition {
         Partition {
             device: "/dev/x".into(),
@@ -228,8 +231,8 @@ pub(super) mod tests {
     }
 
     fn parse(text: &str) -> Vec<Partition> {
-        let places = Places::from_env(&[("HOST_SYS".into(), "/nowhere".into())].into());
-        by_mountinfo(text, &|file_system| file_system != "tmpfs", &places)
+        let paths = FactPaths::from_env(&[("HOST_SYS".into(), "/nowhere".into())].into());
+        parse_mountinfo(text, &|file_system| file_system != "tmpfs", &paths)
     }
 
     #[test]
@@ -248,7 +251,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn bind_mounts_are_left_out_and_volumes_are_not() {
+    fn bind_mounts_are_left_out_and_subvolumes_are_not() {
         let found = parse(
             "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
              2 1 8:1 /srv/a /a rw - ext4 /dev/sda1 rw\n\
@@ -266,7 +269,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lines_that_make_no_sense_are_passed_over() {
+    fn invalid_lines_are_skipped() {
         let found = parse("\nx\n1 2 - ext4\n - - -\n1 0 8:1 / / rw - ext4 /dev/sda1\n");
         assert_eq!(found.len(), 1);
     }
@@ -280,8 +283,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_older_list_says_less() {
-        let found = by_mounts(
+    fn mounts_are_parsed() {
+        let found = parse_mounts(
             "/dev/sda1 / ext4 rw,noatime 0 0\nnone /x ext4 rw 0 0\nbad\n",
             &|_| true,
         );

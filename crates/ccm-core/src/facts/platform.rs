@@ -1,9 +1,8 @@
-//! Which distribution this is: name, family and version, from the release files in `/etc`.
+//! Distribution: name, family and version, from the release files in `/etc`.
 //!
-//! Distributions grew these files over decades, and many ship several. The order of the questions
-//! is the answer: the first file that says anything decides.
+//! Many distributions ship several of these files; the first one with content decides.
 
-use super::files::{self, Places};
+use super::files::{self, FactPaths};
 
 /// A distribution.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -13,9 +12,9 @@ pub(super) struct Platform {
     pub(super) version: String,
 }
 
-/// Returns the distribution; what is not known is empty.
-pub(super) fn detect(places: &Places) -> Platform {
-    let (name, version) = name_and_version(places);
+/// Returns the distribution; unknown fields are empty.
+pub(super) fn detect(paths: &FactPaths) -> Platform {
+    let (name, version) = name_and_version(paths);
     let name = name.trim_matches('"').to_owned();
     Platform {
         family: family(&name),
@@ -24,8 +23,8 @@ pub(super) fn detect(places: &Places) -> Platform {
     }
 }
 
-fn name_and_version(places: &Places) -> (String, String) {
-    let first = |names: &[&str]| names.iter().find_map(|name| release(places, name));
+fn name_and_version(paths: &FactPaths) -> (String, String) {
+    let first = |names: &[&str]| names.iter().find_map(|name| release(paths, name));
     if let Some(text) = first(&["oracle-release", "enterprise-release"]) {
         return ("oracle".into(), redhat_version(&text));
     }
@@ -33,7 +32,7 @@ fn name_and_version(places: &Places) -> (String, String) {
         return ("slackware".into(), slackware_version(&text));
     }
     if let Some(text) = first(&["debian_version"]) {
-        return debian(places, &text);
+        return debian(paths, &text);
     }
     if let Some(text) = first(&["neokylin-release", "redhat-release", "system-release"]) {
         return (redhat_name(&text), redhat_version(&text));
@@ -45,7 +44,7 @@ fn name_and_version(places: &Places) -> (String, String) {
         return (suse_name(&text).into(), suse_version(&text));
     }
     if first(&["arch-release"]).is_some() {
-        return ("arch".into(), Lsb::read(places).release);
+        return ("arch".into(), Lsb::read(paths).release);
     }
     if let Some(text) = first(&["alpine-release"]) {
         return ("alpine".into(), first_line(&text));
@@ -53,7 +52,7 @@ fn name_and_version(places: &Places) -> (String, String) {
     if let Some(text) = first(&["os-release"]) {
         return (os_id(&text), assigned(&text, "VERSION_ID"));
     }
-    let lsb = Lsb::read(places);
+    let lsb = Lsb::read(paths);
     let name = match lsb.id.as_str() {
         "ScientificSL" => "scientific".into(),
         id => id.to_lowercase(),
@@ -61,12 +60,12 @@ fn name_and_version(places: &Places) -> (String, String) {
     (name, lsb.release)
 }
 
-/// Returns the text of a release file that says something. Some exist only to be there.
-fn release(places: &Places, name: &str) -> Option<String> {
-    files::text(&places.etc.join(name)).filter(|text| !text.trim().is_empty())
+/// Returns the text of a release file, unless it is blank.
+fn release(paths: &FactPaths, name: &str) -> Option<String> {
+    files::text(&paths.etc.join(name)).filter(|text| !text.trim().is_empty())
 }
 
-/// Returns the `ID` of an os-release file, with the name Amazon goes by elsewhere.
+/// Returns the `ID` of an os-release file; `amzn` becomes `amazon`.
 pub(super) fn os_id(os_release: &str) -> String {
     match assigned(os_release, "ID").as_str() {
         "amzn" => "amazon".into(),
@@ -74,15 +73,15 @@ pub(super) fn os_id(os_release: &str) -> String {
     }
 }
 
-/// What `lsb-release` says.
+/// Content of `lsb-release`.
 struct Lsb {
     id: String,
     release: String,
 }
 
 impl Lsb {
-    fn read(places: &Places) -> Self {
-        let text = release(places, "lsb-release").unwrap_or_default();
+    fn read(paths: &FactPaths) -> Self {
+        let text = release(paths, "lsb-release").unwrap_or_default();
         Self {
             id: assigned(&text, "DISTRIB_ID"),
             release: assigned(&text, "DISTRIB_RELEASE"),
@@ -90,7 +89,7 @@ impl Lsb {
     }
 }
 
-/// Returns the last value given to a name in lines of `NAME=value`, without its quotes.
+/// Returns the last value of a name in lines of `NAME=value`, unquoted.
 fn assigned(text: &str, name: &str) -> String {
     let value = text.lines().rev().find_map(|line| {
         let (key, value) = line.split_once('=')?;
@@ -108,20 +107,20 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().into()
 }
 
-/// Debian's file is there in all its children; only `lsb-release` tells them apart.
-fn debian(places: &Places, debian_version: &str) -> (String, String) {
-    let lsb = Lsb::read(places);
-    let child = match lsb.id.as_str() {
+/// Derivatives of Debian have the same file; `lsb-release` distinguishes them.
+fn debian(paths: &FactPaths, debian_version: &str) -> (String, String) {
+    let lsb = Lsb::read(paths);
+    let derivative = match lsb.id.as_str() {
         "Ubuntu" => "ubuntu",
         "LinuxMint" => "linuxmint",
         "Cumulus Linux" => "cumuluslinux",
         id @ ("Kylin" | "uos" | "Deepin") => id,
-        _ if places.root.join("usr/bin/raspi-config").exists() => {
+        _ if paths.root.join("usr/bin/raspi-config").exists() => {
             return ("raspbian".into(), first_line(debian_version));
         }
         _ => return ("debian".into(), first_line(debian_version)),
     };
-    (child.into(), lsb.release)
+    (derivative.into(), lsb.release)
 }
 
 fn redhat_name(text: &str) -> String {
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_is_known_by_its_members() {
+    fn families_of_distributions() {
         for (name, expected) in [
             ("ubuntu", "debian"),
             ("fedora", "fedora"),

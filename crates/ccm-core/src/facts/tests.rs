@@ -1,6 +1,7 @@
-//! Whole machines as directories: each one below `tests/data/facts` holds the files that facts are
-//! read from and, in `expect.json`, facts that must come out. Then this machine, and the rules for
-//! the administrator's files.
+//! Facts of recorded machines, of this machine, and of custom facts files.
+//!
+//! Each directory below `tests/data/facts` holds the files of one machine and, in `expect.json`,
+//! expected facts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,32 +19,32 @@ use crate::system::{FixedClock, SystemClock};
 const NOW: i64 = 1_767_225_600;
 
 fn machine(root: &Path) -> Gatherer {
-    let place = |name: &str| root.join(name);
-    let places = Places {
-        proc: place("proc"),
-        sys: place("sys"),
-        etc: place("etc"),
-        dev: place("dev"),
-        root: place("root"),
+    let path = |name: &str| root.join(name);
+    let paths = FactPaths {
+        proc: path("proc"),
+        sys: path("sys"),
+        etc: path("etc"),
+        dev: path("dev"),
+        root: path("root"),
         config: Vec::new(),
     };
     let now = DateTime::from_timestamp(NOW, 0).unwrap();
-    Gatherer::new(places, Arc::new(FixedClock::new(now)))
+    Gatherer::new(paths, Arc::new(FixedClock::new(now)))
 }
 
 fn this_machine() -> Gatherer {
-    let mut places = Places::from_env(&BTreeMap::new());
-    places.config.clear();
-    Gatherer::new(places, Arc::new(SystemClock))
+    let mut paths = FactPaths::from_env(&BTreeMap::new());
+    paths.config.clear();
+    Gatherer::new(paths, Arc::new(SystemClock))
 }
 
 fn with_config(config: Vec<PathBuf>) -> Gatherer {
-    let mut places = Places::from_env(&BTreeMap::new());
-    places.config = config;
-    Gatherer::new(places, Arc::new(SystemClock))
+    let mut paths = FactPaths::from_env(&BTreeMap::new());
+    paths.config = config;
+    Gatherer::new(paths, Arc::new(SystemClock))
 }
 
-/// Lists the facts that are not as expected. Those that are not mentioned may be anything.
+/// Lists the differences from the expected facts. Facts that are not mentioned are ignored.
 fn differences(path: &str, expected: &Value, found: Option<&Value>, list: &mut Vec<String>) {
     match (expected, found) {
         (Value::Map(expected), Some(Value::Map(found))) => {
@@ -57,7 +58,7 @@ fn differences(path: &str, expected: &Value, found: Option<&Value>, list: &mut V
 }
 
 #[test]
-fn every_machine_is_what_its_directory_says() {
+fn recorded_machines_have_the_expected_facts() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/data/facts");
     let mut list = Vec::new();
     let mut machines = 0;
@@ -163,7 +164,7 @@ fn all_facts_have_every_section() {
 }
 
 #[test]
-fn asking_for_one_section_gathers_no_other() {
+fn a_section_is_gathered_alone() {
     let gatherer = this_machine();
     gatherer.section("cpu").unwrap();
     assert!(gatherer.age("cpu").is_some());
@@ -173,7 +174,7 @@ fn asking_for_one_section_gathers_no_other() {
 }
 
 #[test]
-fn a_section_no_one_has_is_nothing() {
+fn an_unknown_section_is_none() {
     let gatherer = this_machine();
     assert_eq!(gatherer.section("weather"), None);
     assert_eq!(gatherer.age("weather"), None);
@@ -185,10 +186,10 @@ fn a_section_is_gathered_once_and_grows_old() {
     let file = root.path().join("etc/alpine-release");
     put(&file, "3.20.1\n");
     let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
-    let mut places = Places::from_env(&BTreeMap::new());
-    places.config.clear();
-    places.etc = root.path().join("etc");
-    let gatherer = Gatherer::new(places, clock.clone());
+    let mut paths = FactPaths::from_env(&BTreeMap::new());
+    paths.config.clear();
+    paths.etc = root.path().join("etc");
+    let gatherer = Gatherer::new(paths, clock.clone());
     let first = gatherer.section("host");
     put(&file, "4.0.0\n");
     clock.advance(Duration::from_secs(90));
@@ -197,30 +198,30 @@ fn a_section_is_gathered_once_and_grows_old() {
 }
 
 #[test]
-fn threads_that_ask_at_once_get_the_same_answer() {
+fn concurrent_threads_get_the_same_facts() {
     let gatherer = this_machine();
     let start = Barrier::new(4);
-    let answers: Vec<_> = std::thread::scope(|scope| {
-        let ask = || {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let gather = || {
             start.wait();
             gatherer.section("host").unwrap()
         };
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(gather)).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap())
             .collect()
     });
-    let Value::Map(first) = &answers[0] else {
+    let Value::Map(first) = &results[0] else {
         panic!("a section is a map");
     };
-    for answer in &answers {
-        assert!(matches!(answer, Value::Map(other) if Arc::ptr_eq(first, other)));
+    for result in &results {
+        assert!(matches!(result, Value::Map(other) if Arc::ptr_eq(first, other)));
     }
 }
 
 #[test]
-fn a_source_hands_out_one_section_or_all() {
+fn a_source_returns_one_section_or_all() {
     let config = config(&[("facts.yaml", "role: web\n")]);
     let source = Arc::new(with_config(vec![config.path().into()])).into_source();
     assert_eq!(source(Some("role")).to_string(), "map[role:web]");
@@ -230,7 +231,7 @@ fn a_source_hands_out_one_section_or_all() {
     assert_eq!(source(None).get("host"), host.get("host"));
 }
 
-/// Writes a file, with the directories on the way.
+/// Writes a file and creates missing directories.
 #[expect(clippy::disallowed_methods, reason = "a test's own file")]
 fn put(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -260,7 +261,7 @@ fn good(facts: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn no_directory_and_no_file_are_no_facts_and_no_word() {
+fn missing_directories_and_files_are_no_warnings() {
     let empty = config(&[]);
     assert_eq!(read(&empty), good("map[]"));
     let (facts, errors) = custom::read(&[empty.path().join("missing")]);
@@ -319,7 +320,7 @@ fn a_directory_is_cleaned_before_it_is_read() {
 }
 
 #[test]
-fn links_are_skipped_and_named() {
+fn symlinks_are_skipped_with_a_warning() {
     let elsewhere = config(&[("facts.yaml", "evil: 1\n"), ("d/x.yaml", "evil: 2\n")]);
     let target = elsewhere.path().join("facts.yaml");
     let directory = config(&[("facts.json", r#"{"a": 1}"#), ("facts.d/b.yaml", "b: 1\n")]);
@@ -355,7 +356,7 @@ fn a_linked_configuration_directory_is_followed() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_and_the_others_count() {
+fn invalid_files_are_named_and_the_others_used() {
     let directory = config(&[
         ("facts.json", "a: 1\n"),
         ("facts.yaml", "a: [1\n"),
@@ -382,7 +383,7 @@ fn files_that_cannot_be_used_are_named_and_the_others_count() {
 }
 
 #[test]
-fn pipes_and_directories_are_no_facts_files() {
+fn fifos_and_directories_are_skipped() {
     let directory = config(&[("facts.json/x", "")]);
     let pipe = directory.path().join("facts.yaml");
     let mode = rustix::fs::Mode::RUSR;
@@ -397,7 +398,7 @@ fn pipes_and_directories_are_no_facts_files() {
 }
 
 #[test]
-fn files_that_are_too_much_together_are_skipped() {
+fn files_beyond_the_total_limit_are_skipped() {
     let filler = format!(r#"{{"a": "{}"}}"#, "x".repeat(9 * 1024 * 1024));
     let directory = config(&[
         ("facts.d/1.json", &filler),
@@ -413,7 +414,7 @@ fn files_that_are_too_much_together_are_skipped() {
 }
 
 #[test]
-fn nesting_without_end_is_refused() {
+fn deep_nesting_is_refused() {
     let deep = "[".repeat(100_000);
     let json = format!("{{\"a\": {deep}");
     let yaml = format!("a: {deep}");
@@ -450,7 +451,7 @@ fn custom_facts_add_to_a_section_and_win() {
 }
 
 #[test]
-fn warnings_are_told_once_however_often_facts_are_asked() {
+fn warnings_are_reported_once() {
     let gatherer = with_config(vec!["relative".into()]);
     assert_eq!(gatherer.warnings(), Vec::<String>::new());
     gatherer.section("cpu");

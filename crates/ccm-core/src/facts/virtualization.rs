@@ -1,16 +1,15 @@
-//! Whether this machine is a guest, hosts guests, or neither.
+//! Detection of virtualization: guest, host, or neither.
 //!
-//! There is no one place to ask. Each check looks at a trace that one system leaves, and a later
-//! check overrides an earlier one: from the hardware outside to the container inside, so the
-//! answer is the innermost.
+//! Each check looks for traces of one system. Later checks override earlier ones, from hardware
+//! virtualization to containers, so the result is the innermost system.
 
-use super::files::{self, Places};
+use super::files::{self, FactPaths};
 use super::platform;
 
-/// The processors of a machine are of one model: the first ones tell it.
+/// Bytes read of `cpuinfo`: all processors have the same model.
 const FIRST_PROCESSORS: u64 = 8 * 1024;
 
-/// What runs this machine, or what this machine runs. Empty when neither.
+/// A virtualization system and the role of this machine, both empty if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Virtualization {
     pub(super) system: &'static str,
@@ -28,16 +27,16 @@ impl Virtualization {
         Self { system, role }
     }
 
-    /// Whether it is a container whose kernel counts its uptime from the container's start.
+    /// Whether it is a container whose uptime starts with the container.
     pub(super) fn is_container(self) -> bool {
         self == Self::guest("lxc") || self == Self::guest("docker")
     }
 }
 
 /// Returns the virtualization of this machine.
-pub(super) fn detect(places: &Places) -> Virtualization {
-    let proc = |name: &str| files::text(&places.proc.join(name)).unwrap_or_default();
-    let exists = |name: &str| places.proc.join(name).exists();
+pub(super) fn detect(paths: &FactPaths) -> Virtualization {
+    let proc = |name: &str| files::text(&paths.proc.join(name)).unwrap_or_default();
+    let exists = |name: &str| paths.proc.join(name).exists();
     let mut found = Virtualization::default();
 
     if exists("xen") {
@@ -53,7 +52,7 @@ pub(super) fn detect(places: &Places) -> Virtualization {
         "Common KVM processor",
         "Common 32-bit KVM processor",
     ];
-    let processors = files::head(&places.proc.join("cpuinfo"), FIRST_PROCESSORS);
+    let processors = files::head(&paths.proc.join("cpuinfo"), FIRST_PROCESSORS);
     if processors.is_some_and(|text| models.iter().any(|model| text.contains(model))) {
         found = Virtualization::guest("kvm");
     }
@@ -75,12 +74,12 @@ pub(super) fn detect(places: &Places) -> Virtualization {
     if proc("1/environ").contains("container=lxc") {
         found = Virtualization::guest("lxc");
     }
-    found = by_cgroup(places, &proc("self/cgroup")).unwrap_or(found);
-    let os_release = files::text(&places.etc.join("os-release")).unwrap_or_default();
+    found = by_cgroup(paths, &proc("self/cgroup")).unwrap_or(found);
+    let os_release = files::text(&paths.etc.join("os-release")).unwrap_or_default();
     if platform::os_id(&os_release) == "coreos" {
         found = Virtualization::host("rkt");
     }
-    if places.root.join(".dockerenv").exists() {
+    if paths.root.join(".dockerenv").exists() {
         found = Virtualization::guest("docker");
     }
     found
@@ -99,7 +98,7 @@ fn by_modules(modules: &str) -> Option<Virtualization> {
     .map(|(_, found)| found)
 }
 
-fn by_cgroup(places: &Places, cgroup: &str) -> Option<Virtualization> {
+fn by_cgroup(paths: &FactPaths, cgroup: &str) -> Option<Virtualization> {
     if cgroup.is_empty() {
         return None;
     }
@@ -108,7 +107,7 @@ fn by_cgroup(places: &Places, cgroup: &str) -> Option<Virtualization> {
         .find(|(trace, _)| cgroup.contains(trace))
         .map(|(_, system)| Virtualization::guest(system))
         .or_else(|| {
-            let tools = places.root.join("usr/bin/lxc-version");
+            let tools = paths.root.join("usr/bin/lxc-version");
             tools.exists().then_some(Virtualization::host("lxc"))
         })
 }

@@ -1,4 +1,4 @@
-//! Tests of filters: which nodes each kind of condition means.
+//! Tests of filters: which nodes match each kind of condition.
 
 use std::sync::Mutex;
 
@@ -17,20 +17,20 @@ fn facts() -> Value {
     .unwrap()
 }
 
-fn ask_with(filter: &Filter, facts: Facts, labels: &[&str]) -> Result<bool, String> {
+fn is_match_with(filter: &Filter, facts: Facts, labels: &[&str]) -> Result<bool, String> {
     let labels: Labels = labels.iter().map(|it| parse_label(it).unwrap()).collect();
     let groups = ["web".parse().unwrap(), "EU-west".parse().unwrap()];
-    let about = About {
+    let node = NodeAttributes {
         identity: &"web1.example.net".parse().unwrap(),
         groups: &groups,
         facts: &facts,
         labels: &labels,
     };
-    matches(filter, &about).map_err(|err| err.to_string())
+    matches(filter, &node).map_err(|err| err.to_string())
 }
 
-fn ask(filter: &Filter) -> Result<bool, String> {
-    ask_with(filter, Facts::Known(facts()), &[])
+fn is_match(filter: &Filter) -> Result<bool, String> {
+    is_match_with(filter, Facts::Known(facts()), &[])
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -57,12 +57,12 @@ fn by_expression(codes: &[&str]) -> Filter {
 }
 
 #[test]
-fn an_empty_filter_means_everyone() {
-    assert_eq!(ask(&Filter::default()), Ok(true));
+fn an_empty_filter_matches_every_node() {
+    assert_eq!(is_match(&Filter::default()), Ok(true));
 }
 
 #[test]
-fn one_name_of_many_is_enough() {
+fn any_of_several_names_matches() {
     for (identity, expected) in [
         (&["web1.example.net"][..], true),
         (&["db1", "/^web\\d/"], true),
@@ -74,12 +74,12 @@ fn one_name_of_many_is_enough() {
             identity,
             ..Filter::default()
         };
-        assert_eq!(ask(&filter), Ok(expected), "{filter:?}");
+        assert_eq!(is_match(&filter), Ok(expected), "{filter:?}");
     }
 }
 
 #[test]
-fn all_groups_are_needed_and_their_case_is_not() {
+fn all_groups_must_match_case_insensitively() {
     for (groups, expected) in [
         (&["WEB", "eu-west"][..], true),
         (&["/^eu-/"], true),
@@ -90,12 +90,12 @@ fn all_groups_are_needed_and_their_case_is_not() {
             groups,
             ..Filter::default()
         };
-        assert_eq!(ask(&filter), Ok(expected), "{filter:?}");
+        assert_eq!(is_match(&filter), Ok(expected), "{filter:?}");
     }
 }
 
 #[test]
-fn a_request_for_another_agent_is_not_for_us() {
+fn a_request_for_another_agent_does_not_match() {
     for (agent, expected) in [
         (&["ccm"][..], true),
         (&["/^c/"], true),
@@ -107,21 +107,21 @@ fn a_request_for_another_agent_is_not_for_us() {
             agent,
             ..Filter::default()
         };
-        assert_eq!(ask(&filter), Ok(expected), "{filter:?}");
+        assert_eq!(is_match(&filter), Ok(expected), "{filter:?}");
     }
 }
 
 #[test]
-fn kinds_of_conditions_must_all_hold() {
+fn all_kinds_of_conditions_must_match() {
     let filter = Filter {
         identity: names(&["web1.example.net"]),
         ..by_fact("os.name=fedora")
     };
-    assert_eq!(ask(&filter), Ok(false));
+    assert_eq!(is_match(&filter), Ok(false));
 }
 
 #[test]
-fn facts_compare_by_what_they_are() {
+fn facts_are_compared_by_type() {
     for (text, expected) in [
         ("os.name=debian", true),
         ("os.name!=DEBIAN", false),
@@ -153,12 +153,12 @@ fn facts_compare_by_what_they_are() {
         ("roles.0=web", true),
         ("roles.#=2", true),
     ] {
-        assert_eq!(ask(&by_fact(text)), Ok(expected), "{text}");
+        assert_eq!(is_match(&by_fact(text)), Ok(expected), "{text}");
     }
 }
 
 #[test]
-fn nothing_holds_for_a_fact_that_is_not_there() {
+fn a_missing_fact_never_matches() {
     for text in [
         "none=x",
         "none!=x",
@@ -167,24 +167,24 @@ fn nothing_holds_for_a_fact_that_is_not_there() {
         "os=x",
         "os.name.x=y",
     ] {
-        assert_eq!(ask(&by_fact(text)), Ok(false), "{text}");
+        assert_eq!(is_match(&by_fact(text)), Ok(false), "{text}");
     }
 }
 
 #[test]
-fn what_has_no_order_is_an_error() {
+fn comparing_values_without_order_is_an_error() {
     assert_eq!(
-        ask(&by_fact("up>false")),
+        is_match(&by_fact("up>false")),
         Err("fact up is a boolean, which has no order".into())
     );
     assert_eq!(
-        ask(&by_fact("os.major>many")),
-        Err("fact os.major is a number, but \"many\" is none".into())
+        is_match(&by_fact("os.major>many")),
+        Err("fact os.major is a number, but \"many\" is not".into())
     );
 }
 
 #[test]
-fn fact_filters_are_read_as_typed() {
+fn fact_filters_are_parsed_from_text() {
     for (text, fact, operator, value) in [
         ("a.b=c", "a.b", Operator::Equal, "c"),
         (" a.b == c ", "a.b", Operator::Equal, "c"),
@@ -215,7 +215,7 @@ fn fact_filters_are_read_as_typed() {
 }
 
 #[test]
-fn expressions_see_facts_groups_labels_and_the_name() {
+fn expressions_have_access_to_facts_groups_labels_and_the_name() {
     for (code, expected) in [
         (r#"Facts.os.name == "Debian""#, true),
         (r#"facts.os.major > 12 && "web" in groups"#, true),
@@ -236,18 +236,21 @@ fn expressions_see_facts_groups_labels_and_the_name() {
         ("len(classes) == 2 && len(agents) == 1", true),
         ("labels.role == nil", true),
     ] {
-        assert_eq!(ask(&by_expression(&[code])), Ok(expected), "{code}");
+        assert_eq!(is_match(&by_expression(&[code])), Ok(expected), "{code}");
     }
 }
 
 #[test]
 fn every_expression_must_be_true() {
-    assert_eq!(ask(&by_expression(&["true", "true", "false"])), Ok(false));
-    assert_eq!(ask(&by_expression(&["true", "1 == 1"])), Ok(true));
+    assert_eq!(
+        is_match(&by_expression(&["true", "true", "false"])),
+        Ok(false)
+    );
+    assert_eq!(is_match(&by_expression(&["true", "1 == 1"])), Ok(true));
 }
 
 #[test]
-fn an_expression_that_can_not_be_decided_is_an_error() {
+fn an_expression_that_can_not_be_evaluated_is_an_error() {
     for code in [
         "nonsense(",
         "unknown",
@@ -257,18 +260,18 @@ fn an_expression_that_can_not_be_decided_is_an_error() {
         r#"semver("x", ">1")"#,
         "all(1..2000, fact(\"a\") == nil)",
     ] {
-        let error = ask(&by_expression(&[code])).unwrap_err();
+        let error = is_match(&by_expression(&[code])).unwrap_err();
         assert!(error.starts_with("invalid filter expression: "), "{error}");
     }
     let empty = Filter {
         compound: vec![vec![]],
         ..Filter::default()
     };
-    assert!(ask(&empty).is_err());
+    assert!(is_match(&empty).is_err());
 }
 
 #[test]
-fn a_label_overrides_what_the_node_says() {
+fn a_label_overrides_a_fact() {
     let labels = ["os.name=fedora", "role=web"];
     for (text, expected) in [
         ("os.name=fedora", true),
@@ -279,23 +282,23 @@ fn a_label_overrides_what_the_node_says() {
         ("labels.os.name=fedora", true),
         ("label.os.major=13", false),
     ] {
-        let found = ask_with(&by_fact(text), Facts::Known(facts()), &labels);
+        let found = is_match_with(&by_fact(text), Facts::Known(facts()), &labels);
         assert_eq!(found, Ok(expected), "{text}");
     }
     let filter = by_expression(&[r#"labels.role == "web" && Facts.os.name == "fedora""#]);
-    let found = ask_with(&filter, Facts::Known(facts()), &labels);
+    let found = is_match_with(&filter, Facts::Known(facts()), &labels);
     assert_eq!(found, Ok(true));
 }
 
 #[test]
-fn a_fact_that_calls_itself_a_label_is_no_label() {
+fn a_fact_named_label_is_not_a_label() {
     let lie = serde_json::from_str(r#"{"label": {"role": "db"}}"#).unwrap();
-    let found = ask_with(&by_fact("label.role=db"), Facts::Known(lie), &[]);
+    let found = is_match_with(&by_fact("label.role=db"), Facts::Known(lie), &[]);
     assert_eq!(found, Ok(false));
 }
 
 #[test]
-fn only_the_facts_that_a_filter_names_are_gathered() {
+fn only_the_facts_named_by_a_filter_are_gathered() {
     for (filter, expected) in [
         (Filter::default(), vec![]),
         (
@@ -310,26 +313,26 @@ fn only_the_facts_that_a_filter_names_are_gathered() {
         (by_expression(&["fact('up')"]), vec!["up"]),
         (by_expression(&["identity != ''"]), vec![]),
     ] {
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let log = Arc::clone(&asked);
+        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&requested);
         let lazy = Facts::Lazy(Arc::new(move |section| {
             log.lock().unwrap().push(section.unwrap_or("all").into());
             facts()
         }));
-        assert_eq!(ask_with(&filter, lazy, &[]), Ok(true), "{filter:?}");
-        assert_eq!(*asked.lock().unwrap(), expected, "{filter:?}");
+        assert_eq!(is_match_with(&filter, lazy, &[]), Ok(true), "{filter:?}");
+        assert_eq!(*requested.lock().unwrap(), expected, "{filter:?}");
     }
 }
 
 #[test]
-fn too_many_patterns_are_refused() {
+fn too_many_patterns_are_an_error() {
     let filter = Filter {
         identity: vec!["/x/".into(); MAX_PATTERNS + 1],
         ..Filter::default()
     };
     assert_eq!(
-        ask(&filter),
-        Err("the filter holds more than 100 patterns".into())
+        is_match(&filter),
+        Err("the filter has more than 100 patterns".into())
     );
 }
 
@@ -338,13 +341,13 @@ proptest! {
     fn any_text_is_read_or_refused(text in "[a-z.#()=~<>!/\"é ]{0,24}") {
         if let Ok(filter) = parse_fact(&text) {
             let filter = Filter { facts: vec![filter], ..Filter::default() };
-            let _ = ask(&filter);
+            let _ = is_match(&filter);
         }
     }
 }
 
 #[test]
-fn a_condition_prints_as_it_can_be_read_again() {
+fn a_fact_filter_round_trips_through_text() {
     for (text, printed) in [
         ("os.name=debian", "os.name=debian"),
         ("os.name =~ /^deb/", "os.name=~^deb"),

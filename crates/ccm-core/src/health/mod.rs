@@ -1,9 +1,8 @@
-//! Probes: nagios plugins and goss rules, tried until they are well or their tries are used up.
+//! Health checks: Nagios plugins and goss rules, retried until they succeed or no tries are left.
 //!
-//! A probe looks and changes nothing. It knows no resource, no event and no one who reads: the
-//! caller hands in the parts of the machine and is told of every rule and every failed try by one
-//! closure. A check that can't be carried out is UNKNOWN, with the reason; it is never an error of
-//! the run.
+//! A probe is read-only and independent of resources and sessions. The caller passes in system
+//! access and a callback for tested rules and failed tries. A check that cannot be executed has the
+//! status UNKNOWN with the reason; it is not an error of the run.
 //!
 //! Read next: [`nagios`] for commands, [`goss`] for rules.
 
@@ -12,20 +11,22 @@ pub mod nagios;
 
 use std::time::Duration;
 
-use crate::model::health::{Format, HealthCheck, HealthResult, HealthStatus, WaitError};
+use crate::model::health::{
+    CheckDurationError, CheckFormat, HealthCheck, HealthResult, HealthStatus,
+};
 use crate::model::text::{SplitError, go_duration};
 use crate::system::{Accounts, Clock, RunError, Runner};
 use ccm_template::Env;
 use ccm_template::expr::{Cache, ExprError};
 
 pub use goss::{Finding, Outcome, RuleError};
-pub use nagios::Datum;
+pub use nagios::Measurement;
 
-/// Why a check could not be carried out.
+/// A check that could not be executed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     #[error(transparent)]
-    Duration(#[from] WaitError),
+    Duration(#[from] CheckDurationError),
     #[error("command not specified")]
     NoCommand,
     #[error(transparent)]
@@ -44,7 +45,7 @@ pub enum ProbeError {
     TimedOut(Duration),
 }
 
-/// The parts of the machine that probes look at, and what templates in rules see.
+/// System access for probes, and the environment of templates in rules.
 #[derive(Clone, Copy)]
 pub struct Probes<'a> {
     pub runner: &'a dyn Runner,
@@ -54,59 +55,59 @@ pub struct Probes<'a> {
     pub programs: &'a Cache,
 }
 
-/// What a caller is told while a check runs.
+/// An event of a running check.
 #[derive(Debug)]
-pub enum Note<'a> {
+pub enum ProbeEvent<'a> {
     /// One rule was tested.
     Rule(&'a Finding),
-    /// One try came to its end and was not well.
+    /// A try did not have the status OK.
     FailedTry(FailedTry),
 }
 
-/// One try that did not come out well.
+/// A try whose status was not OK.
 #[derive(Debug)]
 pub struct FailedTry {
     pub format: &'static str,
     pub number: i64,
-    /// The wait before the next try, if there is one.
+    /// Wait before the next try.
     pub pause: Duration,
     pub status: HealthStatus,
 }
 
-/// Takes notes.
-pub type Watch<'a> = dyn FnMut(Note<'_>) + 'a;
+/// A callback for events.
+pub type OnEvent<'a> = dyn FnMut(ProbeEvent<'_>) + 'a;
 
-/// What became of a check.
+/// Result of a check.
 #[derive(Debug)]
 pub struct Report {
     pub result: HealthResult,
-    /// Why the check could not be carried out, if so; the result is UNKNOWN then.
+    /// The reason if the check could not be executed; its status is UNKNOWN then.
     pub error: Option<ProbeError>,
-    /// What a nagios plugin measured in its last try.
-    pub perfdata: Vec<Datum>,
+    /// Performance data of the last try of a Nagios plugin.
+    pub perfdata: Vec<Measurement>,
 }
 
-/// What one try found.
-struct Verdict {
+/// Result of one try.
+struct TryResult {
     status: HealthStatus,
     output: String,
-    perfdata: Vec<Datum>,
+    perfdata: Vec<Measurement>,
 }
 
 impl Probes<'_> {
-    /// Runs a check until it is OK or its tries are used up, and returns what became of it. What
-    /// keeps a check from being carried out is not tried again.
-    pub fn probe(&self, check: &HealthCheck, watch: &mut Watch<'_>) -> Report {
+    /// Runs a check until it is OK or its tries are used up. A check that cannot be executed is not
+    /// retried.
+    pub fn probe(&self, check: &HealthCheck, on_event: &mut OnEvent<'_>) -> Report {
         let mut number = 1;
-        match self.try_until_ok(check, &mut number, watch) {
-            Ok(verdict) => Report {
+        match self.try_until_ok(check, &mut number, on_event) {
+            Ok(result) => Report {
                 result: HealthResult {
-                    status: verdict.status,
+                    status: result.status,
                     tries: number,
-                    output: verdict.output,
+                    output: result.output,
                 },
                 error: None,
-                perfdata: verdict.perfdata,
+                perfdata: result.perfdata,
             },
             Err(error) => Report {
                 result: HealthResult {
@@ -124,33 +125,33 @@ impl Probes<'_> {
         &self,
         check: &HealthCheck,
         number: &mut i64,
-        watch: &mut Watch<'_>,
-    ) -> Result<Verdict, ProbeError> {
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<TryResult, ProbeError> {
         let timeout = check.timeout()?;
         let pause = check.try_sleep()?;
         let format = check.format.unwrap_or(match check.goss_rules {
-            Some(_) => Format::Goss,
-            None => Format::Nagios,
+            Some(_) => CheckFormat::Goss,
+            None => CheckFormat::Nagios,
         });
         loop {
-            let verdict = match format {
-                Format::Goss => goss::run(self, check.goss_rules.as_ref(), timeout, watch)?,
-                Format::Nagios => nagios::run(self.runner, &check.command, timeout)?,
+            let result = match format {
+                CheckFormat::Goss => goss::run(self, check.goss_rules.as_ref(), timeout, on_event)?,
+                CheckFormat::Nagios => nagios::run(self.runner, &check.command, timeout)?,
             };
-            if verdict.status == HealthStatus::Ok {
-                return Ok(verdict);
+            if result.status == HealthStatus::Ok {
+                return Ok(result);
             }
-            watch(Note::FailedTry(FailedTry {
+            on_event(ProbeEvent::FailedTry(FailedTry {
                 format: match format {
-                    Format::Goss => "goss",
-                    Format::Nagios => "nagios",
+                    CheckFormat::Goss => "goss",
+                    CheckFormat::Nagios => "nagios",
                 },
                 number: *number,
                 pause,
-                status: verdict.status,
+                status: result.status,
             }));
             if *number >= check.tries {
-                return Ok(verdict);
+                return Ok(result);
             }
             *number += 1;
             self.clock.sleep(pause);
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
     use crate::system::{FixedClock, ScriptedRunner};
 
-    struct Stage {
+    struct TestHost {
         runner: ScriptedRunner,
         clock: FixedClock,
         accounts: Accounts,
@@ -173,7 +174,7 @@ mod tests {
         programs: Cache,
     }
 
-    impl Stage {
+    impl TestHost {
         fn new() -> Self {
             Self {
                 runner: ScriptedRunner::new(),
@@ -193,8 +194,8 @@ mod tests {
                 programs: &self.programs,
             };
             let mut failed = 0;
-            let report = probes.probe(check, &mut |note| {
-                failed += usize::from(matches!(note, Note::FailedTry(_)));
+            let report = probes.probe(check, &mut |event| {
+                failed += usize::from(matches!(event, ProbeEvent::FailedTry(_)));
             });
             (report, failed)
         }
@@ -213,36 +214,36 @@ mod tests {
 
     #[test]
     fn a_check_is_tried_until_it_is_ok_with_a_pause_between() {
-        let stage = Stage::new();
-        stage.runner.answer(&ARGV, 2, "bad\n");
-        stage.runner.answer(&ARGV, 1, "odd\n");
-        stage.runner.answer(&ARGV, 0, " fine | t=1s \n");
-        let (report, failed) = stage.probe(&nagios(5));
+        let host = TestHost::new();
+        host.runner.reply(&ARGV, 2, "bad\n");
+        host.runner.reply(&ARGV, 1, "odd\n");
+        host.runner.reply(&ARGV, 0, " fine | t=1s \n");
+        let (report, failed) = host.probe(&nagios(5));
         assert_eq!(report.result.status, HealthStatus::Ok);
         assert_eq!(report.result.tries, 3);
         assert_eq!(report.result.output, "fine | t=1s");
         assert_eq!(report.perfdata.len(), 1);
         assert_eq!(failed, 2);
-        assert_eq!(stage.clock.sleeps(), [Duration::from_secs(3); 2]);
+        assert_eq!(host.clock.sleeps(), [Duration::from_secs(3); 2]);
     }
 
     #[test]
     fn the_last_try_counts_and_is_not_slept_after() {
-        let stage = Stage::new();
-        stage.runner.answer(&ARGV, 2, "bad");
-        stage.runner.answer(&ARGV, 1, "odd");
-        let (report, failed) = stage.probe(&nagios(2));
+        let host = TestHost::new();
+        host.runner.reply(&ARGV, 2, "bad");
+        host.runner.reply(&ARGV, 1, "odd");
+        let (report, failed) = host.probe(&nagios(2));
         assert_eq!(report.result.status, HealthStatus::Warning);
         assert_eq!((report.result.tries, failed), (2, 2));
-        assert_eq!(stage.clock.sleeps().len(), 1);
+        assert_eq!(host.clock.sleeps().len(), 1);
     }
 
     #[test]
     fn a_check_that_cannot_start_is_unknown_at_once() {
-        let stage = Stage::new();
+        let host = TestHost::new();
         let missing = || Err(RunError::NotFound("check_it".into()));
-        stage.runner.expect(&ARGV, missing());
-        let (report, failed) = stage.probe(&nagios(5));
+        host.runner.expect(&ARGV, missing());
+        let (report, failed) = host.probe(&nagios(5));
         assert_eq!(report.result.status, HealthStatus::Unknown);
         assert_eq!(report.result.tries, 1);
         assert_eq!(
@@ -254,32 +255,32 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_answers_unknown_is_tried_again() {
-        let stage = Stage::new();
-        stage.runner.answer(&ARGV, 3, "who knows");
-        stage.runner.answer(&ARGV, 0, "ah");
-        let (report, _) = stage.probe(&nagios(2));
+    fn a_plugin_with_status_unknown_is_retried() {
+        let host = TestHost::new();
+        host.runner.reply(&ARGV, 3, "who knows");
+        host.runner.reply(&ARGV, 0, "ah");
+        let (report, _) = host.probe(&nagios(2));
         assert_eq!(report.result.status, HealthStatus::Ok);
         assert!(report.error.is_none());
     }
 
     #[test]
     fn the_timeout_is_passed_to_the_command() {
-        let stage = Stage::new();
-        stage.runner.answer(&ARGV, 0, "");
+        let host = TestHost::new();
+        host.runner.reply(&ARGV, 0, "");
         let check = HealthCheck {
             timeout: "7s".into(),
             ..nagios(1)
         };
-        stage.probe(&check);
-        let calls = stage.runner.calls();
+        host.probe(&check);
+        let calls = host.runner.calls();
         assert_eq!(calls[0].timeout, Some(Duration::from_secs(7)));
     }
 
     #[test]
-    fn what_is_wrong_with_a_check_is_its_output() {
-        let stage = Stage::new();
-        let output = |check| stage.probe(&check).0.result.output;
+    fn the_reason_of_an_invalid_check_is_its_output() {
+        let host = TestHost::new();
+        let output = |check| host.probe(&check).0.result.output;
         let rules = |text: &str| HealthCheck {
             goss_rules: Some(serde_json::from_str(text).unwrap()),
             ..HealthCheck::default()

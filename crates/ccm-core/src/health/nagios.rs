@@ -1,19 +1,18 @@
-//! Nagios plugins: a command whose exit code is the status and whose output is for people, up to
-//! a `|` behind which it is for machines.
+//! Nagios plugins: the exit code is the status, and output after a `|` is performance data.
 //!
-//! The command is split into words and run without a shell. What a plugin measures is taken apart
-//! here but judged nowhere: the plugin has done that. Output shown to people stays whole.
+//! The command is split into words and run without a shell. Performance data is parsed but not
+//! evaluated. The output is passed on unchanged.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-use super::{ProbeError, Verdict};
+use super::{ProbeError, TryResult};
 use crate::model::health::HealthStatus;
 use crate::model::text::split_words;
 use crate::system::{Command, Runner};
 
-/// How many measurements of one plugin are kept.
+/// Maximum number of measurements of a plugin.
 const MAX_DATA: usize = 1_000;
 
 /// Runs a plugin once.
@@ -21,7 +20,7 @@ pub(super) fn run(
     runner: &dyn Runner,
     line: &str,
     timeout: Option<Duration>,
-) -> Result<Verdict, ProbeError> {
+) -> Result<TryResult, ProbeError> {
     let mut words = split_words(line)?.into_iter();
     let program = words.next().ok_or(ProbeError::NoCommand)?;
     let command = Command {
@@ -30,7 +29,7 @@ pub(super) fn run(
     };
     let output = runner.run(&command)?;
     let text = output.stdout_text().trim().to_owned();
-    Ok(Verdict {
+    Ok(TryResult {
         status: HealthStatus::from_code(output.code.into()),
         perfdata: perfdata(&text),
         output: text,
@@ -39,21 +38,21 @@ pub(super) fn run(
 
 /// One measurement of a plugin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Datum {
+pub struct Measurement {
     pub label: String,
-    /// Nothing when the plugin could not measure it.
+    /// `None` if the plugin reported `U`.
     pub value: Option<f64>,
-    /// `s`, `%`, `B`, `c` and the like; empty for a plain number.
+    /// `s`, `%`, `B`, `c` and so on; empty for a plain number.
     pub unit: String,
-    /// Ranges, as the plugin wrote them.
+    /// Thresholds as written by the plugin.
     pub warn: String,
     pub critical: String,
     pub min: Option<f64>,
     pub max: Option<f64>,
 }
 
-/// Prints as a plugin would, without the ranges.
-impl fmt::Display for Datum {
+/// Formats as in performance data, without thresholds.
+impl fmt::Display for Measurement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
             Some(value) => write!(out, "{}={value}{}", self.label, self.unit),
@@ -62,12 +61,12 @@ impl fmt::Display for Datum {
     }
 }
 
-/// Returns what a plugin measured: everything behind the first `|` of its first line, and behind
-/// the first `|` of the lines that follow. What makes no sense is passed over.
-pub(super) fn perfdata(output: &str) -> Vec<Datum> {
+/// Returns the performance data: the text after the first `|` of the first line, and after the
+/// first `|` of the following lines. Invalid data is skipped.
+pub(super) fn perfdata(output: &str) -> Vec<Measurement> {
     let (first, rest) = output.split_once('\n').unwrap_or((output, ""));
-    let behind = |text: &'_ str| text.split_once('|').map(|(_, data)| data.to_owned());
-    [behind(first), behind(rest)]
+    let after_bar = |text: &'_ str| text.split_once('|').map(|(_, data)| data.to_owned());
+    [after_bar(first), after_bar(rest)]
         .into_iter()
         .flatten()
         .flat_map(|text| data(&text))
@@ -75,7 +74,7 @@ pub(super) fn perfdata(output: &str) -> Vec<Datum> {
         .collect()
 }
 
-fn data(text: &str) -> Vec<Datum> {
+fn data(text: &str) -> Vec<Measurement> {
     let mut found = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() && found.len() < MAX_DATA {
@@ -92,11 +91,11 @@ fn data(text: &str) -> Vec<Datum> {
     found
 }
 
-/// Returns the label a text starts with and what follows its `=`. In a quoted label two quotes
-/// stand for one.
+/// Returns the label at the start of a text and the rest after its `=`. In a quoted label a quote
+/// is doubled.
 fn label(text: &str) -> Option<(String, &str)> {
     let Some(mut quoted) = text.strip_prefix('\'') else {
-        // Looks no further than the word it is in: there may be very many without a value.
+        // Searches the current word only, to stay linear on many words without a value.
         let end = text.find(|c: char| c == '=' || c.is_whitespace())?;
         let (label, rest) = text.split_at(end);
         let rest = rest.strip_prefix('=').filter(|_| !label.is_empty())?;
@@ -114,7 +113,7 @@ fn label(text: &str) -> Option<(String, &str)> {
     }
 }
 
-fn datum(label: String, fields: &str) -> Option<Datum> {
+fn datum(label: String, fields: &str) -> Option<Measurement> {
     let mut fields = fields.split(';');
     let measured = fields.next()?;
     let digits = measured
@@ -123,11 +122,11 @@ fn datum(label: String, fields: &str) -> Option<Datum> {
     let (number, unit) = measured.split_at(digits);
     let (value, unit) = match measured {
         "U" => (None, ""),
-        // Some plugins write numbers in the language of their author.
+        // Some plugins use a decimal comma.
         _ => (Some(finite(&number.replace(',', "."))?), unit),
     };
     let mut next = || fields.next().unwrap_or_default();
-    Some(Datum {
+    Some(Measurement {
         label,
         value,
         unit: unit.to_owned(),
@@ -156,7 +155,7 @@ mod tests {
     fn a_datum_has_value_unit_ranges_and_bounds() {
         assert_eq!(
             perfdata("DISK OK | /=2643MB;5948;@10:20;0;5968"),
-            [Datum {
+            [Measurement {
                 label: "/".into(),
                 value: Some(2643.0),
                 unit: "MB".into(),
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_found_behind_the_first_line_and_behind_the_long_text() {
+    fn data_is_found_after_the_first_line_and_after_the_long_text() {
         let output = "OK | a=1s b=2%\nlong text\nmore | c=3\nd=4c\n";
         assert_eq!(shown(output), ["a=1s", "b=2%", "c=3", "d=4c"]);
     }
@@ -183,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_passed_over() {
+    fn invalid_data_is_skipped() {
         assert_eq!(shown("x | junk a=1 =5 b=x 'open=1 c=2"), ["a=1", "c=2"]);
         assert!(perfdata("no data").is_empty());
         assert!(perfdata("").is_empty());
     }
 
     #[test]
-    fn what_is_measured_is_a_number_or_nothing() {
+    fn values_are_finite_numbers_or_missing() {
         let huge = "9".repeat(400);
         let output = format!("x | a={huge} b=1;;;nan;inf word word c=2;;;0;1e999");
         let found = perfdata(&output);

@@ -1,8 +1,7 @@
-//! Rules that authors write into comments: `# @require` and `# @validate EXPR` before a key of
-//! the data, or behind its value.
+//! Annotations in comments: `# @require` and `# @validate EXPR` before a key of the data or after its
+//! value.
 //!
-//! Which comment belongs to which key is decided in `outline`; whether data keeps the rules, in
-//! `validate`.
+//! `key_positions` decides which key a comment belongs to; `validate` checks data against the rules.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,28 +11,28 @@ use std::sync::Arc;
 
 use super::comments::comments;
 use super::hierarchy;
-use super::key_positions::Outline;
+use super::key_positions::KeyPositions;
 use crate::model::Value;
 
-/// What the comments of a document say about its data.
+/// Annotations of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
-    /// In the order of the document, one for each key.
+    /// Rules in the order of the document, one per annotated key.
     pub rules: Vec<Rule>,
     pub warnings: Vec<Warning>,
 }
 
-/// What one key of the data must satisfy.
+/// Validation rule of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub path: KeyPath,
     /// The key must have a value.
     pub required: bool,
-    /// An expression that must hold for the value.
+    /// Expression that must be true for the value.
     pub validation: Option<String>,
 }
 
-/// An annotation that means nothing; most often a mistyped one.
+/// Unknown annotation, probably mistyped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub path: KeyPath,
@@ -50,12 +49,12 @@ impl fmt::Display for Warning {
     }
 }
 
-/// The keys that lead to a value, as names and not as text: a key may hold dots.
+/// Path of keys to a value, kept as a list because a key may contain dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPath(Vec<Arc<str>>);
 
 impl KeyPath {
-    /// Returns the value at the end of the path, if every step on the way is a map.
+    /// Returns the value at the path, if it exists.
     pub fn find<'v>(&self, data: &'v Value) -> Option<&'v Value> {
         self.0
             .iter()
@@ -63,7 +62,7 @@ impl KeyPath {
     }
 }
 
-/// Prints names joined by dots; a name that is more than a plain one stands in quotes.
+/// Formats the keys joined by dots; keys with special characters are quoted.
 impl fmt::Display for KeyPath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.iter().enumerate() {
@@ -80,7 +79,7 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// Reads what is printed; every text is some path.
+/// Parses the displayed form; every text is a valid path.
 impl FromStr for KeyPath {
     type Err = Infallible;
 
@@ -105,27 +104,27 @@ impl FromStr for KeyPath {
     }
 }
 
-/// Returns the annotations of the keys below `data_key` in a YAML text; keys inside lists have
-/// none. A text that is no document has none either: its reader has said why. An empty `data_key`
-/// means [`DATA_KEY`](super::DATA_KEY).
-pub fn annotations(text: &str, data_key: &str) -> Annotations {
-    // Most documents have none, and need no second look.
+/// Returns the annotations of the keys below `data_key` in a YAML text. Keys inside lists have none,
+/// nor has a text that is not valid YAML: the parser of the document reports that. An empty
+/// `data_key` means [`DATA_KEY`](super::DATA_KEY).
+pub fn parse_annotations(text: &str, data_key: &str) -> Annotations {
+    // Fast path: most documents have no annotations.
     if !(text.contains('#') && text.contains('@')) {
         return Annotations::default();
     }
-    let Some(outline) = Outline::new(text) else {
+    let Some(positions) = KeyPositions::new(text) else {
         return Annotations::default();
     };
     let mut rules: BTreeMap<usize, Rule> = BTreeMap::new();
     let mut warnings = Vec::new();
-    for comment in comments(text, &outline.opaque) {
+    for comment in comments(text, &positions.opaque) {
         if !comment.text.starts_with('@') {
             continue;
         }
-        let Some(entry) = outline.owner(&comment) else {
+        let Some(entry) = positions.owner(&comment) else {
             continue;
         };
-        let Some(path) = below(outline.path(entry), hierarchy::or_default(data_key)) else {
+        let Some(path) = below(positions.path(entry), hierarchy::or_default(data_key)) else {
             continue;
         };
         match Annotation::read(comment.text) {
@@ -149,7 +148,7 @@ pub fn annotations(text: &str, data_key: &str) -> Annotations {
     }
 }
 
-/// Returns the part of a path that is below the data.
+/// Returns the part of a path below the data key.
 fn below(path: Option<Vec<&str>>, data_key: &str) -> Option<KeyPath> {
     let path = path?;
     let (root, names) = path.split_first()?;
@@ -174,7 +173,7 @@ impl<'t> Annotation<'t> {
 }
 
 impl Rule {
-    /// Adds what an annotation asks; of several expressions the last one counts.
+    /// Adds an annotation; the last of several expressions is kept.
     fn add(&mut self, annotation: Annotation<'_>) {
         match annotation {
             Annotation::Require => self.required = true,
@@ -188,9 +187,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the rules of a text as `key`, with `!` for required and the expression behind.
+    /// Returns the rules of a text as `key`, then `!` if required, then the expression.
     fn rules(text: &str) -> Vec<String> {
-        let found = annotations(text, "data");
+        let found = parse_annotations(text, "data");
         assert_eq!(found.warnings, [], "{text}");
         found
             .rules
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_behind_a_value_belongs_to_its_key() {
+    fn a_comment_after_a_value_belongs_to_its_key() {
         assert_eq!(rules("data:\n  a: 1 # @require\n  b: 2\n"), ["a!"]);
         assert_eq!(rules("data:\n  a: # @require\n    b: 2\n"), ["a!"]);
         assert_eq!(rules("data:\n  a: # @require\n  b: 2\n"), ["a!"]);
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_behind_a_closed_list_or_map_belongs_to_its_key() {
+    fn a_comment_after_a_closed_list_or_map_belongs_to_its_key() {
         let text = "data:\n  m: {a: 1} # @require\n  l: [1, 2] # @require\n  e: {} # @validate x\n";
         assert_eq!(rules(text), ["m!", "l!", "ex"]);
     }
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_in_a_map_that_goes_on_belongs_to_the_next_key() {
+    fn a_comment_inside_a_map_belongs_to_the_next_key() {
         for text in [
             "data:\n  web:\n    a: 1\n  # @require\n  b: 2\n",
             "data:\n  a: 1\n    # @require\n  b: 2\n",
@@ -268,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn comments_below_one_about_an_outer_key_are_about_that_key_too() {
+    fn comments_below_one_of_an_outer_key_belong_to_that_key_too() {
         let text = "data:\n  w:\n    a: 1\n  # @require\n\n    # @validate x\n  b: 2\n";
         assert_eq!(rules(text), ["b!x"]);
     }
 
     #[test]
-    fn a_hash_inside_a_scalar_is_no_comment() {
+    fn a_hash_inside_a_scalar_is_not_a_comment() {
         for text in [
             "data:\n  a: |\n    # @require\n    x\n  b: 1\n",
             "data:\n  a: >-\n    x\n\n    # @require\n\n  b: 1\n",
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_opens_a_block_may_have_a_comment() {
+    fn the_header_line_of_a_block_may_have_a_comment() {
         let text = "data:\n  é: | # @require\n    # no\n    ü\n  # @require\n  c: 1\n";
         assert_eq!(rules(text), ["é!", "c!"]);
         let text = "data:\n  a: !!str > # @require\n    # no\n  b: | # @require\n";
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_lists_and_what_is_in_them_have_no_rules() {
+    fn list_items_and_their_keys_have_no_rules() {
         let text = "data:\n  l:\n    # @require\n    - a # @require\n    - # @require\n      b: 1\n    \
                     - c: 1 # @require\n      # @require\n      d: 1\n    # @require\n";
         assert_eq!(rules(text), [""; 0]);
@@ -308,7 +307,7 @@ mod tests {
         let text =
             "# @require\ndata: # @require\n  a: 1\n# @require\noverrides:\n  b: 1 # @require\n";
         assert_eq!(rules(text), [""; 0]);
-        let found = annotations(
+        let found = parse_annotations(
             "conf:\n  a: 1 # @require\ndata:\n  b: 1 # @require\n",
             "conf",
         );
@@ -316,13 +315,13 @@ mod tests {
     }
 
     #[test]
-    fn merged_and_aliased_keys_keep_their_comments_where_they_stand() {
+    fn merged_and_aliased_keys_have_the_comments_at_their_definition() {
         let text = "x: &x\n  # @require\n  a: 1\ndata:\n  <<: *x\n  b: *x\n";
         assert_eq!(rules(text), [""; 0]);
     }
 
     #[test]
-    fn line_breaks_of_other_systems_count_too() {
+    fn cr_and_crlf_line_breaks_are_supported() {
         assert_eq!(
             rules("data:\r\n  # @require\r\n  a: 1 # @validate x\r\n"),
             ["a!x"]
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_hash_is_taken_off() {
+    fn only_the_first_hash_is_stripped() {
         assert_eq!(
             rules("data:\n  ## @require\n  #@validate x # y\n  a: 1\n"),
             ["ax # y"]
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_expressions_counts() {
+    fn the_last_of_several_expressions_is_kept() {
         assert_eq!(
             rules("data:\n  # @validate x\n  # @validate y\n  a: 1\n"),
             ["ay"]
@@ -346,9 +345,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_annotation_is_a_warning_and_no_rule() {
+    fn an_unknown_annotation_is_a_warning() {
         let text = "data:\n  web:\n    # @requiired\n    a: 1 # @validate\n";
-        let found = annotations(text, "data");
+        let found = parse_annotations(text, "data");
         assert_eq!(found.rules, []);
         assert_eq!(
             found
@@ -364,10 +363,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_dots_is_one_step_of_its_path() {
+    fn a_key_with_dots_is_one_element_of_its_path() {
         let text = "data:\n  web:\n    # @require\n    a.b: 1\n    ~: 1 # @require\n";
         assert_eq!(rules(text), ["web.'a.b'!", "web.null!"]);
-        let path = &annotations(text, "data").rules[0].path;
+        let path = &parse_annotations(text, "data").rules[0].path;
         let data: Value = serde_json::from_str(r#"{"web": {"a.b": 1}}"#).unwrap();
         assert_eq!(path.find(&data), Some(&Value::Int(1)));
         assert_eq!(path.to_string().parse(), Ok(path.clone()));
@@ -376,7 +375,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_has_annotations_or_none(text in r"((data|[a-c&*{}\[\]|>'!?%-]|: ?|# @\w*|[ \t]|\r?\n){1,3}){0,24}") {
-            annotations(&text, "data");
+            parse_annotations(&text, "data");
         }
 
         #[test]

@@ -1,9 +1,9 @@
-//! Finds the comments of a YAML text.
+//! Comments of a YAML text, with their positions.
 //!
-//! A YAML reader drops comments, but it tells where every scalar stands: a `#` outside quotes and
-//! blocks, at the start of a line or after a blank, starts a comment.
+//! The YAML parser drops comments but reports the position of every scalar: a `#` outside quoted and
+//! block scalars, at the start of a line or after white space, starts a comment.
 //!
-//! Knows neither keys nor what comments say: whose a comment is, is for `outline`.
+//! `key_positions` assigns comments to keys.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -11,42 +11,41 @@ use std::slice;
 
 use saphyr_parser::{ScalarStyle, Span};
 
-/// A comment.
+/// Comment.
 pub(super) struct Comment<'t> {
-    /// What stands behind its `#`, without blanks around it.
+    /// Text after the `#`, trimmed.
     pub(super) text: &'t str,
     pub(super) at: usize,
-    /// For a comment on its own line, the leftmost column of all that stand together above it:
-    /// what is written below a comment about an outer key is not about an inner one.
+    /// Column. For a comment on its own line, the leftmost column of the consecutive comments up to it:
+    /// a comment below one of an outer key does not belong to an inner key.
     pub(super) column: usize,
-    pub(super) place: Place,
+    pub(super) line_position: LinePosition,
 }
 
-/// What a comment shares its line with.
+/// Position of a comment on its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Nothing.
+pub(super) enum LinePosition {
+    /// Only white space before it.
     OwnLine,
-    /// The dash of a list item that starts on a later line.
-    Dash,
-    /// A key or a value.
-    Behind,
+    /// After the dash of a list item that starts on a later line.
+    AfterDash,
+    /// After a key or value.
+    AfterContent,
 }
 
-/// A scalar whose text may hold a `#` that starts no comment.
+/// Quoted or block scalar, in which a `#` does not start a comment.
 pub(super) struct Opaque {
     start: usize,
-    /// The quote that starts and ends the scalar. The parser does not tell where exactly, as it
-    /// counts a comment behind the quote in.
+    /// Quote of the scalar. Its end has to be searched: the parser's span includes a comment after the
+    /// quote.
     quote: Option<char>,
-    /// Where a block ends.
+    /// End of a block scalar.
     end: usize,
-    /// The first line of the text; the line that opens a block may have a comment.
+    /// First line of the text; the header line of a block scalar may have a comment.
     line: usize,
 }
 
-/// Returns the comments of a text, in its order; `opaque` are its scalars that may hide a `#`, in
-/// their order.
+/// Returns the comments of a text, in order; `opaque` are its quoted and block scalars, in order.
 pub(super) fn comments<'t>(text: &'t str, opaque: &[Opaque]) -> Vec<Comment<'t>> {
     let mut scanner = Scanner {
         opaque: opaque.iter().peekable(),
@@ -60,7 +59,7 @@ pub(super) fn comments<'t>(text: &'t str, opaque: &[Opaque]) -> Vec<Comment<'t>>
     while let Some((line, tail)) = split_line(rest) {
         let found = scanner.comment(line, rest);
         match &found {
-            Some(comment) if comment.place == Place::OwnLine => {
+            Some(comment) if comment.line_position == LinePosition::OwnLine => {
                 leftmost = leftmost.min(comment.column);
             }
             None if line.trim().is_empty() => {}
@@ -75,19 +74,18 @@ pub(super) fn comments<'t>(text: &'t str, opaque: &[Opaque]) -> Vec<Comment<'t>>
     comments
 }
 
-/// Goes through a text line by line. Places count characters and lines count from 1, as the
-/// parser does.
+/// Scanner of a text, line by line. Positions count characters, lines count from 1, as in the parser.
 struct Scanner<'o> {
     opaque: Peekable<slice::Iter<'o, Opaque>>,
-    /// The scalar that was met last.
+    /// Range of the last opaque scalar.
     hidden: Range<usize>,
-    /// Where the line starts.
+    /// Start of the line.
     at: usize,
     line: usize,
 }
 
 impl Scanner<'_> {
-    /// Returns the comment of the next line, which `rest` starts with.
+    /// Returns the comment of the next line; `rest` is the text from that line on.
     fn comment<'t>(&mut self, line: &'t str, rest: &str) -> Option<Comment<'t>> {
         let start = self.at;
         self.at += line.chars().count();
@@ -96,8 +94,8 @@ impl Scanner<'_> {
         for (column, (byte, c)) in line.char_indices().enumerate() {
             let at = start + column;
             let number = self.line;
-            let is_met = |next: &&Opaque| next.start <= at && next.line <= number;
-            if let Some(scalar) = self.opaque.next_if(is_met) {
+            let is_reached = |next: &&Opaque| next.start <= at && next.line <= number;
+            if let Some(scalar) = self.opaque.next_if(is_reached) {
                 self.hidden = at..scalar.end(at, rest.get(byte..).unwrap_or_default());
             }
             if c == '#' && previous.is_whitespace() && !self.hidden.contains(&at) {
@@ -106,7 +104,7 @@ impl Scanner<'_> {
                     text: comment.strip_prefix('#').unwrap_or(comment).trim(),
                     at,
                     column,
-                    place: Place::after(before),
+                    line_position: LinePosition::after(before),
                 });
             }
             previous = c;
@@ -116,8 +114,8 @@ impl Scanner<'_> {
 }
 
 impl Opaque {
-    /// Returns nothing for scalars that can hide no comment. Tags and anchors count as part of
-    /// the scalar; one that has none of them is bare.
+    /// Returns `None` for a scalar that can't contain a comment character. `is_bare` means without tag
+    /// and anchor, which the parser counts as part of the scalar.
     pub(super) fn new(text: &str, style: ScalarStyle, is_bare: bool, span: Span) -> Option<Self> {
         let quote = match style {
             ScalarStyle::Plain => return None,
@@ -126,7 +124,7 @@ impl Opaque {
             ScalarStyle::Literal | ScalarStyle::Folded if text.trim().is_empty() => return None,
             ScalarStyle::Literal | ScalarStyle::Folded => None,
         };
-        // A bare block starts with its text, below the line that opens it.
+        // The span of a bare block scalar starts with its text, below its header line.
         let is_below = quote.is_none() && !is_bare;
         Some(Self {
             start: span.start.index(),
@@ -136,7 +134,7 @@ impl Opaque {
         })
     }
 
-    /// Returns where the scalar ends that `text` starts with, `here`.
+    /// Returns the end of the scalar; `text` starts with it, at position `here`.
     fn end(&self, here: usize, text: &str) -> usize {
         let Some(quote) = self.quote else {
             return self.end;
@@ -148,7 +146,7 @@ impl Opaque {
             if c == '\\' && quote == '"' {
                 chars.next();
             } else if c == quote {
-                // In single quotes, two of them stand for one.
+                // In single quotes, a doubled quote is an escaped quote.
                 let is_doubled = chars.next_if(|(_, next)| *next == quote && quote == '\'');
                 if is_doubled.is_none() {
                     return here + len + 1;
@@ -159,17 +157,17 @@ impl Opaque {
     }
 }
 
-impl Place {
+impl LinePosition {
     fn after(before: &str) -> Self {
         match before.trim() {
             "" => Self::OwnLine,
-            seen if seen.chars().all(|c| c == '-' || c.is_whitespace()) => Self::Dash,
-            _ => Self::Behind,
+            seen if seen.chars().all(|c| c == '-' || c.is_whitespace()) => Self::AfterDash,
+            _ => Self::AfterContent,
         }
     }
 }
 
-/// Splits off a line with its break: `\n`, `\r\n` or a lone `\r`.
+/// Splits off a line with its line break: `\n`, `\r\n` or a lone `\r`.
 fn split_line(text: &str) -> Option<(&str, &str)> {
     if text.is_empty() {
         return None;

@@ -1,15 +1,15 @@
-//! What goes wrong between a source of data and the data. The texts are those authors know from
-//! upstream; a URL in them never shows its credentials.
+//! Errors of fetching, parsing and resolving data. The messages are upstream's; credentials in URLs
+//! are redacted.
 
 use std::path::PathBuf;
 
 use super::sources::Source;
-use super::validate::Invalid;
+use super::validate::InvalidData;
 use crate::model::document::DocumentError;
 use ccm_template::CallError;
 use ccm_template::expr::ExprError;
 
-/// Why there is no data.
+/// Error of a data source or its document.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum HieraError {
     #[error("root document must be a map, found a {0}")]
@@ -24,17 +24,17 @@ pub enum HieraError {
     Overrides(&'static str),
     #[error("unsupported merge mode: {0}")]
     Merge(String),
-    /// An expression failed; `place` names the part of the document it stands in.
-    #[error("{place}: {cause}")]
+    /// Failed expression; `section` names the part of the document that contains it.
+    #[error("{section}: {cause}")]
     Expression {
-        place: String,
+        section: String,
         #[source]
         cause: ExprError,
     },
     #[error("the hierarchy merges too much data, at level {level:?}")]
     TooLarge { level: String },
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidData),
 
     #[error("source is required")]
     NoSource,
@@ -46,10 +46,10 @@ pub enum HieraError {
     NoKey,
     #[error("invalid URL escape {escape:?} in hiera data source {url}")]
     Escape { url: String, escape: String },
-    /// For those who read files: the one failure that some of them forgive.
+    /// Set by callers that read files; some of them ignore a missing file.
     #[error("file not found: {}", .0.display())]
     FileNotFound(PathBuf),
-    /// For those who fetch: anything that kept them from an answer.
+    /// Set by callers that fetch over the network.
     #[error("failed to fetch hiera data from {from}: {cause}")]
     Fetch {
         from: Source,
@@ -64,7 +64,7 @@ pub enum HieraError {
     },
     #[error("{0} is not a put operation")]
     NotPut(Source),
-    #[error("{}{from} is empty", .from.answer())]
+    #[error("{}{from} is empty", .from.response_prefix())]
     Empty { from: Source },
     #[error("failed to parse {format} from {from}: {cause}")]
     Parse {
@@ -78,7 +78,7 @@ pub enum HieraError {
 }
 
 impl HieraError {
-    /// Reports whether the data could not be had, so that nothing is known about it.
+    /// Reports whether the data could not be fetched, as opposed to being invalid.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self,

@@ -1,8 +1,8 @@
-//! Picks and merges the parts of a document that the facts call for.
+//! Hierarchy resolution: merges the overrides of a document that its facts select.
 //!
-//! Expressions here see facts and nothing else: data that depended on other data, files or
-//! stores would depend on the order of merging. Where a document comes from is for `sources`;
-//! what is laid over its data afterwards, for `layers`.
+//! Expressions have access to facts only: data that depended on other data, files or stores would
+//! depend on the merge order. Documents are parsed in `sources`; further data is merged in
+//! `layers`.
 
 use crate::hiera::HieraError;
 use crate::model::Value;
@@ -12,18 +12,18 @@ use ccm_template::env::Facts;
 use ccm_template::expand::{self, Nulls};
 use ccm_template::expr::{Cache, ExprError};
 
-/// The key that holds the base data unless a caller says otherwise.
+/// Default key of the base data.
 pub const DATA_KEY: &str = "data";
 
-/// The only level of a document without a hierarchy.
+/// Level of a document without a hierarchy.
 const DEFAULT_LEVEL: &str = "default";
 
-/// How many values all merges of one document may touch. An order that names one level over and
-/// over would otherwise concatenate its lists without end.
+/// Maximum number of values that the merges of one document may process: an order that repeats a
+/// level concatenates its lists each time.
 const MAX_MERGED: usize = 20_000_000;
 
-/// Returns the data of a document under these facts. `data_key` names the base data; an empty
-/// name means [`DATA_KEY`]. The document itself is never changed.
+/// Returns the data of a document for the given facts. `data_key` is the key of the base data; an
+/// empty key means [`DATA_KEY`].
 pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value, HieraError> {
     let empty = Map::new();
     let root = match document {
@@ -44,7 +44,7 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
         Some(base) => expander
             .expand(base)
             .map_err(|cause| HieraError::Expression {
-                place: data_key.into(),
+                section: data_key.into(),
                 cause,
             })?,
         None => Value::empty_map(),
@@ -64,7 +64,7 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
         let over = expander
             .expand(over)
             .map_err(|cause| HieraError::Expression {
-                place: format!("overrides {level:?}"),
+                section: format!("overrides {level:?}"),
                 cause,
             })?;
         match hierarchy.merge {
@@ -81,7 +81,7 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
     Ok(data)
 }
 
-/// Returns the name of the base data.
+/// Returns the key of the base data.
 pub(super) fn or_default(data_key: &str) -> &str {
     match data_key {
         "" => DATA_KEY,
@@ -96,11 +96,11 @@ struct Hierarchy<'a> {
 }
 
 enum Merge {
-    /// The first level that has an override replaces whole top keys, and ends the search.
+    /// The first level with an override replaces top-level keys and ends the search.
     First,
-    /// Every level that has an override is merged over the former ones.
+    /// Every level with an override is merged over the previous ones.
     Deep,
-    /// A mistake, but one that nobody notices before a level matches.
+    /// Unsupported; reported only if a level matches.
     Unknown(String),
 }
 
@@ -128,7 +128,7 @@ impl<'a> Hierarchy<'a> {
     }
 }
 
-/// Expands texts in an environment of facts alone.
+/// Expands texts with facts only.
 struct Expander {
     env: Env,
     programs: Cache,
@@ -154,24 +154,24 @@ impl Expander {
         expand::expand_value(&section, Nulls::Keep, &self.env, &self.programs)
     }
 
-    /// Returns the level an entry stands for, unless the facts it asks for are all missing.
+    /// Returns the level of an entry of the order; `None` if all facts in it are missing.
     fn level(&self, entry: &str) -> Result<Option<String>, HieraError> {
         expand::resolve_match(entry, &self.env, &self.programs)
             .map(|found| found.matched.then(|| found.text.into_owned()))
             .map_err(|cause| HieraError::Expression {
-                place: format!("hierarchy.order {entry:?}"),
+                section: format!("hierarchy.order {entry:?}"),
                 cause,
             })
     }
 }
 
-/// Returns a value with whole floats as integers: JSON knows only floats, and a port is no float.
-/// Parts without any are shared, not copied.
+/// Returns a value with integral floats converted to integers, as JSON does not distinguish them.
+/// Unchanged parts are shared, not copied.
 pub fn normalize(value: &Value) -> Value {
     normalized(value).unwrap_or_else(|| value.clone())
 }
 
-/// Returns what became of a value, or nothing when it stays as it is.
+/// Returns the converted value, or `None` if nothing changes.
 fn normalized(value: &Value) -> Option<Value> {
     match value {
         #[expect(clippy::cast_possible_truncation, reason = "only for what fits")]
@@ -184,8 +184,8 @@ fn normalized(value: &Value) -> Option<Value> {
             (!changes.is_empty()).then(|| {
                 let mut list = list.to_vec();
                 for (at, item) in changes {
-                    if let Some(place) = list.get_mut(at) {
-                        *place = item;
+                    if let Some(slot) = list.get_mut(at) {
+                        *slot = item;
                     }
                 }
                 list.into()
@@ -206,12 +206,12 @@ fn normalized(value: &Value) -> Option<Value> {
     }
 }
 
-/// Both bounds are powers of two, which floats hold exactly.
+/// Reports whether a float is in the range of i64. Both bounds are exact powers of two.
 fn fits_i64(number: f64) -> bool {
     (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number)
 }
 
-/// Takes the size of a value from a budget; tells whether it was enough.
+/// Subtracts the size of a value from the budget; returns false if the budget is exceeded.
 fn spend(value: &Value, budget: &mut usize) -> bool {
     let Some(left) = budget.checked_sub(1) else {
         return false;
@@ -267,7 +267,7 @@ overrides:
     }
 
     #[test]
-    fn the_level_named_like_the_base_data_is_passed_over() {
+    fn the_level_with_the_key_of_the_base_data_is_skipped() {
         let document = "hierarchy: {order: [data]}\ndata: {a: 1}\noverrides: {data: {a: 2}}";
         assert_eq!(resolved(document, "{}").unwrap(), data("{a: 1}"));
         let document = "hierarchy: {order: [data]}\noverrides: {data: {a: 2}}";
@@ -275,7 +275,7 @@ overrides:
     }
 
     #[test]
-    fn an_override_that_is_no_map_is_passed_over() {
+    fn an_override_that_is_not_a_map_is_skipped() {
         let document = "hierarchy: {order: [a, b]}\noverrides: {a: 1, b: {x: 2}}";
         assert_eq!(resolved(document, "{}").unwrap(), data("{x: 2}"));
     }
@@ -288,7 +288,7 @@ overrides:
     }
 
     #[test]
-    fn sections_of_the_wrong_kind_are_named() {
+    fn sections_of_the_wrong_type_are_reported() {
         assert_eq!(
             error("- a"),
             "root document must be a map, found a sequence"
@@ -310,7 +310,7 @@ overrides:
     }
 
     #[test]
-    fn a_merge_mode_that_is_no_text_means_first() {
+    fn a_merge_mode_that_is_not_text_means_first() {
         let document = "hierarchy: {order: [x, y], merge: 3}\noverrides: {x: {a: 1}, y: {b: 1}}";
         assert_eq!(resolved(document, "{}").unwrap(), data("{a: 1}"));
     }
@@ -329,7 +329,7 @@ overrides:
     }
 
     #[test]
-    fn expressions_see_facts_and_no_data() {
+    fn expressions_have_access_to_facts_but_not_to_data() {
         let document = "data: {a: 1, b: '{{ Data.a }}', c: '{{ Facts.x }}'}";
         assert_eq!(
             resolved(document, "{x: [1]}").unwrap(),
@@ -347,7 +347,7 @@ overrides:
     }
 
     #[test]
-    fn the_document_is_left_as_it_was() {
+    fn the_document_is_not_changed() {
         let document = data("data: {l: [1.0], s: '{{ 1 }}'}\noverrides: {default: {l: [2]}}");
         let before = document.clone();
         resolve(&document, &Facts::default(), "").unwrap();
@@ -364,7 +364,7 @@ overrides:
     }
 
     #[test]
-    fn a_level_merged_too_often_is_refused() {
+    fn a_level_that_is_merged_too_often_is_an_error() {
         let order = vec!["a"; 20_000].join(",");
         let items = vec!["1"; 2_000].join(",");
         let document = format!(

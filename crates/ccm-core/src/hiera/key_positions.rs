@@ -1,93 +1,94 @@
-//! The keys of a YAML text by their position, and which of them a comment belongs to.
+//! Positions of the keys of a YAML text, and the assignment of comments to keys.
 //!
-//! Position alone decides. A comment behind something on its line belongs to the key before it.
-//! On a line of its own it belongs to the next key of the same map, blank lines or not; at the end
-//! of a map, if it is indented at least like the map's keys, to the last of them.
+//! A comment after a key or value on the same line belongs to that key. A comment on its own line
+//! belongs to the next key of the same map, across blank lines; at the end of a map, if indented at
+//! least as far as the map's keys, to the last of them.
 //!
-//! Comments are found in `comments` and understood in `annotations`.
+//! `comments` finds comments; `annotations` parses them.
 
 use std::borrow::Cow;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::comments::{Comment, Opaque, Place};
+use super::comments::{Comment, LinePosition, Opaque};
 use crate::model::document::{Mark, Node, NodeKind};
 
-/// Deeper documents are refused by the reader of documents.
+/// Maximum nesting depth; the document parser rejects deeper documents.
 const MAX_DEPTH: usize = 128;
 
-/// The keys and list items of a document, in its order.
+/// Keys and list items of a document, in order.
 #[derive(Default)]
-pub(super) struct Outline<'t> {
+pub(super) struct KeyPositions<'t> {
     entries: Vec<Entry<'t>>,
     containers: Vec<Container>,
-    /// The scalars that may hide what looks like a comment.
+    /// Scalars that may contain a `#`.
     pub(super) opaque: Vec<Opaque>,
 }
 
-/// A key of a map with its value, or an item of a list.
+/// Key of a map with its value, or item of a list.
 struct Entry<'t> {
     at: usize,
-    /// The column of the key, or of the list's dashes.
+    /// Column of the key, or of the list's dashes.
     column: usize,
     container: usize,
-    /// The key's own text; items of lists have none.
+    /// Text of the key; `None` for list items.
     key: Option<Key<'t>>,
-    /// Where a value that is no list or map starts, if there is one.
+    /// Start of a scalar value, if there is one.
     value: Option<usize>,
 }
 
 type Key<'t> = Cow<'t, str>;
 
-/// A list or map.
+/// List or map.
 struct Container {
-    /// The entry whose value it is.
+    /// Entry that has this container as its value.
     owner: Option<usize>,
     column: usize,
     is_map: bool,
-    /// The next scalar is a value, not a key.
+    /// Whether the next scalar is a value, not a key.
     in_value: bool,
-    /// Where the closing brace or bracket stands, if there is one.
+    /// Position of the closing brace or bracket, if there is one.
     closer: Option<usize>,
 }
 
-impl<'t> Outline<'t> {
-    /// Returns the outline of a text, or nothing when it is no document.
+impl<'t> KeyPositions<'t> {
+    /// Returns the positions of a text's keys, or `None` if the text is not valid YAML.
     pub(super) fn new(text: &'t str) -> Option<Self> {
-        let mut outline = Self::default();
+        let mut positions = Self::default();
         let mut open: Vec<usize> = Vec::new();
         for event in Parser::new_from_str(text) {
             let (event, span) = event.ok()?;
             match event {
                 Event::Scalar(text, style, anchor, ref tag) => {
                     let is_bare = anchor == 0 && tag.is_none();
-                    outline
+                    positions
                         .opaque
                         .extend(Opaque::new(&text, style, is_bare, span));
-                    outline.scalar(open.last().copied(), Some((text, style)), span);
+                    positions.scalar(open.last().copied(), Some((text, style)), span);
                 }
-                Event::Alias(_) => outline.scalar(open.last().copied(), None, span),
+                Event::Alias(_) => positions.scalar(open.last().copied(), None, span),
                 Event::MappingStart(..) | Event::SequenceStart(..) => {
                     if open.len() >= MAX_DEPTH {
                         return None;
                     }
                     let is_map = matches!(event, Event::MappingStart(..));
-                    open.push(outline.start(open.last().copied(), is_map, span));
+                    open.push(positions.start(open.last().copied(), is_map, span));
                 }
                 Event::MappingEnd | Event::SequenceEnd => {
                     let closed = open.pop();
-                    if let Some(container) = closed.and_then(|at| outline.containers.get_mut(at)) {
-                        // What ends by indentation ends with nothing.
+                    if let Some(container) = closed.and_then(|at| positions.containers.get_mut(at))
+                    {
+                        // A container that ends by indentation has no closing character.
                         container.closer = (!span.is_empty()).then(|| span.start.index());
                     }
                 }
                 _ => {}
             }
         }
-        Some(outline)
+        Some(positions)
     }
 
-    /// Takes a scalar or alias: a key, a value or an item, as its container expects.
+    /// Adds a scalar or alias: a key, a value or an item, depending on its container.
     fn scalar(
         &mut self,
         container: Option<usize>,
@@ -129,12 +130,12 @@ impl<'t> Outline<'t> {
         });
     }
 
-    /// Opens a list or map; returns its number.
+    /// Adds a list or map; returns its index.
     fn start(&mut self, container: Option<usize>, is_map: bool, span: Span) -> usize {
         let parent = container.and_then(|at| self.containers.get_mut(at));
         let mut is_entry = false;
         if let Some(parent) = parent {
-            // A map that is a key has no name, as an item has none.
+            // A map that is a key has no text, like a list item.
             is_entry = !(parent.is_map && parent.in_value);
             parent.in_value = parent.is_map && !parent.in_value;
         }
@@ -152,8 +153,7 @@ impl<'t> Outline<'t> {
         self.containers.len() - 1
     }
 
-    /// Returns the names that lead to an entry, outermost first; nothing when a list is among
-    /// what leads there.
+    /// Returns the keys from the root to an entry; `None` if the path contains a list.
     pub(super) fn path(&self, entry: usize) -> Option<Vec<&str>> {
         let mut path = Vec::new();
         let mut next = Some(entry);
@@ -170,16 +170,16 @@ impl<'t> Outline<'t> {
         let next = self.entries.partition_point(|entry| entry.at < comment.at);
         let following = self.entries.get(next);
         let mut current = next.checked_sub(1);
-        // Behind a closing brace or bracket, what was inside is over.
+        // After a closing brace or bracket, continue with the owner of the container.
         while let Some(container) = self.container(current)
             && container.closer.is_some_and(|at| at < comment.at)
         {
             current = container.owner;
         }
-        match comment.place {
-            Place::Behind => return current,
-            Place::Dash => return None,
-            Place::OwnLine => {}
+        match comment.line_position {
+            LinePosition::AfterContent => return current,
+            LinePosition::AfterDash => return None,
+            LinePosition::OwnLine => {}
         }
         let before = current.and_then(|at| self.entries.get(at));
         if before.is_some_and(|entry| entry.value.is_some_and(|value| value > comment.at)) {
@@ -195,18 +195,18 @@ impl<'t> Outline<'t> {
             .or(Some(next))
     }
 
-    /// Climbs from an entry to the one whose map ends with a comment in this column; nothing when
-    /// that leads to the map that goes on behind the comment.
+    /// Returns the entry, from `current` upwards, whose map ends with a comment in this column; `None`
+    /// if that map continues after the comment.
     fn last_owner(
         &self,
         mut current: Option<usize>,
         column: usize,
-        goes_on: Option<usize>,
+        continued: Option<usize>,
     ) -> Option<usize> {
-        let upper = goes_on.and_then(|at| self.containers.get(at)?.owner);
+        let upper = continued.and_then(|at| self.containers.get(at)?.owner);
         loop {
             let entry = self.entries.get(current?)?;
-            if goes_on == Some(entry.container) || (upper.is_some() && upper == current) {
+            if continued == Some(entry.container) || (upper.is_some() && upper == current) {
                 return None;
             }
             let container = self.containers.get(entry.container)?;
@@ -222,7 +222,7 @@ impl<'t> Outline<'t> {
     }
 }
 
-/// Returns the name the data has for a key: a plain null is called `null`.
+/// Returns the key as it is in the data: a plain null is `null`.
 fn key_text(text: Key<'_>, style: ScalarStyle) -> Key<'_> {
     let node = Node {
         mark: Mark::default(),

@@ -1,33 +1,33 @@
-//! What is laid over what: the precedence of data, written down once.
+//! Data layers: the precedence of a manifest's data sources.
 //!
-//! Lists concatenate when they are merged, so a layer that is applied twice shows twice. Data is
-//! therefore always merged from its parts and never onto an earlier result; and data handed down
-//! by a parent, which has the external data in it already, does not get it again.
+//! Lists are concatenated when merged, so a layer must be merged only once. Data is therefore always
+//! merged from all layers, never onto an earlier result, and the merged data of a parent manifest,
+//! which contains the external data, is not merged with the external data again.
 
 use crate::model::Value;
 
-/// The layers of a manifest's data, weakest first. Layers that are not maps do not count.
+/// Layers of a manifest's data, lowest precedence first. Layers that are not maps are ignored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layers {
-    /// What the manifest's own document resolves to.
+    /// Resolved data of the manifest's own document.
     pub document: Value,
-    /// What the extra source of data resolves to, on its own.
+    /// Resolved data of the additional data source.
     pub source: Value,
-    /// What the manifest that applies this one hands down.
-    pub handed: Handed,
-    /// What whoever runs the manifest insists on.
+    /// Data from the parent manifest.
+    pub inherited: InheritedData,
+    /// External data from the caller of the run.
     pub external: Value,
 }
 
-/// Data handed down by another manifest.
+/// Data that a nested manifest gets from its parent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Handed {
-    /// The manifest is the outermost one.
+pub enum InheritedData {
+    /// The manifest is not nested.
     #[default]
     Nothing,
-    /// The `data` property of the apply resource, even if empty.
+    /// `data` property of the apply resource, even if empty.
     Property(Value),
-    /// No such property: the parent's merged data, external data included.
+    /// Without that property: the parent's merged data, including the external data.
     Parent(Value),
 }
 
@@ -35,12 +35,12 @@ impl Layers {
     /// Returns the merged data.
     pub fn merge(&self) -> Value {
         let none = &Value::Null;
-        let (handed, external) = match &self.handed {
-            Handed::Nothing => (none, &self.external),
-            Handed::Property(data) => (data, &self.external),
-            Handed::Parent(data) => (data, none),
+        let (inherited, external) = match &self.inherited {
+            InheritedData::Nothing => (none, &self.external),
+            InheritedData::Property(data) => (data, &self.external),
+            InheritedData::Parent(data) => (data, none),
         };
-        [&self.document, &self.source, handed, external]
+        [&self.document, &self.source, inherited, external]
             .into_iter()
             .filter(|layer| layer.as_map().is_some())
             .fold(Value::empty_map(), |data, layer| data.merge_deep(layer))
@@ -57,11 +57,11 @@ mod tests {
     }
 
     #[test]
-    fn each_layer_is_laid_over_the_former_one() {
+    fn each_layer_overrides_the_previous_one() {
         let layers = Layers {
             document: data("{a: 1, b: 1, c: 1, d: 1, l: [1]}"),
             source: data("{b: 2, c: 2, d: 2, l: [2]}"),
-            handed: Handed::Property(data("{c: 3, d: 3, l: [3]}")),
+            inherited: InheritedData::Property(data("{c: 3, d: 3, l: [3]}")),
             external: data("{d: 4, l: [4]}"),
         };
         assert_eq!(
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn external_data_reaches_a_child_once() {
+    fn external_data_is_merged_once_into_a_child() {
         let external = data("{l: [ext]}");
         let parent = Layers {
             document: data("{l: [own]}"),
@@ -80,7 +80,7 @@ mod tests {
         };
         let child = Layers {
             document: data("{l: [child]}"),
-            handed: Handed::Parent(parent.merge()),
+            inherited: InheritedData::Parent(parent.merge()),
             external,
             ..Layers::default()
         };
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_are_not_there_change_nothing() {
+    fn missing_layers_change_nothing() {
         assert_eq!(Layers::default().merge(), Value::empty_map());
     }
 }

@@ -1,12 +1,11 @@
-//! Hierarchical data: one document holds base data, overrides, and the order in which facts pick
-//! among them; the result is plain data.
+//! Hierarchical data: a document of base data, overrides and a hierarchy, resolved by facts to data.
 //!
-//! Pure: knows no file, no network and no log. Whoever fetches hands the bytes to [`Source::read`]
-//! and gets a [`Document`]; [`resolve`] makes data of it, [`Layers`] says what overrides what, and
-//! [`validate()`] checks the outcome against the rules in the author's comments.
+//! Pure: no files, network or logs. The caller fetches the bytes of a [`Source`]; [`Source::read`]
+//! parses them into a [`Document`], [`resolve`] returns its data, [`Layers`] merges data by
+//! precedence, and [`validate()`] checks the result against the rules in the document's comments.
 //!
-//! Start reading at `hierarchy`; comments are found in `comments`,
-//! given to keys in `outline` and understood in `annotations`.
+//! Start reading at `hierarchy`. `comments` finds comments, `key_positions` maps them to keys, and
+//! `annotations` parses them.
 
 mod annotations;
 mod comments;
@@ -19,14 +18,14 @@ mod sources;
 mod validate;
 mod validators;
 
-pub use annotations::{Annotations, KeyPath, Rule, Warning, annotations};
+pub use annotations::{Annotations, KeyPath, Rule, Warning, parse_annotations};
 pub use error::HieraError;
 pub use hierarchy::{DATA_KEY, normalize, resolve};
-pub use layers::{Handed, Layers};
+pub use layers::{InheritedData, Layers};
 pub use output::env_lines;
 pub use sources::{Document, Source};
-pub use validate::{Failure, Invalid, validate};
-pub use validators::{CheckError, check};
+pub use validate::{Failure, InvalidData, validate};
+pub use validators::{CheckError, check_value};
 
 #[cfg(test)]
 mod tests {
@@ -35,7 +34,7 @@ mod tests {
     use super::*;
     use ccm_template::env::Facts;
 
-    /// Takes a text all the way from bytes to validated lines.
+    /// Parses, resolves and validates a text, and returns its environment lines.
     fn run(text: &str) -> Result<String, HieraError> {
         let document = Source::File("text".into()).read(text.as_bytes(), DATA_KEY)?;
         let data = resolve(&document.root, &Facts::default(), DATA_KEY)?;
@@ -44,19 +43,19 @@ mod tests {
     }
 
     #[test]
-    fn a_text_becomes_data_that_keeps_its_rules() {
+    fn a_document_is_resolved_and_validated() {
         let text = "data:\n  # @validate isInt(value)\n  a: '{{ 1 + 1 }}'\n";
         assert_eq!(run(text), Ok("P_A=2\n".into()));
     }
 
     proptest! {
         #[test]
-        fn any_text_gives_data_or_an_error(text in "\\PC{0,200}") {
+        fn no_text_panics(text in "\\PC{0,200}") {
             let _ = run(&text);
         }
 
         #[test]
-        fn any_mix_of_parts_gives_data_or_an_error(
+        fn no_mix_of_parts_panics(
             parts in prop::collection::vec(
                 prop::sample::select(vec![
                     "data:", "hierarchy:", "overrides:", "order:", "merge: deep", "default:", "a: ",

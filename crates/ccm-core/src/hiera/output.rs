@@ -1,4 +1,4 @@
-//! Data as lines for a shell: `PREFIX_KEY=value`.
+//! Environment output: data as shell variables, `PREFIX_KEY=value`.
 
 use std::fmt::Write;
 
@@ -6,8 +6,8 @@ use super::HieraError;
 use crate::model::value::{Map, go_float};
 use crate::model::{Value, json};
 
-/// Returns one line for each top key, sorted by key, each with its newline; data that is no map
-/// is one line named `VALUE`. Text is given raw, lists and maps as JSON.
+/// Returns one line per top-level key, sorted by key; data that is not a map is one line named
+/// `VALUE`. Text is written unquoted, lists and maps as JSON.
 pub fn env_lines(value: &Value, prefix: &str) -> Result<String, HieraError> {
     let Value::Map(map) = value else {
         return Ok(format!("{prefix}_VALUE={}\n", as_json(value)?));
@@ -39,32 +39,32 @@ mod tests {
     use super::*;
     use crate::model::document;
 
-    fn shown(text: &str) -> String {
+    fn lines_of(text: &str) -> String {
         let value = document::parse(text).unwrap().to_value();
         env_lines(&value, "P").unwrap()
     }
 
     #[test]
     fn keys_are_sorted_and_upper_cased_and_otherwise_kept() {
-        assert_eq!(shown("{my-key: a b, a.b: 1}"), "P_A.B=1\nP_MY-KEY=a b\n");
+        assert_eq!(lines_of("{my-key: a b, a.b: 1}"), "P_A.B=1\nP_MY-KEY=a b\n");
     }
 
     #[test]
     fn fractions_have_six_decimals() {
-        assert_eq!(shown("{a: 1.5, b: .inf}"), "P_A=1.500000\nP_B=+Inf\n");
+        assert_eq!(lines_of("{a: 1.5, b: .inf}"), "P_A=1.500000\nP_B=+Inf\n");
     }
 
     #[test]
-    fn what_is_no_text_or_number_is_json() {
+    fn other_values_are_json() {
         assert_eq!(
-            shown("{a: [1, x], b: {c: '<'}, d: ~, e: true}"),
+            lines_of("{a: [1, x], b: {c: '<'}, d: ~, e: true}"),
             "P_A=[1,\"x\"]\nP_B={\"c\":\"\\u003c\"}\nP_D=null\nP_E=true\n"
         );
     }
 
     #[test]
-    fn data_that_is_no_map_is_one_value() {
-        assert_eq!(shown("[a]"), "P_VALUE=[\"a\"]\n");
-        assert_eq!(shown(""), "P_VALUE=null\n");
+    fn data_other_than_a_map_is_one_value() {
+        assert_eq!(lines_of("[a]"), "P_VALUE=[\"a\"]\n");
+        assert_eq!(lines_of(""), "P_VALUE=null\n");
     }
 }

@@ -1,25 +1,25 @@
-//! Where data comes from, and how an answer becomes a document.
+//! Data sources: parsing of their locations and of the documents fetched from them.
 //!
-//! Fetches nothing: callers match on [`Source`], fetch in their own way, and hand over what they
-//! got, first the signs of success and then the bytes.
+//! Fetches nothing: callers match on [`Source`], fetch the bytes, check the status with
+//! [`Source::check_status`] or [`Source::check_put`] and parse the bytes with [`Source::read`].
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::{self, FromStr};
 
-use super::annotations::{Annotations, annotations};
+use super::annotations::{Annotations, parse_annotations};
 use super::error::HieraError;
 use crate::model::Value;
 use crate::model::document::{self, DocumentError, Mark};
 use crate::model::secret::{Secret, redact_url, url_identity};
 use crate::model::text::url_scheme;
 
-/// A place that holds a document. Prints without credentials.
+/// Location of a data document. Displayed without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A path, relative ones to where the program was started.
+    /// File; a relative path is relative to the working directory.
     File(PathBuf),
-    /// A URL, which may carry credentials.
+    /// URL, which may contain credentials.
     Http(Secret),
     Kv {
         bucket: String,
@@ -27,7 +27,7 @@ pub enum Source {
     },
 }
 
-/// A document and what its comments say about its data.
+/// Document and the annotations in its comments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
     pub root: Value,
@@ -75,7 +75,7 @@ impl FromStr for Source {
     }
 }
 
-/// Splits what follows a scheme into host and path, without credentials, query and fragment.
+/// Splits a URL after its scheme into host and path, without credentials, query and fragment.
 fn split_url(rest: &str) -> (&str, &str) {
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let Some(rest) = rest.strip_prefix("//") else {
@@ -86,7 +86,7 @@ fn split_url(rest: &str) -> (&str, &str) {
     (host, path)
 }
 
-/// Returns a part of a URL with its `%` escapes replaced.
+/// Returns a part of a URL with its `%` escapes decoded.
 fn decode(part: &str, url: &str) -> Result<String, HieraError> {
     let bad = |escape: &str| HieraError::Escape {
         url: redact_url(url).into_owned(),
@@ -110,9 +110,9 @@ fn decode(part: &str, url: &str) -> Result<String, HieraError> {
 }
 
 impl Source {
-    /// Returns what tells the source from others, in files and signatures: as a file of configuration
-    /// names it, without secrets.
-    pub fn place(&self) -> String {
+    /// Returns the location as in a configuration file, without secrets; identifies the source in
+    /// files and signatures.
+    pub fn location(&self) -> String {
         match self {
             Self::Kv { bucket, key } => format!("kv://{bucket}/{key}"),
             Self::Http(url) => url_identity(url.reveal()).into_owned(),
@@ -120,7 +120,7 @@ impl Source {
         }
     }
 
-    /// Refuses any HTTP status but 200. `status` is the status line's own text.
+    /// Rejects any HTTP status but 200. `status` is the text of the status line.
     pub fn check_status(&self, code: u16, status: &str) -> Result<(), HieraError> {
         match code {
             200 => Ok(()),
@@ -132,7 +132,7 @@ impl Source {
         }
     }
 
-    /// Refuses an entry of a bucket whose last operation did not put a value there.
+    /// Rejects a KV entry whose last operation was not a put.
     pub fn check_put(&self, is_put: bool) -> Result<(), HieraError> {
         if is_put {
             Ok(())
@@ -141,8 +141,8 @@ impl Source {
         }
     }
 
-    /// Returns the document that was fetched from here: JSON if it looks like JSON, else YAML
-    /// with the annotations of the data under `data_key`. A file may be empty.
+    /// Parses a document fetched from the source: as JSON if it looks like JSON, otherwise as YAML,
+    /// with the annotations of the data under `data_key`. Only a file may be empty.
     pub fn read(&self, body: &[u8], data_key: &str) -> Result<Document, HieraError> {
         if body.is_empty() && !matches!(self, Self::File(_)) {
             return Err(HieraError::Empty { from: self.clone() });
@@ -162,13 +162,13 @@ impl Source {
             annotations: if is_json {
                 Annotations::default()
             } else {
-                annotations(text, data_key)
+                parse_annotations(text, data_key)
             },
         })
     }
 
-    /// Returns the words that stand before the source when its answer is meant.
-    pub(super) fn answer(&self) -> &'static str {
+    /// Returns the prefix for error messages about a response of the source.
+    pub(super) fn response_prefix(&self) -> &'static str {
         match self {
             Self::Http(_) => "HTTP response from ",
             Self::File(_) | Self::Kv { .. } => "",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn file_urls_are_paths_on_this_host() {
+    fn file_urls_are_local_paths() {
         assert_eq!(source("file:///a%20b"), Source::File("/a b".into()));
         assert_eq!(source("file://localhost/a"), Source::File("/a".into()));
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_what_a_file_names_without_credentials() {
+    fn a_location_has_no_credentials() {
         for (text, place) in [
             ("KV://B/a%20b", "kv://B/a b"),
             (
@@ -243,12 +243,12 @@ mod tests {
             ),
             ("file:///srv/x", "/srv/x"),
         ] {
-            assert_eq!(source(text).place(), place);
+            assert_eq!(source(text).location(), place);
         }
     }
 
     #[test]
-    fn an_unknown_scheme_is_refused_without_showing_credentials() {
+    fn an_unknown_scheme_is_rejected_without_showing_credentials() {
         assert_eq!(
             error("ftp://ann:pw@h/x"),
             "unsupported hiera data source: ftp://REDACTED@h/x"
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_escape_is_named() {
+    fn an_invalid_escape_is_reported() {
         assert_eq!(
             error("kv://B/a%zz"),
             "invalid URL escape \"%zz\" in hiera data source kv://B/a%zz"
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_show_nowhere() {
+    fn credentials_are_never_shown() {
         let source = source("https://ann:pw@h.example/x");
         let shown = format!("{source} {source:?}");
         assert!(!shown.contains("ann") && !shown.contains("pw"), "{shown}");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_answer_is_an_error_and_an_empty_file_is_not() {
+    fn an_empty_response_is_an_error_but_an_empty_file_is_not() {
         let empty = |text: &str| source(text).read(b"", "data");
         assert_eq!(
             empty("http://h/x").unwrap_err().to_string(),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_json_must_be_json() {
+    fn json_is_detected_and_must_be_valid() {
         let error = |body: &[u8]| kv("B", "k").read(body, "data").unwrap_err().to_string();
         assert!(error(b"{bad: 1}").starts_with("failed to parse JSON from kv B#k: "));
         assert!(error(b"a: [").starts_with("failed to parse YAML from kv B#k: "));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_deleted_is_no_document() {
+    fn a_deleted_kv_entry_is_an_error() {
         assert_eq!(
             kv("B", "k").check_put(false).unwrap_err().to_string(),
             "kv B#k is not a put operation"

@@ -1,29 +1,29 @@
-//! Checks data against the rules of its document.
+//! Validation of data against the rules in its document's comments.
 //!
-//! Runs once, after everything has been merged, and reports everything at once. What expressions
-//! may call is in `validators`.
+//! Runs once, on the merged data, and reports all failures. The functions of validation expressions
+//! are in `validators`.
 
 use std::fmt;
 
 use super::annotations::{KeyPath, Rule};
-use super::validators::{CheckError, check};
+use super::validators::{CheckError, check_value};
 use crate::model::Value;
 use crate::model::text::quote;
 
-/// Everything that is wrong with the data.
+/// Failures of the validation of data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Invalid {
+pub struct InvalidData {
     pub failures: Vec<Failure>,
 }
 
-/// One rule that the data does not keep.
+/// Failed rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The value is missing, null or empty text.
     Required(KeyPath),
     /// The expression is false.
-    Refused { path: KeyPath, validation: String },
-    /// The expression has no result, or is false for a reason it can tell.
+    Invalid { path: KeyPath, validation: String },
+    /// The expression failed, or is false with a reason.
     Failed {
         path: KeyPath,
         validation: String,
@@ -31,7 +31,7 @@ pub enum Failure {
     },
 }
 
-impl fmt::Display for Invalid {
+impl fmt::Display for InvalidData {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, failure) in self.failures.iter().enumerate() {
             if index > 0 {
@@ -50,7 +50,7 @@ impl fmt::Display for Failure {
             Self::Required(path) => {
                 write!(out, "key {} is required but has no value", key(path))
             }
-            Self::Refused { path, validation } => {
+            Self::Invalid { path, validation } => {
                 let code = quote(validation);
                 write!(out, "key {} failed validation {code}", key(path))
             }
@@ -66,13 +66,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Returns an error with every rule that the data does not keep.
-pub fn validate(data: &Value, rules: &[Rule]) -> Result<(), Invalid> {
+/// Validates data; the error contains every failed rule.
+pub fn validate(data: &Value, rules: &[Rule]) -> Result<(), InvalidData> {
     let failures: Vec<_> = rules.iter().flat_map(|rule| failures(data, rule)).collect();
     if failures.is_empty() {
         Ok(())
     } else {
-        Err(Invalid { failures })
+        Err(InvalidData { failures })
     }
 }
 
@@ -80,22 +80,22 @@ fn failures(data: &Value, rule: &Rule) -> impl Iterator<Item = Failure> {
     let value = rule.path.find(data).unwrap_or(&Value::Null);
     let is_missing = value.is_null() || value.as_str() == Some("");
     let required = (rule.required && is_missing).then(|| Failure::Required(rule.path.clone()));
-    let refused = rule
+    let invalid = rule
         .validation
         .as_deref()
-        .and_then(|validation| refusal(value, validation, &rule.path));
-    required.into_iter().chain(refused)
+        .and_then(|validation| invalid_value(value, validation, &rule.path));
+    required.into_iter().chain(invalid)
 }
 
-/// Checks one value; null, lists and maps are beyond what expressions can say.
-fn refusal(value: &Value, validation: &str, path: &KeyPath) -> Option<Failure> {
+/// Validates one value; null, lists and maps are not validated.
+fn invalid_value(value: &Value, validation: &str, path: &KeyPath) -> Option<Failure> {
     if matches!(value, Value::Null | Value::List(_) | Value::Map(_)) {
         return None;
     }
     let (path, code) = (path.clone(), validation.to_owned());
-    match check(&value.to_string(), validation) {
+    match check_value(&value.to_string(), validation) {
         Ok(true) => None,
-        Ok(false) => Some(Failure::Refused {
+        Ok(false) => Some(Failure::Invalid {
             path,
             validation: code,
         }),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_value_may_be_anything_but_nothing() {
+    fn a_required_value_must_not_be_missing_null_or_empty() {
         for value in ["false", "0", "[]", "{}", "x"] {
             let data = format!("a: {value}");
             assert_eq!(outcome(&data, &[rule("a", true, "")]), "fine");
@@ -155,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn empty_text_is_checked_even_when_it_was_required() {
+    fn empty_text_is_validated_even_if_required() {
         let text = outcome("a: ''", &[rule("a", true, "isInt(value)")]);
         assert_eq!(text.lines().count(), 2);
     }
 
     #[test]
-    fn what_is_not_there_or_no_scalar_is_not_checked() {
+    fn missing_values_lists_and_maps_are_not_validated() {
         for data in ["{}", "a:", "a: [1]", "a: {b: 1}"] {
             assert_eq!(outcome(data, &[rule("a", false, "false")]), "fine");
         }
     }
 
     #[test]
-    fn values_are_checked_as_text() {
+    fn values_are_validated_as_text() {
         let code = "value == '8080' && Value == value";
         assert_eq!(outcome("a: 8080", &[rule("a", false, code)]), "fine");
         assert_eq!(

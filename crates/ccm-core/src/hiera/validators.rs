@@ -1,36 +1,36 @@
-//! The functions that `@validate` expressions may call: is this text an address, a duration, safe
-//! in a shell?
+//! Functions of `@validate` expressions: checks for addresses, durations, shell-safe text and others.
 //!
-//! A function that says no may know why. It answers false all the same, so that `||` can try the
-//! next one, and leaves the reason behind; when the whole expression turns out false, the first
-//! reason is the error.
+//! A failed check returns false, so that `||` can try the next one, and records its reason. If the
+//! whole expression is false, the first recorded reason is the error.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use regex::Regex;
 
 use crate::model::Value;
 use crate::model::text::{parse_duration, quote};
 use ccm_template::env::{Function, Functions};
 use ccm_template::expr::{Cache, Expect, ExprError, Extras, Options, Problem, compile_with};
-use ccm_template::{CallError, Env, short_reason};
+use ccm_template::pattern::short_reason;
+use ccm_template::{CallError, Env};
 
-/// What the checks of one expression may cost together, counted in bytes of text looked at.
+/// Maximum cost of the checks of one expression, in bytes of checked text.
 const MAX_WORK: usize = 256 << 20;
 
-/// What a call costs beside its text, and what a new pattern does.
+/// Costs of a call in addition to its text, and of compiling a pattern.
 const CALL_WORK: usize = 1 << 10;
 const PATTERN_WORK: usize = 1 << 20;
 
-/// Why an expression does not accept a value, or can't judge it.
+/// Error of a validation expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// What a check said of the value.
+    /// A check failed with this reason.
     #[error("{0}")]
-    Refused(String),
-    /// The expression has no result. Who asks has it at hand: there is no need to quote it.
+    Invalid(String),
+    /// The expression can't be compiled or evaluated. Does not quote the expression: the caller does.
     #[error(transparent)]
     Problem(Problem),
     #[error(transparent)]
@@ -48,12 +48,12 @@ impl From<ExprError> for CheckError {
     }
 }
 
-/// Returns whether an expression accepts a text, which it knows as `value` and `Value`.
-pub fn check(value: &str, expression: &str) -> Result<bool, CheckError> {
-    let notes = Arc::<Mutex<Notes>>::default();
+/// Evaluates an expression for a text, which is its variable `value` and `Value`.
+pub fn check_value(value: &str, expression: &str) -> Result<bool, CheckError> {
+    let state = Arc::<Mutex<CallState>>::default();
     let extras = Extras {
         variables: ["value", "Value"].map(|name| (name, value.into())).into(),
-        functions: functions(&notes),
+        functions: functions(&state),
     };
     let options = Options {
         expect: Expect::Bool,
@@ -63,28 +63,28 @@ pub fn check(value: &str, expression: &str) -> Result<bool, CheckError> {
     };
     let program = compile_with(expression, options)?;
     let accepted = program.run_with(&Env::default(), Some(&extras), &Cache::default())?;
-    let reason = lock(&notes).reason.take();
+    let reason = lock(&state).reason.take();
     match (accepted == Value::Bool(true), reason) {
         (true, _) => Ok(true),
         (false, None) => Ok(false),
-        (false, Some(reason)) => Err(CheckError::Refused(reason)),
+        (false, Some(reason)) => Err(CheckError::Invalid(reason)),
     }
 }
 
-/// What a check says of a text.
-enum Verdict {
+/// Result of a check.
+enum CheckResult {
     Yes,
     No,
     Because(String),
 }
 
-impl From<bool> for Verdict {
+impl From<bool> for CheckResult {
     fn from(fits: bool) -> Self {
         if fits { Self::Yes } else { Self::No }
     }
 }
 
-type Check = fn(&str) -> Verdict;
+type Check = fn(&str) -> CheckResult;
 
 const CHECKS: [(&str, &str, Check); 9] = [
     ("isIP", "is_ip", |text| address(text, "IP", |_| true)),
@@ -108,15 +108,15 @@ const CHECKS: [(&str, &str, Check); 9] = [
     }),
 ];
 
-/// What the calls of one expression leave behind.
-struct Notes {
-    /// Why the first check that could tell said no.
+/// State shared by the calls of one expression.
+struct CallState {
+    /// Reason of the first failed check with a reason.
     reason: Option<String>,
     patterns: HashMap<String, Regex>,
     work: usize,
 }
 
-impl Default for Notes {
+impl Default for CallState {
     fn default() -> Self {
         Self {
             reason: None,
@@ -126,18 +126,18 @@ impl Default for Notes {
     }
 }
 
-impl Notes {
+impl CallState {
     fn spend(&mut self, work: usize) -> Result<(), CallError> {
         let left = self.work.checked_sub(work);
         self.work = left.ok_or("the validation takes too much work")?;
         Ok(())
     }
 
-    fn note(&mut self, verdict: Verdict) -> Value {
-        match verdict {
-            Verdict::Yes => true.into(),
-            Verdict::No => false.into(),
-            Verdict::Because(reason) => {
+    fn record(&mut self, result: CheckResult) -> Value {
+        match result {
+            CheckResult::Yes => true.into(),
+            CheckResult::No => false.into(),
+            CheckResult::Because(reason) => {
                 self.reason.get_or_insert(reason);
                 false.into()
             }
@@ -159,39 +159,39 @@ impl Notes {
     }
 }
 
-fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
-    notes.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<CallState>) -> MutexGuard<'_, CallState> {
+    state.lock()
 }
 
-/// Returns the checks as functions of expressions, each under both of its names.
-fn functions(notes: &Arc<Mutex<Notes>>) -> Functions {
+/// Returns the functions of expressions, each under both of its names.
+fn functions(state: &Arc<Mutex<CallState>>) -> Functions {
     let mut functions = Functions::new();
     for (camel, snake, check) in CHECKS {
         for name in [camel, snake] {
-            let notes = Arc::clone(notes);
+            let state = Arc::clone(state);
             let function: Function = Arc::new(move |args| {
                 let [text] = texts(name, args)?;
-                let mut notes = lock(&notes);
-                notes.spend(CALL_WORK + text.len())?;
-                Ok(notes.note(check(text)))
+                let mut state = lock(&state);
+                state.spend(CALL_WORK + text.len())?;
+                Ok(state.record(check(text)))
             });
             functions.insert(name, function);
         }
     }
     for name in ["isRegex", "is_regex"] {
-        let notes = Arc::clone(notes);
+        let state = Arc::clone(state);
         let function: Function = Arc::new(move |args| {
             let [text, pattern] = texts(name, args)?;
-            let mut notes = lock(&notes);
-            notes.spend(CALL_WORK + text.len() + pattern.len())?;
-            notes.matches(text, pattern).map(Value::Bool)
+            let mut state = lock(&state);
+            state.spend(CALL_WORK + text.len() + pattern.len())?;
+            state.matches(text, pattern).map(Value::Bool)
         });
         functions.insert(name, function);
     }
     functions
 }
 
-/// Returns the arguments of a call, which must be so many texts.
+/// Returns the arguments of a call, which must be `N` texts.
 fn texts<'a, const N: usize>(name: &str, args: &'a [Value]) -> Result<[&'a str; N], CallError> {
     let args: &[Value; N] = args.try_into().map_err(|_| {
         let amount = if args.len() > N {
@@ -211,11 +211,11 @@ fn texts<'a, const N: usize>(name: &str, args: &'a [Value]) -> Result<[&'a str; 
     Ok(texts)
 }
 
-/// An IPv4 address written as IPv6 counts as IPv4.
-fn address(text: &str, kind: &str, fits: fn(IpAddr) -> bool) -> Verdict {
+/// Checks an IP address; an IPv4-mapped IPv6 address is IPv4.
+fn address(text: &str, kind: &str, fits: fn(IpAddr) -> bool) -> CheckResult {
     match text.parse::<IpAddr>() {
-        Ok(ip) if fits(ip.to_canonical()) => Verdict::Yes,
-        _ => Verdict::Because(format!("{text} is not an {kind} address")),
+        Ok(ip) if fits(ip.to_canonical()) => CheckResult::Yes,
+        _ => CheckResult::Because(format!("{text} is not an {kind} address")),
     }
 }
 
@@ -227,32 +227,32 @@ fn is_int(text: &str) -> bool {
 fn is_float(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     match text.parse::<f64>() {
-        // Too large a number is none; infinity must be spelled out.
+        // A number that overflows is invalid; infinity must be written as such.
         Ok(number) if number.is_infinite() => unsigned.starts_with(['i', 'I']),
         Ok(number) if number.is_nan() => unsigned == text,
         parsed => parsed.is_ok(),
     }
 }
 
-/// Text that a shell takes for text; blanks around it do not count.
-fn shell_safe(text: &str) -> Verdict {
+/// Checks that a text, trimmed, has no shell metacharacters.
+fn shell_safe(text: &str) -> CheckResult {
     let text = text.trim();
     let unsafe_chars = ['`', '$', ';', '|', '&', '>', '<', '(', ')', '\n'];
     match unsafe_chars.into_iter().find(|c| text.contains(*c)) {
-        None => Verdict::Yes,
-        Some(found) => Verdict::Because(format!("may not contain '{found}'")),
+        None => CheckResult::Yes,
+        Some(found) => CheckResult::Because(format!("may not contain '{found}'")),
     }
 }
 
-fn named(text: &str, what: &str, fits: bool) -> Verdict {
+fn named(text: &str, what: &str, fits: bool) -> CheckResult {
     if fits {
-        Verdict::Yes
+        CheckResult::Yes
     } else {
-        Verdict::Because(format!("{} is not a valid {what}", quote(text)))
+        CheckResult::Because(format!("{} is not a valid {what}", quote(text)))
     }
 }
 
-/// One or more labels of RFC 1123, with dots between them.
+/// Reports whether a text is a hostname: RFC 1123 labels, separated by dots.
 fn is_hostname(text: &str) -> bool {
     text.split('.').all(|label| {
         (1..=63).contains(&label.len())
@@ -264,7 +264,8 @@ fn is_hostname(text: &str) -> bool {
     })
 }
 
-/// A hostname below a domain, whose last label is no number; a final dot is welcome.
+/// Reports whether a text is a hostname with a domain whose last label starts with a letter; a final
+/// dot is allowed.
 fn is_fqdn(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
     let last = name.rsplit_once('.').map(|(_, last)| last);
@@ -277,15 +278,15 @@ mod tests {
     use super::*;
 
     fn accepts(value: &str, code: &str) -> bool {
-        check(value, code) == Ok(true)
+        check_value(value, code) == Ok(true)
     }
 
     fn error(value: &str, code: &str) -> String {
-        check(value, code).unwrap_err().to_string()
+        check_value(value, code).unwrap_err().to_string()
     }
 
     #[test]
-    fn addresses_are_those_of_go() {
+    fn addresses_are_parsed_as_in_go() {
         for (text, code) in [
             ("192.0.2.1", "isIPv4(value)"),
             ("::ffff:192.0.2.1", "is_ipv4(value)"),
@@ -305,38 +306,38 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_gives_its_reason_only_if_the_whole_is_false() {
+    fn a_reason_is_reported_only_if_the_whole_expression_is_false() {
         assert!(accepts("2001:db8::1", "isIPv4(value) || isIPv6(value)"));
         assert!(accepts("bob", "!isIP(value)"));
         assert_eq!(
             error("bob", "isIPv4(value) || isIPv6(value)"),
             "bob is not an IPv4 address"
         );
-        assert_eq!(check("1.2.3.4", "!isIP(value)"), Ok(false));
+        assert_eq!(check_value("1.2.3.4", "!isIP(value)"), Ok(false));
     }
 
     #[test]
-    fn integers_have_any_size_and_floats_have_not() {
+    fn integers_have_any_size_but_floats_do_not() {
         for text in ["0", "-42", "+7", "123456789012345678901234567890"] {
             assert!(accepts(text, "isInt(value)"), "{text}");
         }
         for text in ["", "-", "1.5", "1e3", "0x1", " 1"] {
-            assert_eq!(check(text, "is_int(value)"), Ok(false), "{text}");
+            assert_eq!(check_value(text, "is_int(value)"), Ok(false), "{text}");
         }
         for text in ["1", ".5", "1.", "-1e-3", "Inf", "-infinity", "NaN"] {
             assert!(accepts(text, "isFloat(value)"), "{text}");
         }
         for text in ["", ".", "1e999", "-NaN", "x", " 1"] {
-            assert_eq!(check(text, "is_float(value)"), Ok(false), "{text}");
+            assert_eq!(check_value(text, "is_float(value)"), Ok(false), "{text}");
         }
     }
 
     #[test]
-    fn durations_are_those_of_properties() {
+    fn durations_are_parsed_as_in_properties() {
         for text in ["0", "1d", "1h30m", "2w", "1.5s"] {
             assert!(accepts(text, "isDuration(value)"), "{text}");
         }
-        assert_eq!(check("bob", "is_duration(value)"), Ok(false));
+        assert_eq!(check_value("bob", "is_duration(value)"), Ok(false));
     }
 
     #[test]
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pattern_is_an_error_even_when_another_check_says_yes() {
+    fn an_invalid_pattern_is_an_error_even_if_another_check_succeeds() {
         assert!(accepts("abc", "isRegex(value, 'b')"));
         assert!(error("x", "isRegex(value, '[') || true").starts_with("invalid regex \"[\""));
     }
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_patterns_are_too_much_work() {
+    fn too_many_patterns_are_an_error() {
         let code = "all(1..100000, isRegex(value, string(#)) || true)";
         assert!(error("x", code).starts_with("the validation takes too much work"));
     }

@@ -1,10 +1,9 @@
-//! What can be known to go wrong without running: gates that can't be evaluated, references to
-//! nothing, expressions that don't compile, and what only manifests refuse, as upstream's schema
-//! does.
+//! Static checks of a loaded manifest: control expressions, references and deferred expressions, and
+//! restrictions of upstream's manifest schema.
 
 use std::collections::HashSet;
 
-use super::{Fault, Manifest, Problems};
+use super::{Manifest, ProblemKind, Problems};
 use crate::model::TypeName;
 use crate::model::document::Mark;
 use crate::model::id::Reference;
@@ -12,11 +11,11 @@ use crate::model::resource::{Properties, Resource};
 use ccm_template::expand;
 use ccm_template::expr::{self, Expect};
 
-/// Reports what would end a run half way: control expressions that don't compile and requirements
-/// that nothing before them meets.
+/// Reports problems that prevent a run: control expressions that don't compile, `require` of a
+/// resource that is not declared before, invalid references and modes.
 pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
-        let mut report = |fault: Fault| problems.report(mark, Some(resource.label()), fault);
+        let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
         if let Some(control) = &resource.common.control {
             for code in [&control.manage_if, &control.unless] {
                 if !code.is_empty()
@@ -27,20 +26,20 @@ pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
             }
         }
         for item in missing(&resource.common.require, earlier) {
-            report(Fault::NothingBefore(item.into()));
+            report(ProblemKind::NotDeclaredBefore(item.into()));
         }
         for item in resource.subscribe().iter().filter(|it| !is_reference(it)) {
-            report(Fault::Subscribe(item.clone()));
+            report(ProblemKind::Subscribe(item.clone()));
         }
         if let Properties::File(file) = &resource.properties
-            && !is_whole_mode(&file.mode)
+            && !has_mode_digits(&file.mode)
         {
-            report(Fault::Mode(file.mode.clone()));
+            report(ProblemKind::Mode(file.mode.clone()));
         }
     });
 }
 
-/// Reports whether a text can name a resource: a type in lower case and a name.
+/// Reports whether a text is a reference: a type in lower case and a name.
 fn is_reference(text: &str) -> bool {
     Reference::parse(text).is_some_and(|Reference { type_name, name }| {
         let is_type = |c: char| c.is_ascii_lowercase();
@@ -48,8 +47,8 @@ fn is_reference(text: &str) -> bool {
     })
 }
 
-/// Reports whether a mode says something of owner, group and others. None says nothing.
-fn is_whole_mode(mode: &str) -> bool {
+/// Reports whether a mode has three or four octal digits, or is empty.
+fn has_mode_digits(mode: &str) -> bool {
     let digits = mode
         .strip_prefix("0o")
         .or_else(|| mode.strip_prefix("0O"))
@@ -57,12 +56,12 @@ fn is_whole_mode(mode: &str) -> bool {
     matches!(digits.len(), 0 | 3 | 4)
 }
 
-/// Reports what would fail a resource once its turn comes.
-pub(super) fn later(manifest: &Manifest, problems: &mut Problems<'_>) {
+/// Reports problems that would fail a resource during the run.
+pub(super) fn deferred(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
-        let mut report = |fault: Fault| problems.report(mark, Some(resource.label()), fault);
+        let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
         for item in missing(resource.subscribe(), earlier) {
-            report(Fault::NothingBefore(item.into()));
+            report(ProblemKind::NotDeclaredBefore(item.into()));
         }
         for text in resource.deferred_texts() {
             match expand::scan(text) {
@@ -80,15 +79,15 @@ pub(super) fn later(manifest: &Manifest, problems: &mut Problems<'_>) {
     });
 }
 
-/// What has been declared so far.
+/// Resources declared so far.
 #[derive(Default)]
 struct Earlier<'m> {
     names: HashSet<(&'m str, &'m str)>,
-    /// A nested manifest may declare anything.
+    /// Whether there is a nested manifest, which may declare any resource.
     has_apply: bool,
 }
 
-/// Visits every resource with its place and what was declared before it.
+/// Visits every resource with its position and the resources declared before it.
 fn each<'m>(manifest: &'m Manifest, mut visit: impl FnMut(&'m Resource, Mark, &Earlier<'m>)) {
     let mut earlier = Earlier::default();
     for (resource, mark) in manifest.resources.iter().zip(&manifest.marks) {
@@ -101,7 +100,7 @@ fn each<'m>(manifest: &'m Manifest, mut visit: impl FnMut(&'m Resource, Mark, &E
     }
 }
 
-/// Returns the references that nothing earlier meets.
+/// Returns the references to resources that are not declared before.
 fn missing<'r>(
     references: &'r [String],
     earlier: &'r Earlier<'_>,

@@ -1,46 +1,44 @@
-//! What can be wrong with a manifest: every fault by its kind, with what caused it, and the place
-//! it was found at.
+//! Manifest errors: the kinds of problems, with their causes and positions.
 
 use std::error::Error;
 use std::fmt;
 
-use crate::hiera::{HieraError, Invalid as InvalidData};
+use crate::hiera::{HieraError, InvalidData};
 use crate::manifest::resolve::ResolveError;
 use crate::model::TypeName;
 use crate::model::document::{DocumentError, Mark, nearest};
 use crate::model::id::UnknownType;
 use crate::model::policy::Lookup;
-use crate::model::resource::Invalid;
+use crate::model::resource::InvalidProperty;
 use crate::model::text::quote;
 use ccm_template::engines::RenderError;
 use ccm_template::expr::ExprError;
 
-/// Everything that is wrong with a manifest.
+/// Problems of a manifest.
 #[derive(Debug)]
 pub struct ManifestError {
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is wrong with a manifest.
+/// Problem of a manifest, with its position.
 #[derive(Debug)]
 pub struct Problem {
     pub source: String,
     pub mark: Mark,
-    /// The resource it belongs to.
+    /// Label of the resource, if the problem belongs to one.
     pub label: Option<String>,
-    pub fault: Fault,
+    pub kind: ProblemKind,
 }
 
 impl ManifestError {
-    /// Returns the error without anything that was read or rendered: where something is wrong, and
-    /// which right is missing, if that is what is wrong.
+    /// Returns the error without any manifest content: only positions, and missing policy grants.
     #[must_use]
-    pub fn hidden(mut self) -> Self {
+    pub fn redacted(mut self) -> Self {
         for problem in &mut self.problems {
-            let text = problem.fault.to_string();
-            let missing = Lookup::missing_in(&text);
-            let shown = missing.unwrap_or("not valid, or without a value");
-            problem.fault = Fault::Hidden(shown.into());
+            let text = problem.kind.to_string();
+            let denial = Lookup::denial_in(&text);
+            let message = denial.unwrap_or("invalid, or without a value");
+            problem.kind = ProblemKind::Redacted(message.into());
             problem.label = None;
         }
         self
@@ -69,7 +67,7 @@ impl Error for ManifestError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} (", self.fault)?;
+        write!(out, "{} (", self.kind)?;
         if let Some(label) = &self.label {
             write!(out, "{label} at ")?;
         }
@@ -82,27 +80,27 @@ impl fmt::Display for Problem {
 
 impl Error for Problem {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.fault)
+        Some(&self.kind)
     }
 }
 
-/// What is wrong; the place is told apart from it.
+/// Kind of a problem, without its position.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum ProblemKind {
     #[error("{}", .0.message)]
     Document(#[source] DocumentError),
     #[error("{0} was used where mapping is expected")]
     NotAMapping(&'static str),
-    /// A key or a word that nobody knows, with the nearest one that is known.
+    /// Unknown key or engine, with the nearest known one.
     #[error("{0}")]
     UnknownName(String),
     #[error(transparent)]
     Data(#[from] DataError),
     #[error("manifest must contain resources")]
     NoResources,
-    /// Something else, for somebody who may not see what was rendered.
+    /// Any problem, for a caller who may not see the manifest's content.
     #[error("{0}")]
-    Hidden(String),
+    Redacted(String),
     #[error("invalid governor: {}", .0.message)]
     Governor(#[source] DocumentError),
     #[error("{key} must be true or false, not a {found}")]
@@ -127,22 +125,22 @@ pub enum Fault {
     Template(#[from] TemplateError),
     #[error("invalid manifest resource {number}: {cause}")]
     Resource {
-        /// Which entry of the list, from 1.
+        /// Number of the entry in the list, from 1.
         number: usize,
         #[source]
         cause: EntryError,
     },
     #[error(transparent)]
     Expression(#[from] ExprError),
-    #[error("no events found for {0}: nothing before it is that")]
-    NothingBefore(String),
+    #[error("no events found for {0}: not declared before this resource")]
+    NotDeclaredBefore(String),
     #[error("invalid subscribe format {0}")]
     Subscribe(String),
     #[error("mode {} must have three or four octal digits", quote(.0))]
     Mode(String),
 }
 
-/// Why a manifest has no data.
+/// Error of a manifest's data.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum DataError {
@@ -150,12 +148,12 @@ pub enum DataError {
     Invalid(#[from] InvalidData),
 }
 
-/// Why a template of resources has none.
+/// Error of a template of resources.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     #[error("jet_file requires a directory to be set")]
     NoDirectory,
-    /// What the reader of files answered.
+    /// The template file could not be read.
     #[error("{0}")]
     Read(String),
     #[error(transparent)]
@@ -164,7 +162,7 @@ pub enum TemplateError {
     NotText(String),
     #[error("resources jet template produced no output, check for syntax errors")]
     Empty,
-    /// Nobody has seen this text, so the line is shown.
+    /// Shows the line, because the rendered text is not in any file.
     #[error("the output of template {file}: {cause} in `{line}`")]
     Output {
         file: String,
@@ -174,7 +172,7 @@ pub enum TemplateError {
     },
 }
 
-/// Why an entry of the list of resources can't be used.
+/// Error of an entry in the list of resources.
 #[derive(Debug, thiserror::Error)]
 pub enum EntryError {
     #[error("an entry must be a mapping with one resource type")]
@@ -189,7 +187,7 @@ pub enum EntryError {
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
 }
 
 fn suggestion(unknown: &UnknownType) -> String {

@@ -1,9 +1,9 @@
-//! Manifests: data and ordered resources, read from a document into a value that needs nothing
-//! more but the fields that are resolved just before use.
+//! Manifests: data and ordered resources, loaded from a document. All expressions are resolved,
+//! except those that are deferred until their resource is applied.
 //!
-//! Fetches nothing: the caller brings the text and the directory it came from. Every fault is
-//! reported, each with its file, line and column, before anything is touched. Reading is in
-//! `read`, what can be found out without running in `check`, every fault in `error`.
+//! Fetches nothing: the caller passes the text. All problems are reported together, each with file,
+//! line and column, before anything is applied. `read` reads the document, `check` contains static
+//! checks, `resolve` evaluates expressions, `error` lists the problems.
 
 mod check;
 mod error;
@@ -16,51 +16,55 @@ use serde_json::json;
 
 use crate::hiera::Layers;
 use crate::model::document::{Mark, parse};
-use crate::model::governor::Claim;
+use crate::model::governor::GovernorClaim;
 use crate::model::{Resource, Value};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 
-pub use error::{DataError, EntryError, Fault, ManifestError, Problem, TemplateError};
+pub use error::{DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError};
 
-/// The largest manifest that is read.
+/// Maximum size of a manifest.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// A manifest, ready to run.
+/// Loaded manifest.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// Where it came from, as people see it.
+    /// Source of the manifest, for display.
     pub source: String,
     pub fail_on_error: bool,
     pub pre_message: String,
     pub post_message: String,
     pub data: Value,
-    /// The slot that a run of it needs.
-    pub governor: Option<Claim>,
+    /// Governor slot that a run of the manifest needs.
+    pub governor: Option<GovernorClaim>,
     pub resources: Vec<Arc<Resource>>,
-    /// Where each resource is declared.
+    /// Position of each resource in the document.
     pub marks: Vec<Mark>,
-    /// What is odd about the data but no reason to stop.
+    /// Warnings about the data, such as unknown annotations.
     pub warnings: Vec<String>,
 }
 
-/// A manifest's text and what comes with it.
+/// Text of a manifest, with its source and data layers.
 #[derive(Clone, Debug, Default)]
-pub struct Input<'a> {
+pub struct ManifestInput<'a> {
     pub text: &'a str,
-    /// Where it came from, as people see it.
+    /// Source of the manifest, for display.
     pub source: &'a str,
-    /// The data that is laid over the manifest's own.
+    /// Data that is merged over the manifest's own.
     pub layers: Layers,
 }
 
-/// Reads a manifest. `env` is what its templates see; the manifest's data goes into it.
-pub fn load(input: Input<'_>, env: &mut Env, programs: &Cache) -> Result<Manifest, ManifestError> {
+/// Loads a manifest. Templates are evaluated in `env`, whose data is set to the manifest's.
+pub fn load(
+    input: ManifestInput<'_>,
+    env: &mut Env,
+    programs: &Cache,
+) -> Result<Manifest, ManifestError> {
     let mut problems = Problems::of(input.source);
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
-            problems.report(err.mark, None, Fault::Document(err));
+            problems.report(err.mark, None, ProblemKind::Document(err));
             None
         }
     };
@@ -75,15 +79,15 @@ pub fn load(input: Input<'_>, env: &mut Env, programs: &Cache) -> Result<Manifes
     }
 }
 
-/// Returns what a run might still trip over: expressions that are resolved just before use, and
-/// subscriptions to nothing.
+/// Returns problems that would fail a resource during the run: invalid deferred expressions, and
+/// subscriptions to resources that are not declared before.
 pub fn deep_check(manifest: &Manifest) -> Vec<Problem> {
     let mut problems = Problems::of(&manifest.source);
-    check::later(manifest, &mut problems);
+    check::deferred(manifest, &mut problems);
     problems.found
 }
 
-/// Collects what is wrong with one source.
+/// Collector of the problems of one source.
 struct Problems<'a> {
     source: &'a str,
     found: Vec<Problem>,
@@ -97,23 +101,23 @@ impl<'a> Problems<'a> {
         }
     }
 
-    fn report(&mut self, mark: Mark, label: Option<String>, fault: impl Into<Fault>) {
+    fn report(&mut self, mark: Mark, label: Option<String>, kind: impl Into<ProblemKind>) {
         self.found.push(Problem {
             source: self.source.into(),
             mark,
             label,
-            fault: fault.into(),
+            kind: kind.into(),
         });
     }
 }
 
 impl Manifest {
-    /// Returns the resolved manifest as a document; deferred expressions are still in it.
+    /// Returns the resolved manifest as a document, with deferred expressions unresolved.
     pub fn render(&self) -> Result<serde_json::Value, serde_json::Error> {
         let mut resources = Vec::with_capacity(self.resources.len());
         for resource in &self.resources {
             let mut entry = serde_json::Map::new();
-            let properties = serde_json::to_value(resource.shown())?;
+            let properties = serde_json::to_value(resource.redacted())?;
             entry.insert(resource.type_name().to_string(), properties);
             resources.push(serde_json::Value::Object(entry));
         }

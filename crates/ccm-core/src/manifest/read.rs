@@ -1,21 +1,21 @@
-//! Reads a manifest's document: data first, then messages, then resources in order, from a list
-//! in the document or from a template beside it.
+//! Reading of a manifest's document: data, messages, then resources, from a list in the document or
+//! from a template file.
 
 use std::sync::Arc;
 
-use super::{DataError, EntryError, Fault, Input, Manifest, Problems, TemplateError};
+use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, Problems, TemplateError};
 use crate::hiera::{self, Annotations, Layers};
 use crate::manifest::resolve;
 use crate::model::document::{Mark, Node, parse, unknown_name};
-use crate::model::governor::Claim;
+use crate::model::governor::GovernorClaim;
 use crate::model::resource::Phase;
-use crate::model::resource::decode::{self, Declared};
+use crate::model::resource::decode::{self, DeclaredResource};
 use crate::model::{TypeName, Value};
 use ccm_template::engines::{self, Template};
 use ccm_template::expr::Cache;
 use ccm_template::{Engine, Env, expand};
 
-/// What a manifest's top level may hold; keys that start with `x-` or `.` are for anchors.
+/// Keys of a manifest's top level; keys that start with `x-` or `.` are also allowed, for anchors.
 const TOP_KEYS: [&str; 5] = ["data", "hierarchy", "overrides", "ccm", "governor"];
 
 const CCM_KEYS: [&str; 7] = [
@@ -28,10 +28,10 @@ const CCM_KEYS: [&str; 7] = [
     "resources_template",
 ];
 
-/// Reads a manifest; what is wrong goes to `problems`.
+/// Reads a manifest; problems are added to `problems`.
 pub(super) fn manifest(
     document: &Node,
-    input: Input<'_>,
+    input: ManifestInput<'_>,
     env: &mut Env,
     programs: &Cache,
     problems: &mut Problems<'_>,
@@ -46,14 +46,19 @@ struct Reader<'a, 'p> {
 }
 
 impl Reader<'_, '_> {
-    fn read(&mut self, document: &Node, input: Input<'_>, env: &mut Env) -> Option<Manifest> {
+    fn read(
+        &mut self,
+        document: &Node,
+        input: ManifestInput<'_>,
+        env: &mut Env,
+    ) -> Option<Manifest> {
         let Some(entries) = document.entries() else {
-            let fault = Fault::NotAMapping(document.kind_name());
-            self.problems.report(document.mark, None, fault);
+            let kind = ProblemKind::NotAMapping(document.kind_name());
+            self.problems.report(document.mark, None, kind);
             return None;
         };
         self.check_keys(entries, &TOP_KEYS);
-        let annotations = hiera::annotations(input.text, hiera::DATA_KEY);
+        let annotations = hiera::parse_annotations(input.text, hiera::DATA_KEY);
         match resolve_data(document, input.layers, &annotations, env) {
             Ok(data) => env.data = data,
             Err(err) => {
@@ -65,7 +70,7 @@ impl Reader<'_, '_> {
         let section = document.get("ccm").filter(|node| node.entries().is_some());
         let Some(section) = section else {
             let mark = document.get("ccm").unwrap_or(document).mark;
-            self.problems.report(mark, None, Fault::NoResources);
+            self.problems.report(mark, None, ProblemKind::NoResources);
             return None;
         };
         self.check_keys(section.entries().unwrap_or_default(), &CCM_KEYS);
@@ -91,18 +96,19 @@ impl Reader<'_, '_> {
         for (key, _) in entries {
             let name = key.text().map_or("", |text| &**text);
             if !known.contains(&name) && !name.starts_with("x-") && !name.starts_with('.') {
-                let fault = Fault::UnknownName(unknown_name("key", name, known));
-                self.problems.report(key.mark, None, fault);
+                let kind = ProblemKind::UnknownName(unknown_name("key", name, known));
+                self.problems.report(key.mark, None, kind);
             }
         }
     }
 
-    /// Returns the slot that the manifest asks for, if it does.
-    fn governor(&mut self, document: &Node) -> Option<Claim> {
-        match Claim::read(document.get("governor")?) {
+    /// Returns the manifest's governor claim, if it has one.
+    fn governor(&mut self, document: &Node) -> Option<GovernorClaim> {
+        match GovernorClaim::read(document.get("governor")?) {
             Ok(claim) => claim,
             Err(err) => {
-                self.problems.report(err.mark, None, Fault::Governor(err));
+                self.problems
+                    .report(err.mark, None, ProblemKind::Governor(err));
                 None
             }
         }
@@ -115,20 +121,20 @@ impl Reader<'_, '_> {
             Some((mark, other)) => {
                 let found = other.kind();
                 self.problems
-                    .report(mark, None, Fault::NotAFlag { key, found });
+                    .report(mark, None, ProblemKind::NotAFlag { key, found });
                 false
             }
         }
     }
 
-    /// Returns a text of the section, if it is given.
+    /// Returns a text of the section and its position, if set.
     fn text<'n>(&mut self, section: &'n Node, key: &'static str) -> Option<(&'n str, Mark)> {
         let node = section.get(key).filter(|node| !node.is_null())?;
         let text = node.text();
         if text.is_none() {
             let found = node.kind_name();
             self.problems
-                .report(node.mark, None, Fault::NotText { key, found });
+                .report(node.mark, None, ProblemKind::NotText { key, found });
         }
         text.map(|text| (&**text, node.mark))
     }
@@ -141,7 +147,7 @@ impl Reader<'_, '_> {
             Ok(text) => text.into_owned(),
             Err(cause) => {
                 self.problems
-                    .report(mark, None, Fault::Message { key, cause });
+                    .report(mark, None, ProblemKind::Message { key, cause });
                 String::new()
             }
         }
@@ -151,7 +157,7 @@ impl Reader<'_, '_> {
         let before = self.problems.found.len();
         if let Some((file, engine, mark)) = self.template(section) {
             if section.get("resources").is_some() {
-                return self.problems.report(mark, None, Fault::TwoLists);
+                return self.problems.report(mark, None, ProblemKind::TwoLists);
             }
             match render(file, engine, env) {
                 Ok(document) => self.read_list(&document, manifest, env),
@@ -161,11 +167,12 @@ impl Reader<'_, '_> {
             self.read_list(list, manifest, env);
         }
         if manifest.resources.is_empty() && self.problems.found.len() == before {
-            self.problems.report(section.mark, None, Fault::NoResources);
+            self.problems
+                .report(section.mark, None, ProblemKind::NoResources);
         }
     }
 
-    /// Returns the template that the resources come from, if they do.
+    /// Returns the template file of the resources and its engine, if set.
     fn template<'n>(&mut self, section: &'n Node) -> Option<(&'n str, Engine, Mark)> {
         if let Some((file, mark)) = self.text(section, "resources_jet_file") {
             return Some((file, Engine::Jet, mark));
@@ -175,7 +182,8 @@ impl Reader<'_, '_> {
             None => Engine::Jet,
             Some((name, mark)) => Engine::parse(name).unwrap_or_else(|| {
                 let text = unknown_name("engine", name, &["jet", "go", "jinja"]);
-                self.problems.report(mark, None, Fault::UnknownName(text));
+                self.problems
+                    .report(mark, None, ProblemKind::UnknownName(text));
                 Engine::Jet
             }),
         };
@@ -184,48 +192,52 @@ impl Reader<'_, '_> {
 
     fn read_list(&mut self, list: &Node, manifest: &mut Manifest, env: &Env) {
         let Some(entries) = list.items() else {
-            return self.problems.report(list.mark, None, Fault::NoResources);
+            return self
+                .problems
+                .report(list.mark, None, ProblemKind::NoResources);
         };
         for (index, entry) in entries.iter().enumerate() {
             self.read_entry(index + 1, entry, manifest, env);
         }
     }
 
-    /// Reads one entry of the list, which holds one type and one or more resources of it.
+    /// Reads one entry of the list: one type, with one or more resources.
     fn read_entry(&mut self, number: usize, entry: &Node, manifest: &mut Manifest, env: &Env) {
-        let wrong = |cause| Fault::Resource { number, cause };
+        let invalid_entry = |cause| ProblemKind::Resource { number, cause };
         let Some([(key, value)]) = entry.entries() else {
-            let fault = wrong(EntryError::NotOneType);
-            return self.problems.report(entry.mark, None, fault);
+            let kind = invalid_entry(EntryError::NotOneType);
+            return self.problems.report(entry.mark, None, kind);
         };
         let type_name: TypeName = match key.text().map_or("", |text| &**text).parse() {
             Ok(type_name) => type_name,
             Err(cause) => {
-                let fault = wrong(EntryError::Type { cause });
-                return self.problems.report(key.mark, None, fault);
+                let kind = invalid_entry(EntryError::Type { cause });
+                return self.problems.report(key.mark, None, kind);
             }
         };
-        match decode::resources(type_name, value) {
+        match decode::read_resources(type_name, value) {
             Err(err) => {
                 let label = Some(type_name.to_string());
                 let mark = err.mark;
                 self.problems
-                    .report(mark, label, wrong(EntryError::Document(err)));
+                    .report(mark, label, invalid_entry(EntryError::Document(err)));
             }
             Ok(declared) => {
                 for mut item in declared {
                     let label = item.resource.label();
-                    match self.finish(&mut item, env) {
+                    match self.complete(&mut item, env) {
                         Ok(()) => {
                             manifest.resources.push(Arc::new(item.resource));
                             manifest.marks.push(item.mark);
                         }
                         Err(err) => {
                             let mark = match &err {
-                                EntryError::Invalid(invalid) => item.mark_of(invalid.property),
+                                EntryError::Invalid(invalid) => {
+                                    item.property_mark(invalid.property)
+                                }
                                 _ => item.mark,
                             };
-                            self.problems.report(mark, Some(label), wrong(err));
+                            self.problems.report(mark, Some(label), invalid_entry(err));
                         }
                     }
                 }
@@ -233,21 +245,21 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Resolves what can be resolved now, fills defaults and validates.
-    fn finish(&self, item: &mut Declared<'_>, env: &Env) -> Result<(), EntryError> {
-        resolve::resource(&mut item.resource, Phase::Early, env, self.programs)?;
+    /// Resolves early expressions, fills in defaults and validates.
+    fn complete(&self, item: &mut DeclaredResource<'_>, env: &Env) -> Result<(), EntryError> {
+        resolve::resolve_properties(&mut item.resource, Phase::Early, env, self.programs)?;
         Ok(item.resource.complete()?)
     }
 }
 
-/// Resolves the document's data, lays the rest over it and checks the outcome.
+/// Resolves the document's data, merges the other layers over it and validates the result.
 fn resolve_data(
     document: &Node,
     mut layers: Layers,
     annotations: &Annotations,
     env: &Env,
 ) -> Result<Value, DataError> {
-    // Resources may be many and are no data.
+    // Only the data sections are converted: there may be many resources.
     let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
         .into_iter()
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
@@ -258,7 +270,7 @@ fn resolve_data(
     Ok(data)
 }
 
-/// Renders a template of resources and reads the result.
+/// Renders a template of resources and parses the result.
 fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, TemplateError> {
     let Some(read) = &env.read_file else {
         return Err(TemplateError::NoDirectory);

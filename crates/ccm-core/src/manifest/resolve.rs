@@ -1,14 +1,14 @@
-//! Resolves the expressions in a resource's properties, each exactly once: a result that looks
-//! like an expression is data.
+//! Expressions in a resource's properties. Each is resolved exactly once: a result that looks like an
+//! expression is data.
 
 use crate::model::registration::Port;
-use crate::model::resource::{Phase, Resource, Slot};
+use crate::model::resource::{Phase, Resource, TemplateField};
 use crate::model::value::{Map, Value};
 use ccm_template::Env;
 use ccm_template::expand::{self, Nulls, has_expressions};
 use ccm_template::expr::{Cache, ExprError};
 
-/// A property whose expression failed.
+/// Failed expression of a property.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("resolving field {field}: {cause}")]
 pub struct ResolveError {
@@ -17,34 +17,34 @@ pub struct ResolveError {
 }
 
 /// Resolves the properties of one phase in place.
-pub fn resource(
+pub(crate) fn resolve_properties(
     resource: &mut Resource,
     phase: Phase,
     env: &Env,
     programs: &Cache,
 ) -> Result<(), ResolveError> {
     let is_hidden = resource.common.sensitive;
-    resource.visit_texts(phase, &mut |field, place, slot| {
-        fill(slot, env, programs).map_err(|cause| ResolveError {
-            field: format!("{field}{place}"),
+    resource.visit_fields(phase, &mut |name, suffix, field| {
+        resolve_field(field, env, programs).map_err(|cause| ResolveError {
+            field: format!("{name}{suffix}"),
             cause: if is_hidden { ExprError::Hidden } else { cause },
         })
     })
 }
 
-/// Reports whether anything is left to resolve just before a resource is applied.
-pub fn is_deferred(resource: &Resource) -> bool {
+/// Reports whether the resource has deferred expressions.
+pub(crate) fn is_deferred(resource: &Resource) -> bool {
     resource.deferred_texts().any(has_expressions)
 }
 
-fn fill(slot: Slot<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
-    match slot {
-        Slot::Text(text) => {
+fn resolve_field(field: TemplateField<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
+    match field {
+        TemplateField::Text(text) => {
             if has_expressions(text) {
                 *text = expand::resolve_string(text, env, programs)?.into_owned();
             }
         }
-        Slot::Data { value, keys } => {
+        TemplateField::Data { value, keys } => {
             let expanded = expand::expand_value(value, Nulls::Drop, env, programs)?;
             *value = if keys {
                 expand_keys(&expanded, env, programs)?
@@ -52,7 +52,7 @@ fn fill(slot: Slot<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
                 expanded
             };
         }
-        Slot::Port(port) => {
+        TemplateField::Port(port) => {
             if let Port::Template(text) = port {
                 *port = match expand::resolve_typed(text, env, programs)? {
                     Value::Null => Port::Unset,

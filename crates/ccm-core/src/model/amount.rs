@@ -1,7 +1,6 @@
-//! Amounts of nodes as people write them: `10` or `5%`.
+//! Amounts of nodes: a count (`10`) or a percentage (`5%`).
 //!
-//! A part of a fleet is rounded up and is never less than one node, so that nobody's `1%` of
-//! twenty nodes is nobody.
+//! A percentage of nodes is rounded up, so it is at least one node: `1%` of twenty nodes is one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::text::quote;
 
-/// A text that is no amount.
+/// Invalid amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAmount {
-    #[error("invalid amount {}: expected a number such as 10, or a part such as 5%", quote(.0))]
+pub enum AmountError {
+    #[error("invalid amount {}: expected a number such as 10, or a percentage such as 5%", quote(.0))]
     Amount(String),
     #[error("invalid percentage {}: expected 0.01% to 100%", quote(.0))]
     Percent(String),
 }
 
-/// A part of a whole, in hundredths of a percent: 1 to 10,000.
+/// Percentage in hundredths of a percent: 1 to 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Percent(u32);
@@ -29,24 +28,24 @@ impl Percent {
 
     pub const ALL: Self = Self(Self::WHOLE);
 
-    /// Returns this part of a number of nodes: rounded up, so at least one of any.
+    /// Returns this percentage of a number of nodes, rounded up.
     pub fn of(self, whole: usize) -> usize {
         let part = (whole as u128 * u128::from(self.0)).div_ceil(u128::from(Self::WHOLE));
         usize::try_from(part).unwrap_or(whole)
     }
 
-    /// Reports whether `part` is more than this part of `whole`.
+    /// Reports whether `part` is more than this percentage of `whole`.
     pub fn is_exceeded(self, part: usize, whole: usize) -> bool {
         part as u128 * u128::from(Self::WHOLE) > whole as u128 * u128::from(self.0)
     }
 }
 
 impl FromStr for Percent {
-    type Err = BadAmount;
+    type Err = AmountError;
 
-    /// Reads `5%`, `0.5%` or, where only a percentage can be meant, `5`.
-    fn from_str(text: &str) -> Result<Self, BadAmount> {
-        let bad = || BadAmount::Percent(text.into());
+    /// Parses `5%`, `0.5%` or `5`.
+    fn from_str(text: &str) -> Result<Self, AmountError> {
+        let bad = || AmountError::Percent(text.into());
         let number = text.strip_suffix('%').unwrap_or(text);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -75,7 +74,7 @@ impl fmt::Display for Percent {
     }
 }
 
-/// So many, or such a part.
+/// Count or percentage of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Amount {
@@ -84,7 +83,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Returns how many of a number of nodes it is; never more than there are.
+    /// Returns the amount of a number of nodes, at most that number.
     pub fn of(self, whole: usize) -> usize {
         match self {
             Self::Count(count) => count.min(whole),
@@ -94,9 +93,9 @@ impl Amount {
 }
 
 impl FromStr for Amount {
-    type Err = BadAmount;
+    type Err = AmountError;
 
-    fn from_str(text: &str) -> Result<Self, BadAmount> {
+    fn from_str(text: &str) -> Result<Self, AmountError> {
         if text.ends_with('%') {
             return text.parse().map(Self::Percent);
         }
@@ -104,7 +103,7 @@ impl FromStr for Amount {
         let count = text.parse().ok().filter(|_| is_number);
         count
             .map(Self::Count)
-            .ok_or_else(|| BadAmount::Amount(text.into()))
+            .ok_or_else(|| AmountError::Amount(text.into()))
     }
 }
 
@@ -117,12 +116,12 @@ impl fmt::Display for Amount {
     }
 }
 
-macro_rules! through_text {
+macro_rules! string_conversions {
     ($($name:ident),*) => {$(
         impl TryFrom<String> for $name {
-            type Error = BadAmount;
+            type Error = AmountError;
 
-            fn try_from(text: String) -> Result<Self, BadAmount> {
+            fn try_from(text: String) -> Result<Self, AmountError> {
                 text.parse()
             }
         }
@@ -135,14 +134,14 @@ macro_rules! through_text {
     )*};
 }
 
-through_text!(Percent, Amount);
+string_conversions!(Percent, Amount);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_a_number_or_a_part() {
+    fn an_amount_is_a_count_or_a_percentage() {
         for text in ["0", "10", "5%", "100%", "0.5%", "2.25%", "0.01%"] {
             assert_eq!(text.parse::<Amount>().unwrap().to_string(), text);
         }
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_rounded_up_and_never_nobody() {
+    fn a_percentage_is_rounded_up_to_at_least_one_node() {
         for (text, whole, part) in [
             ("5%", 100, 5),
             ("5%", 101, 6),
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_exceeded_by_more_than_itself() {
+    fn a_percentage_is_exceeded_by_more_than_itself() {
         let five: Percent = "5".parse().unwrap();
         assert!(!five.is_exceeded(5, 100));
         assert!(five.is_exceeded(6, 100));

@@ -1,5 +1,6 @@
-//! Audit: what is remembered of every request that came over the bus, whether it was obeyed or
-//! not. Never what the request held.
+//! Audit events: one record for each request received over NATS, allowed or denied.
+//!
+//! A record never contains the body of the request.
 
 use std::fmt;
 
@@ -14,15 +15,15 @@ use super::text::timestamp;
 
 pub const AUDIT: &str = "io.choria.ccm.v1.audit.event";
 
-/// Whether a request was obeyed.
+/// Decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum AuditDecision {
     Allowed,
     Denied,
 }
 
-impl Verdict {
+impl AuditDecision {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -31,42 +32,42 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for AuditDecision {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.as_str())
     }
 }
 
-/// What is remembered of one request.
+/// Record of one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
     pub protocol: String,
     pub event_id: EventId,
     #[serde(with = "timestamp")]
     pub timestamp: DateTime<Utc>,
-    /// The node that was asked.
+    /// Node that received the request.
     pub identity: NodeName,
     pub collective: Token,
-    /// Where the request was sent to.
+    /// NATS subject of the request.
     pub subject: String,
     pub verb: String,
-    pub decision: Verdict,
-    /// Why it was denied.
+    pub decision: AuditDecision,
+    /// Cause of a denial.
     #[serde(
         default,
         skip_serializing_if = "String::is_empty",
         serialize_with = "serialize_text"
     )]
     pub reason: String,
-    /// The name of the signer, once the signature was checked.
+    /// Name of the signer, if the signature was verified.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub signer: String,
-    /// Who asked, as far as the caller said.
+    /// Caller as stated in the request; not verified.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub caller: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
-    /// The resource or the source of the manifest, as people may see it.
+    /// Resource or manifest source of the request, without secrets.
     #[serde(
         default,
         skip_serializing_if = "String::is_empty",
@@ -75,10 +76,10 @@ pub struct AuditEvent {
     pub about: String,
     #[serde(default)]
     pub noop: bool,
-    /// The run that came of it.
+    /// Run that the request started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// How many denied requests before this one left no record of their own.
+    /// Number of denied requests since the last record that were not recorded (rate limit).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unrecorded: u64,
 }

@@ -1,9 +1,9 @@
-//! CloudEvents: what Choria's own tools hear about a node, word for word as they expect it.
+//! CloudEvents for Choria's tools: lifecycle events and watcher states of a node.
 //!
-//! An event is an envelope of the CloudEvents 1.0 standard around data of Choria's. Two families
-//! are spoken: the lifecycle of a component, and the state of a watcher of an autonomous agent,
-//! which is what our manifests and health checks look like over there. Ids and times come from
-//! the caller; where an event is sent is `nats::subject::choria`, and when is `agent::herald`.
+//! An event is a CloudEvents 1.0 envelope around Choria's data. There are two families: lifecycle
+//! events of a component, and states of the watchers of a Choria autonomous agent; manifests and
+//! health checks are published as such watchers. Ids and times come from the caller. Subjects are
+//! in `ccm_nats::subject::choria`, publishing is in `ccm_agent::choria_events`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::text::{nanoseconds, timestamp};
 const LIFECYCLE_SOURCE: &str = "io.choria.lifecycle";
 const MACHINE_SOURCE: &str = "io.choria.machine";
 
-/// The envelope of the standard, in its JSON form.
+/// CloudEvents envelope in JSON format.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CloudEvent<T> {
     specversion: &'static str,
@@ -30,7 +30,7 @@ pub struct CloudEvent<T> {
     source: &'static str,
     #[serde(rename = "type")]
     type_name: String,
-    /// The node.
+    /// Identity of the node.
     subject: NodeName,
     #[serde(with = "timestamp")]
     time: DateTime<Utc>,
@@ -38,8 +38,8 @@ pub struct CloudEvent<T> {
     data: T,
 }
 
-/// Puts data into its envelope.
-fn seal<T>(
+/// Wraps data in its envelope.
+fn envelope<T>(
     id: EventId,
     source: &'static str,
     type_name: &str,
@@ -53,14 +53,14 @@ fn seal<T>(
         source,
         type_name: type_name.into(),
         subject: identity.clone(),
-        // Choria tells whole seconds.
+        // Choria publishes whole seconds.
         time: now.trunc_subsecs(0),
         datacontenttype: "application/json",
         data,
     }
 }
 
-/// What happens to a component of a node.
+/// Data of a lifecycle event of a component.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lifecycle {
     protocol: String,
@@ -70,13 +70,13 @@ pub struct Lifecycle {
     /// In seconds.
     timestamp: i64,
     #[serde(flatten)]
-    news: News,
+    event: LifecycleEvent,
 }
 
-/// What is new about a component.
+/// Lifecycle event of a component, with its own fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum News {
+pub enum LifecycleEvent {
     Startup {
         version: String,
     },
@@ -86,16 +86,15 @@ pub enum News {
     Shutdown {},
     Governor {
         governor: GovernorName,
-        /// The slot; 0 where there is none.
+        /// Number of the slot; 0 if no slot was taken.
         sequence: u64,
-        #[serde(rename = "event_type")]
-        what: SlotEvent,
+        event_type: SlotEvent,
     },
 }
 
-impl News {
-    /// Returns the word for it in subjects and protocols.
-    pub fn word(&self) -> &'static str {
+impl LifecycleEvent {
+    /// Returns the event type used in subjects and protocols.
+    pub fn event_type(&self) -> &'static str {
         match self {
             Self::Startup { .. } => "startup",
             Self::Alive { .. } => "alive",
@@ -105,53 +104,53 @@ impl News {
     }
 }
 
-/// What became of a slot in a governor, in Choria's words.
+/// Event of a governor slot, named as in Choria.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum SlotEvent {
     #[serde(rename = "enter")]
     Enter,
     #[serde(rename = "exit")]
     Exit,
-    /// There was none in time.
+    /// No slot became free in time.
     #[serde(rename = "timeouts")]
     Timeout,
-    /// It was taken away: it expired, or somebody freed it by hand.
+    /// The slot expired or was removed by an operator.
     #[serde(rename = "eviction")]
     Eviction,
 }
 
 impl Lifecycle {
-    /// Returns the event that tells what is new. Envelope and data share their id.
+    /// Returns a lifecycle event. Envelope and data have the same id.
     pub fn event(
         id: EventId,
         now: DateTime<Utc>,
         identity: &NodeName,
         component: &Token,
-        news: News,
+        event: LifecycleEvent,
     ) -> CloudEvent<Self> {
-        let protocol = format!("{LIFECYCLE_SOURCE}.v1.{}", news.word());
+        let protocol = format!("{LIFECYCLE_SOURCE}.v1.{}", event.event_type());
         let data = Self {
             protocol: protocol.clone(),
             id: id.clone(),
             identity: identity.clone(),
             component: component.clone(),
             timestamp: now.timestamp(),
-            news,
+            event,
         };
-        seal(id, LIFECYCLE_SOURCE, &protocol, identity, now, data)
+        envelope(id, LIFECYCLE_SOURCE, &protocol, identity, now, data)
     }
 }
 
-/// The autonomous agent that a node looks like.
+/// The node as a Choria autonomous agent.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub identity: NodeName,
-    /// Made once, when the agent starts.
+    /// Instance id, generated when the agent starts.
     pub instance: EventId,
     pub version: String,
 }
 
-/// The state of one of its watchers.
+/// Data of a state event of one watcher.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WatcherState {
     protocol: String,
@@ -165,19 +164,19 @@ pub struct WatcherState {
     machine: String,
     name: String,
     #[serde(flatten)]
-    state: State,
+    state: WatcherDetail,
 }
 
-/// What a watcher saw.
+/// Fields of a watcher's state that depend on its type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum State {
+pub enum WatcherDetail {
     Manifest(ManifestState),
     Nagios(NagiosState),
 }
 
-impl State {
-    /// Returns the watcher's type, which tools must know to show its state.
+impl WatcherDetail {
+    /// Returns the watcher's type.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Manifest(_) => "ccm_manifest",
@@ -187,14 +186,14 @@ impl State {
 }
 
 impl Machine {
-    /// Returns the event that tells the state of a watcher.
+    /// Returns a state event of a watcher.
     pub fn event(
         &self,
         id: EventId,
         now: DateTime<Utc>,
         machine: &str,
         name: &str,
-        state: State,
+        state: WatcherDetail,
     ) -> CloudEvent<WatcherState> {
         let protocol = format!("{MACHINE_SOURCE}.watcher.{}.v1.state", state.type_name());
         let data = WatcherState {
@@ -208,11 +207,11 @@ impl Machine {
             name: name.into(),
             state,
         };
-        seal(id, MACHINE_SOURCE, &protocol, &self.identity, now, data)
+        envelope(id, MACHINE_SOURCE, &protocol, &self.identity, now, data)
     }
 }
 
-/// How the run that has just ended came out. Choria calls it the previous one.
+/// Outcome of the last run; Choria calls it the previous run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ManifestState {
     previous_outcome: &'static str,
@@ -221,7 +220,7 @@ pub struct ManifestState {
 }
 
 impl ManifestState {
-    /// Returns what Choria's watcher would say of a run.
+    /// Returns the state that Choria's watcher would publish for a run.
     pub fn of(run: &RunSummary) -> Self {
         Self {
             previous_outcome: outcome(&run.summary, &run.error),
@@ -230,7 +229,7 @@ impl ManifestState {
     }
 }
 
-/// All stable is stable, any error an error, and everything else counts as changes.
+/// Returns `stable` if all resources are stable, `error` on any error, otherwise `changes`.
 fn outcome(summary: &Summary, error: &str) -> &'static str {
     if !error.is_empty() {
         "error"
@@ -243,10 +242,10 @@ fn outcome(summary: &Summary, error: &str) -> &'static str {
     }
 }
 
-/// What a health check said, as Scout shows it.
+/// Result of a health check in the format of Choria Scout.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NagiosState {
-    /// The command line, or the name of what checks without one.
+    /// Command line, or `goss` for goss checks.
     pub plugin: String,
     status: String,
     status_code: i64,
@@ -256,13 +255,13 @@ pub struct NagiosState {
     pub perfdata: Vec<PerfData>,
     /// In seconds.
     runtime: f64,
-    /// This one and those before it, oldest first.
+    /// This execution and the ones before it, oldest first.
     pub history: Vec<Execution>,
     pub annotations: BTreeMap<String, String>,
 }
 
 impl NagiosState {
-    /// Returns the state of a check that began then and took so long.
+    /// Returns the state of a check that started at `began` and ran for `took`.
     pub fn new(status: HealthStatus, began: DateTime<Utc>, took: Duration) -> Self {
         Self {
             plugin: String::new(),
@@ -286,7 +285,7 @@ pub struct PerfData {
     pub value: f64,
 }
 
-/// One of the last times a check ran.
+/// One execution of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Execution {
     #[serde(rename = "execute", with = "timestamp")]
@@ -333,9 +332,9 @@ mod tests {
         }
     }
 
-    fn lifecycle(news: News) -> Value {
+    fn lifecycle(event: LifecycleEvent) -> Value {
         let component = "ccm".parse().unwrap();
-        let event = Lifecycle::event(id(1), now(), &node(), &component, news);
+        let event = Lifecycle::event(id(1), now(), &node(), &component, event);
         serde_json::to_value(event).unwrap()
     }
 
@@ -349,10 +348,10 @@ mod tests {
     }
 
     #[test]
-    fn a_startup_is_told_field_by_field() {
+    fn a_startup_event_has_all_fields() {
         let version = "0.4.0".to_owned();
         assert_eq!(
-            lifecycle(News::Startup { version }),
+            lifecycle(LifecycleEvent::Startup { version }),
             json!({
                 "specversion": "1.0",
                 "id": id(1),
@@ -375,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_shutdown_has_no_version() {
-        let event = lifecycle(News::Shutdown {});
+        let event = lifecycle(LifecycleEvent::Shutdown {});
         assert_eq!(event["type"], "io.choria.lifecycle.v1.shutdown");
         let keys: Vec<&String> = event["data"].as_object().unwrap().keys().collect();
         assert_eq!(
@@ -385,28 +384,28 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_told_in_choria_s_words() {
-        for (what, word) in [
+    fn a_slot_event_uses_choria_s_names() {
+        for (event_type, name) in [
             (SlotEvent::Enter, "enter"),
             (SlotEvent::Exit, "exit"),
             (SlotEvent::Timeout, "timeouts"),
             (SlotEvent::Eviction, "eviction"),
         ] {
-            let event = lifecycle(News::Governor {
+            let event = lifecycle(LifecycleEvent::Governor {
                 governor: "deploys".parse().unwrap(),
                 sequence: 7,
-                what,
+                event_type,
             });
             let data = &event["data"];
             assert_eq!(data["protocol"], "io.choria.lifecycle.v1.governor");
             assert_eq!(data["governor"], "deploys");
             assert_eq!(data["sequence"], 7);
-            assert_eq!(data["event_type"], word);
+            assert_eq!(data["event_type"], name);
         }
     }
 
     #[test]
-    fn the_state_of_a_manifest_is_told_field_by_field() {
+    fn a_manifest_state_event_has_all_fields() {
         let run = RunSummary {
             protocol: RUN_SUMMARY.into(),
             event_id: id(2),
@@ -425,7 +424,7 @@ mod tests {
             timestamp: now(),
             summary: summary(3, 1, 0),
         };
-        let state = State::Manifest(ManifestState::of(&run));
+        let state = WatcherDetail::Manifest(ManifestState::of(&run));
         let event = machine().event(id(1), now(), "ccm", "base", state);
         assert_eq!(
             serde_json::to_value(event).unwrap(),
@@ -455,19 +454,19 @@ mod tests {
 
     #[test]
     fn outcomes_are_those_of_choria_s_watcher() {
-        for (total, stable, errors, error, word) in [
+        for (total, stable, errors, error, expected) in [
             (3, 3, 0, "", "stable"),
             (0, 0, 0, "", "stable"),
             (3, 1, 0, "", "changes"),
             (3, 1, 1, "", "error"),
             (0, 0, 0, "no manifest", "error"),
         ] {
-            assert_eq!(outcome(&summary(total, stable, errors), error), word);
+            assert_eq!(outcome(&summary(total, stable, errors), error), expected);
         }
     }
 
     #[test]
-    fn the_state_of_a_check_is_told_field_by_field() {
+    fn a_check_state_event_has_all_fields() {
         let load = PerfData {
             unit: String::new(),
             label: "load1".into(),
@@ -483,7 +482,7 @@ mod tests {
             Execution::new(now(), warning, vec![load]),
         ];
         state.annotations = [("resource".into(), "exec#x".into())].into();
-        let state = State::Nagios(state);
+        let state = WatcherDetail::Nagios(state);
         let event = machine().event(id(1), now(), "check_load", "check_load", state);
         let event = serde_json::to_value(event).unwrap();
         assert_eq!(event["type"], "io.choria.machine.watcher.nagios.v1.state");

@@ -1,13 +1,12 @@
-//! What the person who starts a rollout signs, and how an assignment shows that it follows from
-//! it.
+//! Signed rollout decisions, and the proofs by which an assignment follows from one.
 //!
-//! A [`Decision`] covers all that was decided, by digest: the content (bundle, data, noop,
-//! governor), the plan with its limits, and the members, each with its wave and with what it was
-//! assigned before. Members are the leaves of a hash tree, so an assignment needs only the few
-//! hashes that lead from its node to the root, and not the names of thousands of others.
+//! A [`RolloutDecision`] contains the digests of the content (bundle, data, noop, governor), of the
+//! plan with its limits, and of the members: each node with its wave and its previous assignment.
+//! Members are the leaves of a Merkle tree, so an assignment carries only the hashes on the path
+//! from its node to the root instead of the names of all other nodes.
 //!
-//! This file lays out what is hashed and signed. Hashing, signing and checking are in
-//! `nats::decision`; whom a node believes is `agent::trust`.
+//! This file defines what is hashed and signed. Hashing, signing and verification are in
+//! `ccm_nats::rollout_decision`; which signers a node trusts is decided in `ccm_agent::trust`.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -17,28 +16,28 @@ use super::node::{Assignment, NodeName, Token};
 use super::rollout::{Plan, Settings};
 use super::text::timestamp;
 
-/// What was decided when a rollout was started. All digests are SHA-256 in hexadecimal.
+/// Signed decision to start a rollout. All digests are SHA-256 in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct RolloutDecision {
     pub collective: Token,
     pub rollout: Token,
-    /// When it was decided: nodes follow no older decision than one they have accepted.
+    /// Time of the decision. A node rejects a decision older than one it has accepted.
     #[serde(with = "timestamp")]
     pub created: DateTime<Utc>,
-    /// The digest of what every node becomes: [`content`].
+    /// Digest of the content of the assignments: [`content_bytes`].
     pub content: String,
-    /// The digest of waves and limits: [`plan`].
+    /// Digest of waves and limits: [`plan_bytes`].
     pub plan: String,
-    /// The root of the tree of members.
+    /// Root of the Merkle tree of members.
     pub members: String,
-    /// A public key in the form NATS people know.
+    /// Public NKey of the signer.
     pub signer: String,
-    /// Over [`Decision::signable`], in base64 for URLs, without padding.
+    /// Signature of [`RolloutDecision::signable`], in unpadded URL-safe base64.
     pub signature: String,
 }
 
-impl Decision {
-    /// Returns what the signature is made over: everything else.
+impl RolloutDecision {
+    /// Returns the signed bytes: every field but the signature and the signer.
     pub fn signable(&self) -> Result<Vec<u8>, serde_json::Error> {
         let created = self.created.timestamp_micros();
         bytes(&(
@@ -53,19 +52,19 @@ impl Decision {
     }
 }
 
-/// One node of a decision, with the proof that it is one.
+/// Proof that a node is a member of a rollout decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    pub decision: Decision,
+pub struct MemberProof {
+    pub decision: RolloutDecision,
     pub wave: usize,
-    /// The digest of what the node was assigned before; nothing if it was assigned nothing.
+    /// Digest of the node's previous assignment; none if it had no assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The other halves on the way from the node's leaf to the root.
+    /// Sibling hashes on the path from the node's leaf to the root.
     pub path: Vec<Sibling>,
 }
 
-/// The other half of a pair in the tree of members.
+/// Sibling hash in the Merkle tree of members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sibling {
@@ -73,21 +72,21 @@ pub enum Sibling {
     Right(String),
 }
 
-/// That a rollout is to be rolled back, as somebody decided later.
+/// Signed decision to roll back a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollback {
     #[serde(with = "timestamp")]
     pub decided: DateTime<Utc>,
     pub signer: String,
-    /// Over [`Rollback::signable`], in base64 for URLs, without padding.
+    /// Signature of [`Rollback::signable`], in unpadded URL-safe base64.
     pub signature: String,
 }
 
 impl Rollback {
-    /// Returns what the signature is made over: when, and which decision is taken back.
-    pub fn signable(&self, decision: &Decision) -> Result<Vec<u8>, serde_json::Error> {
+    /// Returns the signed bytes: the time, and the decision that is rolled back.
+    pub fn signable(&self, decision: &RolloutDecision) -> Result<Vec<u8>, serde_json::Error> {
         let decided = self.decided.timestamp_micros();
-        let Decision {
+        let RolloutDecision {
             collective,
             rollout,
             signature,
@@ -97,127 +96,131 @@ impl Rollback {
     }
 }
 
-/// Who stands for an assignment.
+/// Signature of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AssignmentSignature {
-    /// Somebody signed it for this node and this generation.
+    /// Signed for this node and this generation.
     Direct(DirectSignature),
-    /// It was put back by a signed rollback. Tried before the next, which has fewer fields.
-    Restored(Box<Restored>),
-    /// It follows from the signed decision of a rollout.
-    Decided(Box<Decided>),
+    /// Restored by a signed rollback. Listed before `Rollout`, which has fewer fields: serde takes the
+    /// first variant that fits.
+    Rollback(Box<RollbackProof>),
+    /// Follows from the signed decision of a rollout.
+    Rollout(Box<RolloutProof>),
 }
 
 impl AssignmentSignature {
-    /// Returns the public key of who decided it.
+    /// Returns the public key of the signer.
     pub fn signer(&self) -> &str {
         match self {
             Self::Direct(direct) => &direct.signer,
-            Self::Restored(restored) => &restored.rollback.signer,
-            Self::Decided(decided) => &decided.member.decision.signer,
+            Self::Rollback(proof) => &proof.rollback.signer,
+            Self::Rollout(proof) => &proof.member.decision.signer,
         }
     }
 
-    /// Returns the decisions that an assignment is said to follow from.
-    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+    /// Returns the decisions that the assignment claims to follow from.
+    pub fn decisions(&self) -> impl Iterator<Item = &RolloutDecision> {
         let (member, origin) = match self {
             Self::Direct(_) => (None, None),
-            Self::Decided(decided) => (Some(&decided.member), None),
-            Self::Restored(restored) => (Some(&restored.member), restored.origin.as_ref()),
+            Self::Rollout(proof) => (Some(&proof.member), None),
+            Self::Rollback(proof) => (Some(&proof.member), proof.origin.as_ref()),
         };
         let origin = origin.and_then(|origin| match &origin.by {
-            OriginSignature::Direct(_) => None,
-            OriginSignature::Decided(member) => Some(member),
+            ProvenanceSignature::Direct(_) => None,
+            ProvenanceSignature::Rollout(member) => Some(member),
         });
         member.into_iter().chain(origin).map(|it| &it.decision)
     }
 }
 
-/// A signature over [`Assignment::signable`].
+/// Signature of [`Assignment::signable`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectSignature {
-    /// A public key in the form NATS people know.
+    /// Public NKey of the signer.
     pub signer: String,
-    /// In base64 for URLs, without padding.
+    /// In unpadded URL-safe base64.
     pub signature: String,
 }
 
-/// Why an assignment of a rollout may be followed.
+/// Proof that an assignment follows from a rollout decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decided {
-    pub member: Member,
-    /// Who stood for what the node was assigned before, kept for a rollback.
+pub struct RolloutProof {
+    pub member: MemberProof,
+    /// Provenance of the previous assignment, kept for a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Origin>,
+    pub before: Option<Provenance>,
 }
 
-/// Why an assignment that was put back may be followed.
+/// Proof that an assignment was restored by a rollback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restored {
-    /// Who stands for what was put back; nobody where the node was assigned nothing.
+pub struct RollbackProof {
+    /// Provenance of the restored assignment; none if the node had no assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
-    /// The node as a member of the rollout that is rolled back.
-    pub member: Member,
+    pub origin: Option<Provenance>,
+    /// Membership of the node in the rollout that is rolled back.
+    pub member: MemberProof,
     pub rollback: Rollback,
 }
 
-/// How many earlier assignments of a node are kept track of, so that as many rollouts can be rolled
-/// back one after the other.
-const MOST_ORIGINS: usize = 4;
+/// Number of earlier assignments whose provenance is kept: as many rollouts can be rolled back one
+/// after the other.
+const MAX_PROVENANCES: usize = 4;
 
-/// Who stands for the content of an assignment, whatever became of that later.
+/// Original signature of the content of an assignment, kept across restores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// The generation that it was first assigned with.
+pub struct Provenance {
+    /// Generation of the first assignment of this content.
     pub generation: u64,
-    pub by: OriginSignature,
-    /// The same for what it replaced.
+    pub by: ProvenanceSignature,
+    /// Provenance of the content that it replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Box<Origin>>,
+    pub before: Option<Box<Provenance>>,
 }
 
-/// The first signature of a content.
+/// Original signature of an assignment's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OriginSignature {
+pub enum ProvenanceSignature {
     Direct(DirectSignature),
-    Decided(Member),
+    #[serde(rename = "decided")]
+    Rollout(MemberProof),
 }
 
-impl Origin {
-    /// Returns who stands for the content of an assignment, if anybody does.
+impl Provenance {
+    /// Returns the provenance of an assignment, if it is signed.
     pub fn of(assignment: &Assignment) -> Option<Self> {
         let (by, before) = match assignment.signature.as_ref()? {
             AssignmentSignature::Direct(signature) => {
-                (OriginSignature::Direct(signature.clone()), None)
+                (ProvenanceSignature::Direct(signature.clone()), None)
             }
-            AssignmentSignature::Decided(decided) => (
-                OriginSignature::Decided(decided.member.clone()),
-                decided.before.clone(),
+            AssignmentSignature::Rollout(proof) => (
+                ProvenanceSignature::Rollout(proof.member.clone()),
+                proof.before.clone(),
             ),
-            AssignmentSignature::Restored(restored) => return restored.origin.clone(),
+            AssignmentSignature::Rollback(proof) => return proof.origin.clone(),
         };
         Some(Self {
             generation: assignment.generation,
             by,
-            before: before.and_then(|it| it.cut(MOST_ORIGINS - 1)).map(Box::new),
+            before: before
+                .and_then(|it| it.cut(MAX_PROVENANCES - 1))
+                .map(Box::new),
         })
     }
 
-    /// Returns who stands for what an assignment replaced, if that is known.
-    pub fn before(assignment: &Assignment) -> Option<Self> {
+    /// Returns the provenance of the assignment that this one replaced, if known.
+    pub fn of_previous(assignment: &Assignment) -> Option<Self> {
         match assignment.signature.as_ref()? {
             AssignmentSignature::Direct(_) => None,
-            AssignmentSignature::Decided(decided) => decided.before.clone(),
-            AssignmentSignature::Restored(restored) => {
-                restored.origin.clone()?.before.map(|before| *before)
+            AssignmentSignature::Rollout(proof) => proof.before.clone(),
+            AssignmentSignature::Rollback(proof) => {
+                proof.origin.clone()?.before.map(|before| *before)
             }
         }
     }
 
-    /// Returns the first so many of a chain.
+    /// Returns the chain cut to at most `most` entries.
     fn cut(self, most: usize) -> Option<Self> {
         let rest = most.checked_sub(1)?;
         let before = self.before.and_then(|it| it.cut(rest)).map(Box::new);
@@ -225,9 +228,9 @@ impl Origin {
     }
 }
 
-/// Returns the bytes whose digest stands for what an assignment makes of a node; nothing for an
-/// assignment of nothing.
-pub fn content(assignment: &Assignment) -> Result<Option<Vec<u8>>, serde_json::Error> {
+/// Returns the bytes that the content digest of an assignment is computed from; none for an
+/// assignment without manifests.
+pub fn content_bytes(assignment: &Assignment) -> Result<Option<Vec<u8>>, serde_json::Error> {
     let Assignment {
         manifests,
         data,
@@ -241,9 +244,9 @@ pub fn content(assignment: &Assignment) -> Result<Option<Vec<u8>>, serde_json::E
     bytes(&("ccm.content.v1", manifests, data, noop, governor)).map(Some)
 }
 
-/// Returns the bytes whose digest stands for waves and limits. The deadline is not among them: it
-/// is dropped when somebody resumes a rollout after it.
-pub fn plan(plan: &Plan, settings: &Settings) -> Result<Vec<u8>, serde_json::Error> {
+/// Returns the bytes that the digest of waves and limits is computed from. The deadline is left out:
+/// it is removed when a rollout is resumed after it.
+pub fn plan_bytes(plan: &Plan, settings: &Settings) -> Result<Vec<u8>, serde_json::Error> {
     let settings = Settings {
         deadline: None,
         ..settings.clone()
@@ -251,8 +254,8 @@ pub fn plan(plan: &Plan, settings: &Settings) -> Result<Vec<u8>, serde_json::Err
     bytes(&("ccm.plan.v1", plan, settings))
 }
 
-/// Returns the bytes whose digest is the leaf of a member.
-pub fn leaf(
+/// Returns the bytes that the leaf hash of a member is computed from.
+pub fn leaf_bytes(
     node: &NodeName,
     wave: usize,
     previous: Option<&str>,
@@ -260,12 +263,12 @@ pub fn leaf(
     bytes(&("ccm.member.v1", node, wave, previous))
 }
 
-/// Returns the bytes whose digest stands for a pair in the tree of members.
-pub fn pair(left: &str, right: &str) -> Result<Vec<u8>, serde_json::Error> {
+/// Returns the bytes that the hash of an inner tree node is computed from.
+pub fn pair_bytes(left: &str, right: &str) -> Result<Vec<u8>, serde_json::Error> {
     bytes(&("ccm.members.v1", left, right))
 }
 
-/// Lays out a list: it has one form and maps are sorted, so nothing else reads the same.
+/// Serializes a list canonically: maps are sorted, so equal bytes mean equal content.
 fn bytes(parts: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     json::compact(parts).map(String::into_bytes)
 }
@@ -275,12 +278,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_of_origins_does_not_grow_without_end_and_survives_being_stored() {
+    fn a_provenance_chain_is_limited_and_round_trips() {
         let mut assignment: Assignment = serde_json::from_value(serde_json::json!({
             "protocol": "x", "generation": 0, "manifests": [], "assigned": "2027-01-15T08:00:00Z",
         }))
         .unwrap();
-        let member: Member = serde_json::from_value(serde_json::json!({
+        let member: MemberProof = serde_json::from_value(serde_json::json!({
             "decision": {
                 "collective": "default", "rollout": "r1", "created": "2027-01-15T08:00:00Z",
                 "content": "", "plan": "", "members": "", "signer": "", "signature": ""
@@ -289,22 +292,22 @@ mod tests {
         }))
         .unwrap();
         for generation in 1..10 {
-            let before = Origin::of(&assignment);
+            let before = Provenance::of(&assignment);
             let member = member.clone();
             assignment.generation = generation;
-            let decided = Box::new(Decided { member, before });
-            assignment.signature = Some(AssignmentSignature::Decided(decided));
+            let proof = Box::new(RolloutProof { member, before });
+            assignment.signature = Some(AssignmentSignature::Rollout(proof));
         }
         let mut generations = Vec::new();
-        let mut next = Origin::of(&assignment);
-        while let Some(origin) = next {
-            generations.push(origin.generation);
-            next = origin.before.map(|before| *before);
+        let mut next = Provenance::of(&assignment);
+        while let Some(provenance) = next {
+            generations.push(provenance.generation);
+            next = provenance.before.map(|before| *before);
         }
         assert_eq!(generations, [9, 8, 7, 6]);
-        assert_eq!(Origin::before(&assignment).unwrap().generation, 8);
-        let restored = Box::new(Restored {
-            origin: Origin::before(&assignment),
+        assert_eq!(Provenance::of_previous(&assignment).unwrap().generation, 8);
+        let restored = Box::new(RollbackProof {
+            origin: Provenance::of_previous(&assignment),
             member: member.clone(),
             rollback: Rollback {
                 decided: DateTime::UNIX_EPOCH,
@@ -318,7 +321,7 @@ mod tests {
         };
         for signature in [
             assignment.signature.clone().unwrap(),
-            AssignmentSignature::Restored(restored),
+            AssignmentSignature::Rollback(restored),
             AssignmentSignature::Direct(direct),
         ] {
             let text = serde_json::to_string(&signature).unwrap();

@@ -1,7 +1,7 @@
-//! The envelope of a request over the bus: headers around a body that stays upstream's.
+//! Request envelope: the NATS headers of a request. The body has upstream's format.
 //!
-//! Headers come as a lookup by name, so that nothing here knows the client library. Whether a
-//! filter matches is decided by `template::filter`, which can evaluate it.
+//! Headers are passed as a lookup function, so this file does not depend on the client library.
+//! Filters are evaluated in [`crate::filter`].
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::text::{parse_time, quote};
 
 pub const REQUEST_ID: &str = "Ccm-Request-Id";
 pub const NOOP: &str = "Ccm-Noop";
-/// Asks for what changes in files, or would, as a diff in the answer.
+/// Requests a diff of changed files in the reply; in noop mode, of files that would change.
 pub const DIFF: &str = "Ccm-Diff";
 pub const FILTER: &str = "Ccm-Filter";
 pub const DEADLINE: &str = "Ccm-Deadline";
@@ -20,16 +20,16 @@ pub const CALLER: &str = "Ccm-Caller";
 pub const SIGNER: &str = "Ccm-Signer";
 pub const TIMESTAMP: &str = "Ccm-Timestamp";
 pub const SIGNATURE: &str = "Ccm-Signature";
-/// On replies: who answers.
+/// Header of replies: identity of the replying node.
 pub const IDENTITY: &str = "Ccm-Identity";
 
-/// The longest id or caller we carry along.
+/// Maximum length of a request id or caller.
 const MAX_TEXT: usize = 256;
 
-/// The longest filter; it is evaluated by every node that hears it.
+/// Maximum length of a filter; every node that receives the request evaluates it.
 const MAX_FILTER: usize = 16 * 1024;
 
-/// Why an envelope can't be opened.
+/// Invalid header of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     #[error("invalid {header} header {}: {reason}", quote(.value))]
@@ -42,23 +42,23 @@ pub enum EnvelopeError {
     TooLong { header: &'static str, limit: usize },
 }
 
-/// What surrounds a request's body.
+/// Parsed headers of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Envelope {
-    /// Given by the caller, or empty.
+    /// Id set by the caller, or empty.
     pub request_id: String,
     pub noop: bool,
-    /// The answer shows what changes in files, or would.
+    /// Whether the reply contains a diff of changed files.
     pub diff: bool,
     pub filter: Filter,
-    /// After this nobody waits for the answer, and nothing may begin.
+    /// Time after which the caller no longer waits for a reply; no run may start after it.
     pub deadline: Option<DateTime<Utc>>,
     pub caller: String,
 }
 
 impl Envelope {
-    /// Opens the envelope of a request whose headers `find` looks up.
-    pub fn open<'h>(find: impl Fn(&str) -> Option<&'h str>) -> Result<Self, EnvelopeError> {
+    /// Parses the headers of a request; `find` returns a header by name.
+    pub fn from_headers<'h>(find: impl Fn(&str) -> Option<&'h str>) -> Result<Self, EnvelopeError> {
         let text = |header, limit| match find(header).unwrap_or_default() {
             value if value.len() > limit => Err(EnvelopeError::TooLong { header, limit }),
             value => Ok(value),
@@ -99,15 +99,15 @@ impl Envelope {
     }
 }
 
-/// Which nodes a request to many is meant for, in the form of Choria's filters. Different kinds
-/// must all match; an empty filter matches everyone.
+/// Node filter of a broadcast request, in Choria's format. All kinds of conditions must match; an
+/// empty filter matches every node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
-    /// Any of these names, or `/regular expressions/`.
+    /// Node names or `/regular expressions/`; any must match.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub identity: Vec<String>,
-    /// All of these groups, or `/regular expressions/`; Choria calls them classes.
+    /// Groups or `/regular expressions/`; all must match. Choria calls them classes.
     #[serde(
         rename = "cf_class",
         alias = "group",
@@ -115,22 +115,22 @@ pub struct Filter {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub groups: Vec<String>,
-    /// Accepted for Choria's sake: a request to us is for agent `ccm` or for nobody.
+    /// Choria agents; matches only if all of them match `ccm`.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub agent: Vec<String>,
-    /// All of these comparisons.
+    /// Fact comparisons; all must match.
     #[serde(
         rename = "fact",
         deserialize_with = "list",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub facts: Vec<FactFilter>,
-    /// All of these expressions over `Facts`, `identity` and `groups`.
+    /// Expressions over `Facts`, `identity` and `groups`; all must be true.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub compound: Vec<Vec<Compound>>,
 }
 
-/// Reads a list; Go writes one that was never filled as null.
+/// Reads a list; Go serializes a nil slice as null.
 fn list<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -145,17 +145,17 @@ impl Filter {
     }
 }
 
-/// A comparison of one fact.
+/// Comparison of one fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FactFilter {
-    /// A gjson path into the facts.
+    /// gjson path into the facts.
     pub fact: String,
     pub operator: Operator,
     pub value: String,
 }
 
-/// Prints as people write it, so that it reads back as the same.
+/// Formats the comparison in command-line syntax, so that parsing returns the same comparison.
 impl fmt::Display for FactFilter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -163,7 +163,7 @@ impl fmt::Display for FactFilter {
             operator,
             value,
         } = self;
-        // What stands next to a sign must not look like a part of it.
+        // Characters next to the operator must not be parsed as part of it.
         let is_odd = fact.ends_with('!') || value.starts_with(['=', '~', '<', '>', '/']);
         match operator {
             Operator::Matches if is_odd || value.is_empty() || value.trim() != value => {
@@ -176,7 +176,7 @@ impl fmt::Display for FactFilter {
     }
 }
 
-/// How a fact is compared.
+/// Comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operator {
     #[serde(rename = "==", alias = "=")]
@@ -196,7 +196,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Returns the sign people write.
+    /// Returns the operator in command-line syntax.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "=",
@@ -210,7 +210,7 @@ impl Operator {
     }
 }
 
-/// An expression, wrapped as Choria wraps it.
+/// Expression, wrapped as in Choria's filters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compound {
@@ -221,8 +221,8 @@ pub struct Compound {
 mod tests {
     use super::*;
 
-    fn open(headers: &[(&str, &'static str)]) -> Result<Envelope, String> {
-        Envelope::open(|name| {
+    fn parse(headers: &[(&str, &'static str)]) -> Result<Envelope, String> {
+        Envelope::from_headers(|name| {
             let found = headers.iter().find(|(header, _)| *header == name);
             found.map(|(_, value)| *value)
         })
@@ -231,12 +231,12 @@ mod tests {
 
     #[test]
     fn a_request_without_headers_has_an_empty_envelope() {
-        assert_eq!(open(&[]).unwrap(), Envelope::default());
+        assert_eq!(parse(&[]).unwrap(), Envelope::default());
     }
 
     #[test]
     fn every_header_is_read() {
-        let envelope = open(&[
+        let envelope = parse(&[
             (REQUEST_ID, "r1"),
             (NOOP, "True"),
             (CALLER, "ann"),
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_can_not_be_read_is_named() {
+    fn an_error_names_the_invalid_header() {
         for (header, value) in [
             (NOOP, "yes please"),
             (DEADLINE, "soon"),
             (FILTER, "{"),
             (FILTER, r#"{"identiy":[]}"#),
         ] {
-            let error = open(&[(header, value)]).unwrap_err();
+            let error = parse(&[(header, value)]).unwrap_err();
             assert!(
                 error.starts_with(&format!("invalid {header} header")),
                 "{error}"
@@ -270,10 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_go_never_filled_matches_everyone() {
+    fn null_lists_match_every_node() {
         let filter =
             r#"{"fact":null,"cf_class":null,"agent":null,"identity":null,"compound":null}"#;
-        assert!(open(&[(FILTER, filter)]).unwrap().filter.is_empty());
+        assert!(parse(&[(FILTER, filter)]).unwrap().filter.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Events: what happened to one resource, once; and the summary of a session's events.
+//! Events: the result of one resource in one session, and the summary of a session's events.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,37 +15,37 @@ use super::secret::{serialize_text, serialize_texts};
 use super::state::State;
 use super::text::{go_duration, nanoseconds, timestamp};
 
-pub const TRANSACTION_PROTOCOL: &str = "io.choria.ccm.v1.transaction.event";
-pub const SESSION_START_PROTOCOL: &str = "io.choria.ccm.v1.session.start";
+pub(crate) const TRANSACTION_PROTOCOL: &str = "io.choria.ccm.v1.transaction.event";
+pub(crate) const SESSION_START_PROTOCOL: &str = "io.choria.ccm.v1.session.start";
 
-/// A part of an event: typed where we made it, as found where somebody else did. What another
-/// version wrote must survive being read.
+/// Field of an event: typed if this process created the event, raw JSON if it was read. Fields that
+/// another version wrote are kept unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Part<T> {
+pub enum EventField<T> {
     Typed(T),
-    Found(serde_json::Value),
+    Raw(serde_json::Value),
 }
 
-impl<'de, T> Deserialize<'de> for Part<T> {
+impl<'de, T> Deserialize<'de> for EventField<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        serde_json::Value::deserialize(from).map(Self::Found)
+        serde_json::Value::deserialize(from).map(Self::Raw)
     }
 }
 
-/// What happened to one resource, once.
+/// Result of one resource in one session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TransactionEvent {
     pub protocol: String,
     pub event_id: EventId,
-    /// When work on the resource began.
+    /// Start of the resource's processing.
     #[serde(with = "timestamp")]
     pub timestamp: DateTime<Utc>,
     #[serde(rename = "type")]
     pub type_name: String,
     pub provider: String,
-    /// As the author wrote it; what is written of it is without the secrets of its URLs, as all texts
-    /// of an event are.
+    /// Name from the manifest. Secrets in URLs are redacted when the event is serialized, as in all
+    /// texts of an event.
     #[serde(serialize_with = "serialize_text")]
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -54,15 +54,15 @@ pub struct TransactionEvent {
     pub final_ensure: String,
     #[serde(with = "nanoseconds")]
     pub duration: Duration,
-    pub properties: Part<Arc<Resource>>,
-    pub status: Option<Part<Arc<State>>>,
+    pub properties: EventField<Arc<Resource>>,
+    pub status: Option<EventField<Arc<State>>>,
     #[serde(
         default,
         skip_serializing_if = "String::is_empty",
         serialize_with = "serialize_text"
     )]
     pub noop_message: String,
-    /// Older writers left null where a check could not start.
+    /// Older versions write null for a check that could not start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health_check: Vec<Option<HealthResult>>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -96,7 +96,7 @@ fn null_is_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::E
 }
 
 impl TransactionEvent {
-    /// Returns the event of a resource that work has just begun on.
+    /// Returns the event of a resource whose processing starts now.
     pub fn begin(
         event_id: EventId,
         timestamp: DateTime<Utc>,
@@ -114,7 +114,7 @@ impl TransactionEvent {
             requested_ensure: resource.common.ensure.clone(),
             final_ensure: String::new(),
             duration: Duration::ZERO,
-            properties: Part::Typed(resource.shown()),
+            properties: EventField::Typed(resource.redacted()),
             status: None,
             noop_message: String::new(),
             health_check: Vec::new(),
@@ -129,12 +129,12 @@ impl TransactionEvent {
         }
     }
 
-    /// Reports whether what requires this resource must not go on.
+    /// Reports whether resources that require this one must be skipped.
     pub fn blocks(&self) -> bool {
         self.failed || !self.unmet_requirements.is_empty()
     }
 
-    /// Returns the one outcome people count this event under.
+    /// Returns the outcome of the resource; each event has exactly one.
     pub fn outcome(&self) -> Outcome {
         if self.failed {
             Outcome::Failed
@@ -148,7 +148,7 @@ impl TransactionEvent {
     }
 }
 
-/// How a resource came out.
+/// Outcome of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Failed,
@@ -157,7 +157,7 @@ pub enum Outcome {
     Stable,
 }
 
-/// The first event of a session.
+/// First event of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionStart {
     pub protocol: String,
@@ -176,7 +176,7 @@ impl SessionStart {
     }
 }
 
-/// The counts of a session.
+/// Counts of a session's events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     #[serde(with = "timestamp")]
@@ -202,8 +202,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts events in order. With a known start the duration runs to the end of the last
-    /// resource; without one it is the time spent on resources.
+    /// Counts events in order. If `start` is given, the duration is the time from it to the end of the
+    /// last resource; otherwise it is the sum of the resources' durations.
     pub fn of<'e>(
         start: Option<DateTime<Utc>>,
         events: impl IntoIterator<Item = &'e TransactionEvent>,
@@ -276,7 +276,7 @@ impl Summary {
     }
 }
 
-/// Prints the line an agent logs after a run.
+/// Formats the line that the agent logs after a run.
 impl fmt::Display for Summary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_written_field_by_field_as_upstream_writes_it() {
+    fn an_event_is_serialized_as_upstream_does() {
         let service = Service {
             subscribe: vec!["file#/etc/shop.conf".into()],
             ..Service::default()
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_in_an_event_and_in_its_drift_are_without_their_secrets() {
+    fn urls_in_an_event_and_in_its_drift_are_redacted() {
         let url = "https://ann:s3cret@h/x?token=s3cret#s3cret";
         let exec = Exec {
             command: format!("curl {url}"),
@@ -364,16 +364,19 @@ mod tests {
             tries: 1,
             output: url.into(),
         })];
-        assert_eq!(event.name, url, "others refer to it by this name");
+        assert_eq!(event.name, url, "require and subscribe use this name");
         let text = json::compact(&event).unwrap();
         assert!(!text.contains("s3cret"), "{text}");
         assert!(
             text.contains("https://REDACTED@h/x?token=REDACTED#REDACTED"),
             "{text}"
         );
-        let drift = crate::model::node::Drift::of(&event, false).unwrap();
+        let drift = crate::model::node::Drift::from_event(&event, false).unwrap();
         let stored: TransactionEvent = serde_json::from_str(&text).unwrap();
-        assert_eq!(drift.name, stored.name, "it is found again");
+        assert_eq!(
+            drift.name, stored.name,
+            "drift and event have the same name"
+        );
         assert!(!drift.message.contains("s3cret"), "{}", drift.message);
     }
 
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_another_version_is_read_with_nulls_and_unknown_keys() {
+    fn an_event_with_nulls_and_unknown_keys_is_read() {
         let mut document = serde_json::to_value(event("zsh")).unwrap();
         document["error"] = serde_json::Value::Null;
         document["health_check"] = serde_json::json!([null, {"status": 1, "tries": 1}]);

@@ -1,7 +1,7 @@
-//! Governors: Choria's way to let only so many do something at once. Here is only what a run says
-//! about one: which governor, and how long it may wait for a slot in it.
+//! Governor claims: the governor that a run needs a slot of, and how long it waits for one.
 //!
-//! How a slot is taken is `nats::governor`; when a run needs one is for `agent` to say.
+//! A governor is Choria's limit on concurrent runs. Slots are acquired in `ccm_nats::governor`; when
+//! a run needs one is decided in [`crate::run`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,31 +13,31 @@ use super::document::{DocumentError, Node, from_entries};
 use super::node::Token;
 use super::text::{DurationError, go_duration, parse_wait, quote};
 
-/// How long to wait for a slot where nobody says: as long as Choria does.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// Default wait for a slot, the same as Choria's.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// The longest wait that makes sense: a run that comes a day late is another run.
+/// Maximum wait for a slot.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// The longest name; with what Choria puts before it, it names a stream.
+/// Maximum length of a name; with Choria's prefix it is the name of a stream.
 const MAX_NAME: usize = 200;
 
-/// A text that names no governor or no time to wait.
+/// Invalid governor claim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadClaim {
+pub enum GovernorClaimError {
     #[error("invalid governor name {}: use letters, digits, '_' and '-'", quote(.0))]
     Name(String),
     #[error("invalid governor timeout {}: {cause}", quote(.text))]
     Timeout {
         text: String,
         #[source]
-        cause: BadTimeout,
+        cause: GovernorTimeoutError,
     },
 }
 
-/// Why nobody can wait so long for a slot.
+/// Invalid wait for a slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadTimeout {
+pub enum GovernorTimeoutError {
     #[error(transparent)]
     Duration(#[from] DurationError),
     #[error("must be more than 0s")]
@@ -46,7 +46,7 @@ pub enum BadTimeout {
     TooLong,
 }
 
-/// The name of a governor, which is one word of a subject.
+/// Name of a governor: one token of a NATS subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GovernorName(Token);
@@ -58,12 +58,12 @@ impl GovernorName {
 }
 
 impl FromStr for GovernorName {
-    type Err = BadClaim;
+    type Err = GovernorClaimError;
 
-    fn from_str(text: &str) -> Result<Self, BadClaim> {
+    fn from_str(text: &str) -> Result<Self, GovernorClaimError> {
         match text.parse() {
             Ok(token) if text.len() <= MAX_NAME => Ok(Self(token)),
-            _ => Err(BadClaim::Name(text.into())),
+            _ => Err(GovernorClaimError::Name(text.into())),
         }
     }
 }
@@ -75,9 +75,9 @@ impl fmt::Display for GovernorName {
 }
 
 impl TryFrom<String> for GovernorName {
-    type Error = BadClaim;
+    type Error = GovernorClaimError;
 
-    fn try_from(text: String) -> Result<Self, BadClaim> {
+    fn try_from(text: String) -> Result<Self, GovernorClaimError> {
         text.parse()
     }
 }
@@ -88,40 +88,40 @@ impl From<GovernorName> for String {
     }
 }
 
-/// How a run gets on with its slot.
+/// Progress of a run's slot claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotProgress {
     Waiting,
-    /// The slot of this number is held.
+    /// The slot with this number was acquired.
     Entered(u64),
-    /// There was no slot in time, or nobody waits for one any more.
+    /// No slot became free in time, or the wait was cancelled.
     NotEntered {
         given_up: bool,
     },
-    /// The slot of this number was given back.
+    /// The slot with this number was released.
     Left(u64),
 }
 
-/// A claim on one slot: `{name: deploys, timeout: 5m}`.
+/// Claim of one governor slot: `{name: deploys, timeout: 5m}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Claim {
+pub struct GovernorClaim {
     pub name: GovernorName,
-    /// How long to wait for a slot.
-    #[serde(default, skip_serializing_if = "Timeout::is_default")]
-    pub timeout: Timeout,
+    /// Maximum wait for a slot.
+    #[serde(default, skip_serializing_if = "GovernorTimeout::is_default")]
+    pub timeout: GovernorTimeout,
 }
 
-impl Claim {
-    /// Returns a claim that waits as long as Choria would.
+impl GovernorClaim {
+    /// Returns a claim with the default wait.
     pub fn new(name: GovernorName) -> Self {
         Self {
             name,
-            timeout: Timeout::default(),
+            timeout: GovernorTimeout::default(),
         }
     }
 
-    /// Reads a claim, which is a mapping and nothing else; null is none.
+    /// Reads a claim from a mapping; null is no claim.
     pub fn read(node: &Node) -> Result<Option<Self>, DocumentError> {
         if node.is_null() {
             return Ok(None);
@@ -136,12 +136,12 @@ impl Claim {
     }
 }
 
-/// How long to wait for a slot: more than nothing, and no longer than a day.
+/// Maximum wait for a slot: more than zero, at most 24 hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Timeout(Duration);
+pub struct GovernorTimeout(Duration);
 
-impl Timeout {
+impl GovernorTimeout {
     pub fn duration(self) -> Duration {
         self.0
     }
@@ -151,39 +151,39 @@ impl Timeout {
     }
 }
 
-impl Default for Timeout {
+impl Default for GovernorTimeout {
     fn default() -> Self {
         Self(DEFAULT_TIMEOUT)
     }
 }
 
-impl FromStr for Timeout {
-    type Err = BadClaim;
+impl FromStr for GovernorTimeout {
+    type Err = GovernorClaimError;
 
-    fn from_str(text: &str) -> Result<Self, BadClaim> {
+    fn from_str(text: &str) -> Result<Self, GovernorClaimError> {
         let checked = match parse_wait(text) {
-            Ok(wait) if wait.is_zero() => Err(BadTimeout::Zero),
-            Ok(wait) if wait > MAX_TIMEOUT => Err(BadTimeout::TooLong),
+            Ok(wait) if wait.is_zero() => Err(GovernorTimeoutError::Zero),
+            Ok(wait) if wait > MAX_TIMEOUT => Err(GovernorTimeoutError::TooLong),
             Ok(wait) => Ok(Self(wait)),
             Err(err) => Err(err.into()),
         };
-        checked.map_err(|cause| BadClaim::Timeout {
+        checked.map_err(|cause| GovernorClaimError::Timeout {
             text: text.into(),
             cause,
         })
     }
 }
 
-impl TryFrom<String> for Timeout {
-    type Error = BadClaim;
+impl TryFrom<String> for GovernorTimeout {
+    type Error = GovernorClaimError;
 
-    fn try_from(text: String) -> Result<Self, BadClaim> {
+    fn try_from(text: String) -> Result<Self, GovernorClaimError> {
         text.parse()
     }
 }
 
-impl From<Timeout> for String {
-    fn from(timeout: Timeout) -> Self {
+impl From<GovernorTimeout> for String {
+    fn from(timeout: GovernorTimeout) -> Self {
         go_duration(timeout.0)
     }
 }
@@ -193,14 +193,14 @@ mod tests {
     use super::*;
     use crate::model::document::parse;
 
-    fn read(text: &str) -> Result<Claim, String> {
+    fn read(text: &str) -> Result<GovernorClaim, String> {
         let node = parse(text).unwrap();
-        let claim = Claim::read(&node).map_err(|err| err.to_string())?;
+        let claim = GovernorClaim::read(&node).map_err(|err| err.to_string())?;
         Ok(claim.unwrap())
     }
 
     #[test]
-    fn a_claim_names_a_governor_and_may_say_how_long_to_wait() {
+    fn a_claim_has_a_name_and_an_optional_timeout() {
         let claim = read("{name: deploys, timeout: 90s}").unwrap();
         assert_eq!(claim.name.as_str(), "deploys");
         assert_eq!(claim.timeout.duration(), Duration::from_secs(90));
@@ -209,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_read_back_from_what_is_sent() {
+    fn a_claim_round_trips() {
         for text in [
             r#"{"name":"deploys","timeout":"1m30s"}"#,
             r#"{"name":"deploys"}"#,
         ] {
-            let claim: Claim = serde_json::from_str(text).unwrap();
+            let claim: GovernorClaim = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&claim).unwrap(), text);
         }
     }
 
     #[test]
-    fn each_fault_of_a_claim_has_its_place_and_text() {
+    fn each_invalid_claim_has_its_position_and_message() {
         for (text, error) in [
             ("{nam: x}", "did you mean \"name\"?"),
             ("{timeout: 5m}", "missing field `name`"),

@@ -1,16 +1,16 @@
-//! Health checks: what probes a resource after it was applied, and what the probe said.
+//! Health checks: probes of a resource after it was applied, and their results.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::resource::Invalid;
+use super::resource::InvalidProperty;
 use super::secret::{REDACTED, serialize_text};
 use super::text::{DurationError, parse_wait, quote};
 use super::value::Value;
 
-/// A probe that an author attached to a resource.
+/// Health check of a resource, as declared in a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a mapping")]
 pub struct HealthCheck {
@@ -27,25 +27,25 @@ pub struct HealthCheck {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub try_sleep: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub format: Option<Format>,
+    pub format: Option<CheckFormat>,
 }
 
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// How a probe reports.
+/// Format of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum CheckFormat {
     Nagios,
     Goss,
 }
 
 impl HealthCheck {
-    /// Trims, infers what was left out and validates.
-    pub fn complete(&mut self) -> Result<(), Invalid> {
-        let invalid = |message: String| Invalid::new("health_checks", message);
+    /// Trims, fills in defaults and validates.
+    pub fn complete(&mut self) -> Result<(), InvalidProperty> {
+        let invalid = |message: String| InvalidProperty::new("health_checks", message);
         self.command = self.command.trim().to_owned();
         self.timeout().map_err(|err| invalid(err.to_string()))?;
         self.try_sleep().map_err(|err| invalid(err.to_string()))?;
@@ -55,25 +55,25 @@ impl HealthCheck {
                     "'command' or 'goss_rules' are mutually exclusive".into(),
                 ));
             }
-            (true, false) if self.format == Some(Format::Goss) => {
+            (true, false) if self.format == Some(CheckFormat::Goss) => {
                 return Err(invalid(
                     "'format' must be 'nagios' when using 'command'".into(),
                 ));
             }
-            (false, true) if self.format == Some(Format::Nagios) => {
+            (false, true) if self.format == Some(CheckFormat::Nagios) => {
                 return Err(invalid(
                     "'format' must be 'goss' when using 'goss_check'".into(),
                 ));
             }
-            (true, false) => Format::Nagios,
-            (false, true) => Format::Goss,
+            (true, false) => CheckFormat::Nagios,
+            (false, true) => CheckFormat::Goss,
             (false, false) => return Err(invalid("'format' flag is required".into())),
         };
         self.format = Some(format);
         if self.name.is_empty() {
             self.name = match format {
-                Format::Goss => "goss".into(),
-                Format::Nagios => {
+                CheckFormat::Goss => "goss".into(),
+                CheckFormat::Nagios => {
                     let program = self.command.split_whitespace().next().unwrap_or_default();
                     program.rsplit('/').next().unwrap_or_default().to_owned()
                 }
@@ -88,32 +88,32 @@ impl HealthCheck {
         Ok(())
     }
 
-    /// Returns how long one try may take, if that is limited.
-    pub fn timeout(&self) -> Result<Option<Duration>, WaitError> {
+    /// Returns the timeout of one try, if set.
+    pub fn timeout(&self) -> Result<Option<Duration>, CheckDurationError> {
         optional_wait("timeout", &self.timeout)
     }
 
-    /// Returns the pause between tries, one second unless said otherwise.
-    pub fn try_sleep(&self) -> Result<Duration, WaitError> {
+    /// Returns the pause between tries, by default one second.
+    pub fn try_sleep(&self) -> Result<Duration, CheckDurationError> {
         Ok(optional_wait("try sleep", &self.try_sleep)?.unwrap_or(Duration::from_secs(1)))
     }
 }
 
-/// A time of a health check that is none.
+/// Invalid duration of a health check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} duration {}: {cause}", quote(.text))]
-pub struct WaitError {
+pub struct CheckDurationError {
     what: &'static str,
     text: String,
     #[source]
     cause: DurationError,
 }
 
-fn optional_wait(what: &'static str, text: &str) -> Result<Option<Duration>, WaitError> {
+fn optional_wait(what: &'static str, text: &str) -> Result<Option<Duration>, CheckDurationError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let wait = parse_wait(text).map_err(|cause| WaitError {
+    let wait = parse_wait(text).map_err(|cause| CheckDurationError {
         what,
         text: text.into(),
         cause,
@@ -121,7 +121,7 @@ fn optional_wait(what: &'static str, text: &str) -> Result<Option<Duration>, Wai
     Ok(Some(wait))
 }
 
-/// What a probe concluded.
+/// Status of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthStatus {
     Ok,
@@ -131,8 +131,8 @@ pub enum HealthStatus {
 }
 
 impl HealthStatus {
-    /// Returns the status of a plugin's exit code.
-    pub fn from_code(code: i64) -> Self {
+    /// Returns the status for a plugin's exit code.
+    pub(crate) fn from_code(code: i64) -> Self {
         match code {
             0 => Self::Ok,
             1 => Self::Warning,
@@ -150,7 +150,7 @@ impl HealthStatus {
         }
     }
 
-    /// Reports whether the status fails a resource: a warning is shown, but fails nothing.
+    /// Reports whether the status fails the resource; a warning does not.
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Critical | Self::Unknown)
     }
@@ -173,7 +173,7 @@ impl Serialize for HealthStatus {
     }
 }
 
-/// Reads the code upstream writes, and the text its schema promises.
+/// Reads the code that upstream writes, and the text that its schema documents.
 impl<'de> Deserialize<'de> for HealthStatus {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(match Value::deserialize(from)? {
@@ -189,13 +189,13 @@ impl<'de> Deserialize<'de> for HealthStatus {
     }
 }
 
-/// The result of one check, after all its tries.
+/// Result of one check, after all its tries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HealthResult {
     pub status: HealthStatus,
     #[serde(default)]
     pub tries: i64,
-    /// Upstream writes a capital letter; its documents promise a small one.
+    /// Upstream writes `Output`; its schema documents `output`.
     #[serde(
         rename = "Output",
         alias = "output",
@@ -206,8 +206,8 @@ pub struct HealthResult {
 }
 
 impl HealthResult {
-    /// Hides what the probe said; how it came out stays.
-    pub fn hide_output(&mut self) {
+    /// Redacts the output of the probe; the status stays.
+    pub(crate) fn redact_output(&mut self) {
         if !self.output.is_empty() {
             self.output = REDACTED.into();
         }
@@ -226,12 +226,12 @@ mod tests {
             ..HealthCheck::default()
         };
         check.complete().unwrap();
-        assert_eq!(check.format, Some(Format::Nagios));
+        assert_eq!(check.format, Some(CheckFormat::Nagios));
         assert_eq!(check.name, "check_http");
     }
 
     #[test]
-    fn contradictions_are_refused_with_their_texts() {
+    fn contradictory_properties_are_rejected() {
         let rules = || Some(Value::empty_map());
         let command = || "true".to_owned();
         let cases = [
@@ -246,7 +246,7 @@ mod tests {
             (
                 HealthCheck {
                     command: command(),
-                    format: Some(Format::Goss),
+                    format: Some(CheckFormat::Goss),
                     ..HealthCheck::default()
                 },
                 "'format' must be 'nagios' when using 'command'",
@@ -254,7 +254,7 @@ mod tests {
             (
                 HealthCheck {
                     goss_rules: rules(),
-                    format: Some(Format::Nagios),
+                    format: Some(CheckFormat::Nagios),
                     ..HealthCheck::default()
                 },
                 "'format' must be 'goss' when using 'goss_check'",

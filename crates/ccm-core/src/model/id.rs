@@ -1,4 +1,4 @@
-//! Names of things: resource types, references between resources, event ids.
+//! Identifiers: resource types, references between resources, event ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-/// The types of resource, one row each: the variant of every enum of types, which is also the name
-/// of the struct that holds its properties, and the name that people write.
+/// Table of the resource types, one row each: the variant name, which is also the name of the
+/// properties struct, and the name used in manifests.
 macro_rules! for_each_type {
     ($make:ident) => {
         $make! {
@@ -25,7 +25,7 @@ pub(super) use for_each_type;
 
 macro_rules! type_names {
     ($($variant:ident = $name:literal,)+) => {
-        /// The types of resource there are. A closed set: each has its properties, state and plan.
+        /// Resource types. A closed set: each has its own properties, state and plan.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum TypeName {
             $(#[serde(rename = $name)] $variant,)+
@@ -50,7 +50,7 @@ impl fmt::Display for TypeName {
     }
 }
 
-/// A type that does not exist.
+/// Unknown resource type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid resource: unknown resource type {0}")]
 pub struct UnknownType(pub String);
@@ -66,7 +66,7 @@ impl FromStr for TypeName {
     }
 }
 
-/// A reference to a resource by `type#name` or `type#alias`, split at the first `#`.
+/// Reference to a resource: `type#name` or `type#alias`, split at the first `#`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference<'a> {
     pub type_name: &'a str,
@@ -74,7 +74,7 @@ pub struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Returns the reference that a text holds, if it has a `#`.
+    /// Parses a reference; returns `None` without a `#`.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (type_name, name) = text.split_once('#')?;
         Some(Self { type_name, name })
@@ -87,25 +87,25 @@ impl fmt::Display for Reference<'_> {
     }
 }
 
-/// The id of an event: a KSUID, 20 bytes (big-endian seconds since 2014-05-13, then payload) in
+/// Id of an event: a KSUID, 20 bytes (big-endian seconds since 2014-05-13, then payload) in
 /// base 62.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EventId(String);
 
-/// A text that is no KSUID.
+/// Invalid event id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid event ID: {0:?} is not a KSUID")]
-pub struct BadEventId(String);
+pub struct EventIdError(String);
 
 const KSUID_EPOCH: i64 = 1_400_000_000;
 const KSUID_LENGTH: usize = 27;
-/// The greatest text whose number fits into 20 bytes. Digits sort as their values do.
+/// Greatest valid KSUID: its value fills 20 bytes. The digits sort by value.
 const KSUID_MAX: &str = "aWgEPTl1tmebfsQzFP4bxwgy80V";
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 impl EventId {
-    /// Builds the id of a moment and a payload.
+    /// Returns the id for a time and a payload.
     pub fn new(time: DateTime<Utc>, payload: u128) -> Self {
         let seconds = u32::try_from(time.timestamp() - KSUID_EPOCH).unwrap_or(0);
         // 160 bits as base-2^32 digits, divided by 62 once per character.
@@ -135,22 +135,22 @@ impl EventId {
 }
 
 impl FromStr for EventId {
-    type Err = BadEventId;
+    type Err = EventIdError;
 
-    fn from_str(text: &str) -> Result<Self, BadEventId> {
+    fn from_str(text: &str) -> Result<Self, EventIdError> {
         let is_digits = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if text.len() == KSUID_LENGTH && is_digits && text <= KSUID_MAX {
             Ok(Self(text.into()))
         } else {
-            Err(BadEventId(text.into()))
+            Err(EventIdError(text.into()))
         }
     }
 }
 
 impl TryFrom<String> for EventId {
-    type Error = BadEventId;
+    type Error = EventIdError;
 
-    fn try_from(text: String) -> Result<Self, BadEventId> {
+    fn try_from(text: String) -> Result<Self, EventIdError> {
         text.parse()
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_id_is_the_ksuid_of_its_moment_and_payload() {
+    fn an_event_id_is_the_ksuid_of_its_time_and_payload() {
         let time = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
         let payload = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f;
         assert_eq!(
@@ -189,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_ksuid_is_refused() {
+    fn an_invalid_ksuid_is_rejected() {
         let error = "not-an-id".parse::<EventId>().unwrap_err();
         assert!(error.to_string().starts_with("invalid event ID: "));
     }
 
     #[test]
-    fn a_text_beyond_twenty_bytes_is_no_ksuid() {
+    fn a_value_beyond_twenty_bytes_is_rejected() {
         let last = DateTime::from_timestamp(KSUID_EPOCH + i64::from(u32::MAX), 0).unwrap();
         let greatest = EventId::new(last, u128::MAX);
         assert_eq!(KSUID_MAX.parse(), Ok(greatest));

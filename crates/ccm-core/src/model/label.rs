@@ -1,8 +1,8 @@
-//! Labels: what the controller says about a node, whatever the node says about itself.
+//! Labels: names and values that the controller assigns to a node.
 //!
-//! A node's own facts can lie. What must not depend on them (which secrets it gets, which wave it
-//! is in) is pinned by a label, kept on the fleet's side of the bus. How labels take part in a
-//! selection is decided by `template::filter`.
+//! A node controls its own facts and can forge them. Decisions that must not depend on them, such as
+//! the wave of a node in a rollout, use labels, which are stored on the controller's side. How a
+//! selection evaluates labels is in [`crate::filter`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ use super::Value;
 use super::text::quote;
 use super::value::Map;
 
-/// The longest name of a label.
+/// Maximum length of a label name.
 const MAX_NAME: usize = 128;
 
-/// The longest value of a label.
+/// Maximum length of a label value.
 const MAX_VALUE: usize = 1024;
 
-/// A text that is no label.
+/// Invalid label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadLabel {
+pub enum LabelError {
     #[error("invalid label name {}: use words of letters, digits, '_' and '-', joined by '.'", quote(.0))]
     Name(String),
     #[error("invalid label {}: expected NAME=VALUE", quote(.0))]
@@ -31,7 +31,7 @@ pub enum BadLabel {
     TooLong(LabelName),
 }
 
-/// The name of a label, which is also the path of the fact that it overrides: `role`, `os.name`.
+/// Name of a label, which is also the path of the fact that it overrides: `role`, `os.name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LabelName(String);
@@ -43,23 +43,23 @@ impl LabelName {
 }
 
 impl FromStr for LabelName {
-    type Err = BadLabel;
+    type Err = LabelError;
 
-    fn from_str(text: &str) -> Result<Self, BadLabel> {
+    fn from_str(text: &str) -> Result<Self, LabelError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         let is_word = |word: &str| !word.is_empty() && word.chars().all(plain);
         if text.len() <= MAX_NAME && text.split('.').all(is_word) {
             Ok(Self(text.into()))
         } else {
-            Err(BadLabel::Name(text.into()))
+            Err(LabelError::Name(text.into()))
         }
     }
 }
 
 impl TryFrom<String> for LabelName {
-    type Error = BadLabel;
+    type Error = LabelError;
 
-    fn try_from(text: String) -> Result<Self, BadLabel> {
+    fn try_from(text: String) -> Result<Self, LabelError> {
         text.parse()
     }
 }
@@ -76,26 +76,26 @@ impl fmt::Display for LabelName {
     }
 }
 
-/// Reads `NAME=VALUE`.
-pub fn parse_label(text: &str) -> Result<(LabelName, String), BadLabel> {
+/// Parses `NAME=VALUE`.
+pub fn parse_label(text: &str) -> Result<(LabelName, String), LabelError> {
     let (name, value) = text
         .split_once('=')
-        .ok_or_else(|| BadLabel::Entry(text.into()))?;
+        .ok_or_else(|| LabelError::Entry(text.into()))?;
     let name: LabelName = name.parse()?;
     if value.len() > MAX_VALUE {
-        Err(BadLabel::TooLong(name))
+        Err(LabelError::TooLong(name))
     } else {
         Ok((name, value.into()))
     }
 }
 
-/// The labels of one node.
+/// Labels of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Labels(BTreeMap<LabelName, String>);
 
 impl Labels {
-    /// Returns the labels of a node that has none.
+    /// Returns an empty set of labels.
     pub fn none() -> &'static Self {
         static NONE: Labels = Labels(BTreeMap::new());
         &NONE
@@ -111,30 +111,30 @@ impl Labels {
         self.0.get(&name).map(String::as_str)
     }
 
-    /// Sets a label and returns what it was before.
+    /// Sets a label and returns its previous value.
     pub fn set(&mut self, name: LabelName, value: String) -> Option<String> {
         self.0.insert(name, value)
     }
 
-    /// Takes a label away and returns what it was.
+    /// Removes a label and returns its value.
     pub fn remove(&mut self, name: &LabelName) -> Option<String> {
         self.0.remove(name)
     }
 
-    /// Returns the labels in the order of their names.
+    /// Returns the labels sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&LabelName, &str)> {
         self.0.iter().map(|(name, value)| (name, value.as_str()))
     }
 
-    /// Returns the labels as a map by name, as expressions see them.
+    /// Returns the labels as a map by name, for expressions.
     pub fn to_value(&self) -> Value {
         self.iter()
             .map(|(name, value)| (name.as_str(), Value::from(value)))
             .collect()
     }
 
-    /// Returns the labels as facts: a name with dots leads down as many maps.
-    pub fn to_facts(&self) -> Value {
+    /// Returns the labels as facts: a name with dots becomes nested maps.
+    pub(crate) fn to_facts(&self) -> Value {
         self.iter()
             .fold(Value::empty_map(), |facts, (name, value)| {
                 let nested = name.0.rsplit('.').fold(Value::from(value), |inner, word| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_is_named() {
+    fn an_invalid_label_is_reported() {
         for (text, error) in [
             ("role", "invalid label \"role\": expected NAME=VALUE"),
             ("=x", "invalid label name \"\": "),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_in_a_name_lead_down_the_facts() {
+    fn dots_in_a_name_become_nested_facts() {
         let facts = labels(&["os.name=debian", "os.family=linux", "role=web"]).to_facts();
         assert_eq!(
             serde_json::to_string(&facts).unwrap(),

@@ -1,5 +1,6 @@
-//! What travels and what is stored: messages, properties, states, events, and the plain values
-//! they hold. Serializes and validates; knows no file, clock, process or network.
+//! Data model: messages, resource properties, states, events and stored records.
+//!
+//! Serializes and validates. No file access, clock, processes or network.
 
 pub mod amount;
 pub mod audit;
@@ -24,5 +25,5 @@ pub mod state;
 pub use id::TypeName;
 pub use resource::Resource;
 
-// The values that everything here holds; other crates name their owner.
+// Values and documents are in the crate `ccm_value`; other crates import them from there.
 pub(crate) use ccm_value::{Value, document, json, secret, text, value};

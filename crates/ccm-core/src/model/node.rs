@@ -1,7 +1,7 @@
-//! Nodes: how one is named, what it says about itself, what it should be and what it became.
+//! Nodes: names, status, assignments and reports.
 //!
-//! A name is valid from the moment it exists, so whoever holds one may put its token into a
-//! subject, a key or a file name without looking at it again.
+//! Names are validated when they are parsed, so their tokens can be used in subjects, keys and file
+//! names without further checks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::decision::AssignmentSignature;
 use super::event::TransactionEvent;
-use super::governor::Claim;
+use super::governor::GovernorClaim;
 use super::run::{CurrentRun, RunSummary};
 use super::secret::redact_urls;
 use super::text::{maybe_timestamp, quote, timestamp, to_the_second};
@@ -21,21 +21,21 @@ pub const NODE_STATUS: &str = "io.choria.ccm.v1.node.status";
 pub const ASSIGNMENT: &str = "io.choria.ccm.v1.node.assignment";
 pub const REPORT: &str = "io.choria.ccm.v1.node.report";
 
-/// The longest name of a node; DNS allows no longer one.
+/// Maximum length of a node name, as in DNS.
 const MAX_NAME: usize = 253;
 
-/// The longest text of a refusal.
+/// Maximum length of a text in a refusal.
 const MAX_REFUSAL_TEXT: usize = 1024;
 
-/// What is said about a node whose file says `trust: {required: false}`.
-const OPEN: &str = "obeys unsigned requests";
+/// Note on a node whose configuration has `trust: {required: false}`.
+const OPEN: &str = "accepts unsigned requests";
 
-/// The longest single word of a subject that we make; the name of every node fits into one.
+/// Maximum length of a subject token; the name of every node fits into one.
 const MAX_TOKEN: usize = MAX_NAME;
 
-/// A text that names no node, collective or group.
+/// Invalid name of a node, collective, group or bundle digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadName {
+pub enum NameError {
     #[error("invalid identity {}: use lower case letters, digits, '.' and '-'", quote(.0))]
     Identity(String),
     #[error("invalid name {}: use letters, digits, '_' and '-'", quote(.0))]
@@ -44,7 +44,7 @@ pub enum BadName {
     Digest(String),
 }
 
-/// The identity of a node: its lower-case fully qualified domain name, unless configured.
+/// Identity of a node: its lower-case fully qualified domain name, unless configured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(String);
@@ -54,49 +54,49 @@ impl NodeName {
         &self.0
     }
 
-    /// Returns the name as one word of a subject or key.
+    /// Returns the name as one token of a subject or key.
     pub fn token(&self) -> Token {
         Token(self.0.replace('.', "_"))
     }
 }
 
 impl NodeName {
-    /// Returns the name of a host that has none of its own.
+    /// Returns the name of a machine without a hostname.
     pub fn localhost() -> Self {
         Self("localhost".into())
     }
 }
 
 impl FromStr for NodeName {
-    type Err = BadName;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
         let has_empty_part = text.split('.').any(str::is_empty);
         if text.len() > MAX_NAME || has_empty_part || !text.chars().all(plain) {
-            return Err(BadName::Identity(text.into()));
+            return Err(NameError::Identity(text.into()));
         }
         Ok(Self(text.into()))
     }
 }
 
-/// One word of a subject: a collective, a group, or the name of a node with its dots replaced.
+/// One token of a subject: a collective, a group, or the name of a node with its dots replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Token(String);
 
 impl Token {
-    /// Returns the collective of nodes that name none.
+    /// Returns the default collective.
     pub fn default_collective() -> Self {
         Self("default".into())
     }
 
-    /// Returns Choria's collective of nodes that name none.
+    /// Returns Choria's default collective.
     pub fn choria_collective() -> Self {
         Self("mcollective".into())
     }
 
-    /// Returns what this program is called.
+    /// Returns the name of this program.
     pub fn program() -> Self {
         Self("ccm".into())
     }
@@ -107,18 +107,18 @@ impl Token {
 }
 
 impl FromStr for Token {
-    type Err = BadName;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         if text.is_empty() || text.len() > MAX_TOKEN || !text.chars().all(plain) {
-            return Err(BadName::Token(text.into()));
+            return Err(NameError::Token(text.into()));
         }
         Ok(Self(text.into()))
     }
 }
 
-/// The SHA-256 of a bundle, in hex: what a manifest is known by.
+/// SHA-256 digest of a bundle, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BundleDigest(String);
@@ -130,12 +130,12 @@ impl BundleDigest {
 }
 
 impl FromStr for BundleDigest {
-    type Err = BadName;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
         if text.len() != 64 || !text.chars().all(hex) {
-            return Err(BadName::Digest(text.into()));
+            return Err(NameError::Digest(text.into()));
         }
         Ok(Self(text.into()))
     }
@@ -150,9 +150,9 @@ macro_rules! text_newtype {
         }
 
         impl TryFrom<String> for $name {
-            type Error = BadName;
+            type Error = NameError;
 
-            fn try_from(text: String) -> Result<Self, BadName> {
+            fn try_from(text: String) -> Result<Self, NameError> {
                 text.parse()
             }
         }
@@ -167,16 +167,16 @@ macro_rules! text_newtype {
 
 text_newtype!(NodeName, Token, BundleDigest);
 
-/// Why a node leaves its assignment and schedule alone, and for how long.
+/// Pause of a node: no assignment or schedule is applied while it lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     pub reason: String,
-    /// Who asked for it, as far as the caller said.
+    /// Caller as stated in the request; not verified.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     #[serde(with = "timestamp")]
     pub since: DateTime<Utc>,
-    /// When it ends by itself.
+    /// Time at which the pause ends; none if it lasts until it is resumed.
     #[serde(
         default,
         with = "maybe_timestamp",
@@ -185,36 +185,36 @@ pub struct Pause {
     pub until: Option<DateTime<Utc>>,
 }
 
-/// What waits on a node's disk for the bus.
+/// State of a node's event spool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpoolStatus {
     pub pending: u64,
-    /// How many events were given up because the spool was full, since it was made.
+    /// Number of events dropped because the spool was full, since it was created.
     pub dropped: u64,
 }
 
-/// An order that a node did not obey, and why.
+/// Request or assignment that a node refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     #[serde(with = "timestamp")]
     pub time: DateTime<Utc>,
-    /// The verb of the request, or `assignment`.
+    /// Verb of the request, or `assignment`.
     pub what: String,
-    /// The generation of the assignment.
+    /// Generation of the assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// Who asked: the signer, or what an unproven caller says; empty if nobody says.
+    /// Signer, or the unverified caller of the request; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub who: String,
     pub reason: String,
 }
 
 impl Refusal {
-    /// What an assignment is called.
+    /// Value of `what` for an assignment.
     pub const ASSIGNMENT: &str = "assignment";
 
-    /// Returns it with texts that are safe to publish again and again: much of it was written by
-    /// whoever was refused.
+    /// Returns the refusal with control characters removed and long texts cut: the texts come from the
+    /// sender of the refused request and are published repeatedly.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         for text in [&mut self.who, &mut self.reason] {
@@ -224,7 +224,7 @@ impl Refusal {
         self
     }
 
-    /// Reports whether two are the same order, refused for the same reason.
+    /// Reports whether both refusals are equal but for their time.
     pub fn is_repeated_by(&self, other: &Self) -> bool {
         let time = other.time;
         Self {
@@ -247,22 +247,22 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Whose orders a node obeys.
+/// Trust settings of a node, and its last refusal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustStatus {
-    /// Requests and assignments without a trusted signature are refused: the agent's file says so,
-    /// or says nothing while the agent has a NATS server that is not on its machine.
+    /// Requests and assignments without a trusted signature are refused: configured, or by default
+    /// if the NATS server is not on the same machine.
     #[serde(default)]
     pub required: bool,
-    /// The agent's file says `trust: {required: false}`: whoever NATS lets through is obeyed.
+    /// The configuration has `trust: {required: false}`: unsigned requests are accepted.
     #[serde(default)]
     pub open: bool,
-    /// What was last refused since the agent started.
+    /// Last refusal since the agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refusal: Option<Refusal>,
 }
 
-/// What a node says about itself: the answer to a ping, and its presence.
+/// Status of a node: the reply to a ping, also published as its presence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
     pub protocol: String,
@@ -270,50 +270,51 @@ pub struct NodeStatus {
     pub collective: Token,
     #[serde(default)]
     pub groups: Vec<Token>,
-    /// The version of the agent.
+    /// Version of the agent.
     pub version: String,
     #[serde(with = "timestamp")]
     pub started: DateTime<Utc>,
-    /// When this was said.
+    /// Time of the status.
     #[serde(with = "timestamp")]
     pub timestamp: DateTime<Utc>,
-    /// Seconds between two beats of presence.
+    /// Seconds between two presence messages.
     pub beat: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_run: Option<CurrentRun>,
-    /// How many runs wait behind the current one.
+    /// Number of runs queued behind the current one.
     #[serde(default)]
     pub queued: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<RunSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
-    /// Whose orders it obeys; older agents do not say.
+    /// Trust settings; missing from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<TrustStatus>,
     #[serde(default)]
     pub spool: SpoolStatus,
-    /// The generation of the assignment that the node last converged to.
+    /// Generation of the assignment that the node last applied.
     #[serde(default)]
     pub generation: u64,
-    /// Facts that selections use: what does not change from minute to minute.
+    /// Facts for selections, without frequently changing values.
     #[serde(default)]
     pub facts: Value,
 }
 
-/// How long a refusal is worth a note.
-const NOTED: TimeDelta = TimeDelta::hours(1);
+/// Maximum age of a refusal in [`NodeStatus::trust_note`].
+const MAX_REFUSAL_AGE: TimeDelta = TimeDelta::hours(1);
 
 impl NodeStatus {
-    /// Returns what one should know about whom the node obeys: that it is open to all, and what it
-    /// refused lately. Empty where there is nothing to say.
+    /// Returns a note if the node accepts unsigned requests or has refused a request recently;
+    /// otherwise an empty text.
     pub fn trust_note(&self) -> String {
         let Some(trust) = &self.trust else {
             return String::new();
         };
         let open = trust.open.then(|| OPEN.to_owned());
-        let is_recent =
-            |refusal: &&Refusal| self.timestamp.signed_duration_since(refusal.time) < NOTED;
+        let is_recent = |refusal: &&Refusal| {
+            self.timestamp.signed_duration_since(refusal.time) < MAX_REFUSAL_AGE
+        };
         let refusal = trust.last_refusal.as_ref().filter(is_recent);
         let refusal =
             refusal.map(|refusal| format!("{refusal} ({})", to_the_second(&refusal.time)));
@@ -322,7 +323,7 @@ impl NodeStatus {
     }
 }
 
-/// A manifest bundle in the object store, by content.
+/// Reference to a manifest bundle in the object store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleRef {
     pub name: Token,
@@ -330,19 +331,20 @@ pub struct BundleRef {
 }
 
 impl BundleRef {
-    /// Returns the name of the object that holds it.
+    /// Returns the name of the object.
     pub fn object(&self) -> String {
         format!("{}/{}", self.name, self.digest)
     }
 }
 
-/// How far a signer with a policy may count on from the highest generation that a node accepted.
-pub const GENERATION_STEP: u64 = 1_000_000;
+/// Maximum increase of the generation, over the highest that a node accepted, by a signer with a
+/// policy.
+pub const MAX_GENERATION_STEP: u64 = 1_000_000;
 
-/// Returns the generation of the next assignment, from that of the present one and from the last
-/// one that the node reported. One that is out of the node's reach was never accepted.
+/// Returns the generation of the next assignment, from the present assignment's and the last one that
+/// the node reported. A present generation beyond the maximum step was never accepted and is ignored.
 pub fn next_generation(present: u64, reported: u64) -> u64 {
-    let is_far = present > reported.saturating_add(GENERATION_STEP);
+    let is_far = present > reported.saturating_add(MAX_GENERATION_STEP);
     let highest = match is_far {
         true => reported,
         false => present.max(reported),
@@ -350,7 +352,7 @@ pub fn next_generation(present: u64, reported: u64) -> u64 {
     highest.saturating_add(1)
 }
 
-/// What a node should be: which manifests, with which data. The highest generation wins.
+/// Assignment of a node: its manifests and their data. The highest generation wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     pub protocol: String,
@@ -358,26 +360,26 @@ pub struct Assignment {
     pub manifests: Vec<BundleRef>,
     #[serde(default)]
     pub data: Value,
-    /// The node only says what it would do.
+    /// Applied in noop mode: the node reports what it would change.
     #[serde(default)]
     pub noop: bool,
-    /// The slot without which the node does not begin to converge; once it has, it needs none.
+    /// Governor slot needed for the first run of the assignment; later runs need none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub governor: Option<Claim>,
-    /// The rollout that made it, if one did.
+    pub governor: Option<GovernorClaim>,
+    /// Rollout that created the assignment, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Token>,
     #[serde(with = "timestamp")]
     pub assigned: DateTime<Utc>,
-    /// Who stands for it; nodes that know signers take no other.
+    /// Signature; a node with configured signers refuses an unsigned assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<AssignmentSignature>,
 }
 
 impl Assignment {
-    /// Returns what a signature for one node is made over: everything that decides what the node
-    /// becomes. A list has one form, maps are sorted, so nothing else reads the same. Numbers are
-    /// written as the wire has them: what left as 5.0 arrives as 5.
+    /// Returns the bytes signed for one node: every field that affects what the node applies. The
+    /// serialization is canonical: a list, with sorted maps. Numbers are written as on the wire, where
+    /// 5.0 is written as 5.
     pub fn signable(&self, node: &NodeName) -> Result<Vec<u8>, serde_json::Error> {
         let version = "ccm.assignment.v1";
         let parts = (
@@ -388,7 +390,7 @@ impl Assignment {
             &self.data,
             self.noop,
         );
-        // One that has no governor reads as it did before there were any.
+        // Without a governor the bytes are the same as before governors existed.
         match &self.governor {
             None => json::compact(&parts),
             Some(claim) => json::compact(&(parts, claim)),
@@ -397,21 +399,21 @@ impl Assignment {
     }
 }
 
-/// One resource that is not as the assignment says.
+/// Resource that differs from the assignment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drift {
     #[serde(rename = "type")]
     pub type_name: String,
     pub name: String,
-    /// What would be done about it, or why its health check fails.
+    /// Change that would be made, or the error of the resource or its health check.
     pub message: String,
     #[serde(with = "timestamp")]
     pub since: DateTime<Utc>,
 }
 
 impl Drift {
-    /// Returns what an event says about a resource that is not as it should be after the run.
-    pub fn of(event: &TransactionEvent, noop: bool) -> Option<Self> {
+    /// Returns the drift of a resource that failed, or would have changed in noop mode.
+    pub fn from_event(event: &TransactionEvent, noop: bool) -> Option<Self> {
         let message = if event.failed {
             event.errors.join(", ")
         } else if event.changed && noop {
@@ -424,35 +426,35 @@ impl Drift {
         };
         Some(Self {
             type_name: event.type_name.clone(),
-            // As it is stored, and as stored events name it.
+            // Redacted as in stored events, so that names can be compared.
             name: redact_urls(&event.name).into_owned(),
             message: redact_urls(&message).into_owned(),
             since: event.timestamp,
         })
     }
 
-    /// Reports whether two are about the same resource.
-    pub fn is_about_same(&self, other: &Self) -> bool {
+    /// Reports whether both are drifts of the same resource.
+    pub fn is_same_resource(&self, other: &Self) -> bool {
         self.type_name == other.type_name && self.name == other.name
     }
 }
 
-/// What a node last converged to.
+/// Report of a node on the assignment that it last applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct NodeReport {
     pub protocol: String,
     pub identity: NodeName,
     pub generation: u64,
     pub manifests: Vec<BundleRef>,
-    /// The run that led here, once there was one.
+    /// Run that applied the assignment, if it has run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunSummary>,
     #[serde(default)]
     pub drift: Vec<Drift>,
-    /// Why the assignment could not even be tried.
+    /// Error that kept the node from applying the assignment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why the node does not follow the assignment that it has now.
+    /// Refusal of the current assignment, if the node refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
     #[serde(with = "timestamp")]
@@ -464,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_lower_case_domain_name() {
+    fn a_node_name_is_a_lower_case_domain_name() {
         for good in ["web1", "web1.example.net", "a-b.c", "10.0.0.1"] {
             assert_eq!(good.parse::<NodeName>().unwrap().as_str(), good);
         }
@@ -483,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_one_word_of_a_subject() {
+    fn a_token_has_no_separators_or_wildcards() {
         for bad in ["", "a.b", "*", ">", "a b", "é", &"a".repeat(254)] {
             assert!(bad.parse::<Token>().is_err(), "{bad:?}");
         }
@@ -491,14 +493,14 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_the_longest_name_is_read_back() {
+    fn the_token_of_the_longest_name_round_trips() {
         let name: NodeName = format!("a{}", ".a".repeat(126)).parse().unwrap();
         let text = serde_json::to_string(&name.token()).unwrap();
         assert_eq!(serde_json::from_str::<Token>(&text).unwrap(), name.token());
     }
 
     #[test]
-    fn a_bad_name_in_a_document_is_refused_while_it_is_read() {
+    fn an_invalid_name_in_a_document_is_rejected() {
         let error = serde_json::from_str::<NodeName>("\"Bad Name\"").unwrap_err();
         assert!(
             error.to_string().contains("invalid identity \"Bad Name\""),
@@ -507,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_decides_what_a_node_becomes_is_signed() {
+    fn every_field_that_affects_the_node_is_signed() {
         let node: NodeName = "web1.lab".parse().unwrap();
         let digest = "0f".repeat(32).parse().unwrap();
         let name = "app".parse().unwrap();
@@ -535,7 +537,7 @@ mod tests {
             |assignment| assignment.manifests[0].digest = "1f".repeat(32).parse().unwrap(),
             |assignment| assignment.data = "x".into(),
             |assignment| assignment.noop = true,
-            |assignment| assignment.governor = Some(Claim::new("deploys".parse().unwrap())),
+            |assignment| assignment.governor = Some(GovernorClaim::new("deploys".parse().unwrap())),
         ];
         for change in changes {
             let mut changed = assignment.clone();
@@ -547,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_node_obeys_and_what_it_refused_lately_is_noted() {
+    fn an_open_node_and_a_recent_refusal_are_noted() {
         let note = |trust: &str| {
             let text = format!(
                 r#"{{"protocol":"p","identity":"a","collective":"c","version":"1","beat":30,
@@ -559,7 +561,7 @@ mod tests {
         };
         assert_eq!(note("null"), "");
         assert_eq!(note(r#"{"required":true}"#), "");
-        assert_eq!(note(r#"{"open":true}"#), "obeys unsigned requests");
+        assert_eq!(note(r#"{"open":true}"#), "accepts unsigned requests");
         let refused = |time: &str| {
             format!(
                 r#"{{"required":true,"last_refusal":{{"time":"{time}","what":"ensure",

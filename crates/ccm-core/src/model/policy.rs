@@ -1,33 +1,31 @@
-//! Policies: what one signer may ask of a node.
+//! Policies: what one signer may request of a node.
 //!
-//! A policy is a list of rules; the first that matches decides, and what none matches is denied.
-//! Pure: who signed, and what a request means, is found out elsewhere. What a resource would do is
-//! taken apart into acts, because a command is a command also where it is called a health check.
+//! A policy is a list of rules. The first matching rule decides; a request that matches no rule is
+//! denied. This module is pure: signature checks and the parsing of requests are elsewhere. Applying
+//! a resource is split into operations (`operation`), because a health check or a post command also
+//! starts a program. `rule_match` matches a rule against one operation, `pattern` compares texts.
 //!
-//! The fields of a rule are of two sorts. Conditions (`verbs`, `types`, `names`, `providers`,
-//! `commands`, `noop_only`) say what the rule is about; one that is left out holds for everything.
-//! Grants (`path`, `environment`, `cwd`, `shell`, `guards`, `checks`, `post`, `modules`, `lookups`)
-//! permit what turns a resource into more than it seems; one that is left out permits nothing. Only
-//! a rule that permits every command line needs no grants for what such a line could do anyway.
-//! How texts are compared is in `pattern`.
+//! A rule has two sorts of fields. Conditions (`verbs`, `types`, `names`, `providers`, `commands`,
+//! `noop_only`) select what the rule applies to; an omitted condition matches everything. Grants
+//! (`path`, `environment`, `cwd`, `shell`, `guards`, `checks`, `post`, `modules`, `lookups`) permit
+//! what extends a resource beyond its name and command; an omitted grant permits nothing. A rule
+//! that allows every command line needs no grants for what such a command line could do itself.
 
+mod operation;
 mod pattern;
+mod rule_match;
 
 use serde::Deserialize;
 use serde::de::Error as _;
 
+use self::operation::{Operation, OperationPart, operations};
+use self::rule_match::RuleMatch;
 use super::TypeName;
 use super::document::{DocumentError, Node};
-use super::resource::{Exec, Properties, Resource, module_path};
+use super::resource::Resource;
 use super::text::quote;
 
-/// The longest name that is looked at; whoever asks for a longer one is denied it.
-const MAX_NAME: usize = 4096;
-
-/// The provider of commands that a shell reads.
-const SHELL: &str = "shell";
-
-/// What a rule says about whatever it matches.
+/// Effect of a rule on the requests that it matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -36,7 +34,7 @@ pub enum Action {
     Deny,
 }
 
-/// What templates can read beside facts and data.
+/// Data sources that templates can read in addition to facts and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lookup {
@@ -54,8 +52,8 @@ impl Lookup {
         Self::Registrations,
     ];
 
-    /// Returns what a template is told that lacks the right.
-    pub fn missing(self) -> &'static str {
+    /// Returns the error message for a template that reads this without a grant.
+    pub fn denial(self) -> &'static str {
         match self {
             Self::Files => {
                 "reading this file needs \"lookups: [files]\" in a rule of the signer's policy"
@@ -74,59 +72,59 @@ impl Lookup {
         }
     }
 
-    /// Returns which right a text says is missing, without the rest of that text.
-    pub fn missing_in(text: &str) -> Option<&'static str> {
-        let mut all = Self::ALL.into_iter().map(Self::missing);
-        all.find(|missing| text.contains(missing))
+    /// Returns the [`Self::denial`] message that an error text contains, without the rest of the text.
+    pub(crate) fn denial_in(text: &str) -> Option<&'static str> {
+        let mut all = Self::ALL.into_iter().map(Self::denial);
+        all.find(|denial| text.contains(denial))
     }
 }
 
-/// One rule. A condition that is empty matches everything, a grant that is empty permits nothing.
+/// One rule. An empty condition matches everything, an empty grant permits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rule {
     pub action: Action,
     pub verbs: Vec<String>,
     pub types: Vec<TypeName>,
-    /// Patterns of names: `*` stands for anything but a `/`, `**` for anything, `?` for one
-    /// character. The name of an exec is compared like a command line.
+    /// Patterns of resource names: `*` matches anything but `/`, `**` matches anything, `?` matches
+    /// one character. The name of an exec is compared like a command line.
     pub names: Vec<String>,
     pub providers: Vec<String>,
-    /// Patterns of command lines of an exec, compared word by word: `*` and `?` cross neither a
-    /// word nor a `/` nor what a shell reads as more than a letter. Left out, the command line is
-    /// compared with `names`.
+    /// Patterns of the command lines of an exec, compared word by word: `*` and `?` match neither a
+    /// word boundary nor a `/` nor a shell metacharacter. If empty, the command line is compared
+    /// with `names`.
     pub commands: Vec<String>,
-    /// Matches only requests that change nothing.
+    /// Matches only noop requests.
     pub noop_only: bool,
-    /// Directories that the search path of a command may name.
+    /// Directories allowed in the `path` of an exec.
     pub path: Vec<String>,
-    /// Variables that a command may get, as `NAME=value`.
+    /// Environment variables allowed for an exec, as `NAME=value`.
     pub environment: Vec<String>,
-    /// Directories that a command may start in.
+    /// Working directories allowed for an exec.
     pub cwd: Vec<String>,
-    /// Whether a shell may read the command line.
+    /// Whether the `shell` provider is allowed.
     pub shell: bool,
-    /// Command lines of `onlyif` and `unless`, and paths of `creates`.
+    /// Command lines allowed in `onlyif` and `unless`, and paths allowed in `creates`.
     pub guards: Vec<String>,
-    /// Command lines of health checks; `goss` stands for every goss check.
+    /// Command lines allowed in health checks; `goss` allows every goss check.
     pub checks: Vec<String>,
-    /// Post commands of a scaffold.
+    /// Command lines allowed as post commands of a scaffold.
     pub post: Vec<String>,
-    /// Paths of CFEngine package modules.
+    /// Paths of the CFEngine package modules that are allowed.
     pub modules: Vec<String>,
-    /// What templates may read.
+    /// Data sources that templates may read.
     pub lookups: Vec<Lookup>,
 }
 
-/// What a signer may do.
+/// Ordered rules of one signer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     pub rules: Vec<Rule>,
 }
 
-/// Something a signer asks for. What is not known yet, or does not apply, is nothing.
+/// Request of a signer. Properties that are not known yet or do not apply are `None`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked<'a> {
+pub struct PolicyRequest<'a> {
     pub verb: &'a str,
     pub noop: bool,
     pub type_name: Option<TypeName>,
@@ -136,20 +134,20 @@ pub struct Asked<'a> {
     pub command: Option<&'a str>,
 }
 
-/// What a policy says, and which rule said it, counted from one.
+/// Decision of a policy, with the number of the deciding rule, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct PolicyDecision {
     pub action: Action,
     pub rule: Option<usize>,
 }
 
-impl Decision {
+impl PolicyDecision {
     pub fn is_allowed(self) -> bool {
         self.action == Action::Allow
     }
 }
 
-/// Why a resource is not applied. Names the resource and no content of it.
+/// Denial of a resource. Contains the label of the resource and none of its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("denied by policy: {what} {label}")]
 pub struct Denied {
@@ -157,48 +155,8 @@ pub struct Denied {
     label: String,
 }
 
-/// One thing that applying a resource does.
-#[derive(Clone, Copy)]
-struct Act<'r> {
-    /// What it is to the resource, for whoever is denied it.
-    what: &'static str,
-    asked: Asked<'r>,
-    part: Part<'r>,
-}
-
-/// Which part of a resource an act is about.
-#[derive(Clone, Copy)]
-enum Part<'r> {
-    /// All of it; with the properties of an exec, where they are known.
-    Whole(Option<&'r Exec>),
-    /// Where an archive unpacks.
-    Directory(&'r str),
-    Check(&'r str),
-    Post(&'r str),
-    Module(&'r str),
-    Lookup(Lookup),
-}
-
-/// Whether a rule matches an act.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
-    No,
-    Yes,
-    /// It would, if it granted this.
-    Lacks(&'static str),
-}
-
-impl From<bool> for Fit {
-    fn from(fits: bool) -> Self {
-        match fits {
-            true => Self::Yes,
-            false => Self::No,
-        }
-    }
-}
-
 impl Policy {
-    /// Reads a list of rules, or one rule alone.
+    /// Reads a list of rules, or a single rule.
     pub fn read(node: &Node) -> Result<Self, DocumentError> {
         let read = |node: &Node| {
             let rule = Rule::deserialize(node)?;
@@ -214,68 +172,75 @@ impl Policy {
         Ok(Self { rules: rules? })
     }
 
-    /// Decides on something that is wholly known: a rule about types, names or providers does not
-    /// match what has none.
-    pub fn decide(&self, asked: &Asked<'_>) -> Decision {
-        self.first(&Act::of(asked, Part::Whole(None)), |_| false).0
+    /// Decides on a request of which everything is known: a rule with conditions on types, names or
+    /// providers does not match a request without them.
+    pub fn decide(&self, request: &PolicyRequest<'_>) -> PolicyDecision {
+        self.first_match(&Operation::of(request, OperationPart::Whole(None)), |_| {
+            false
+        })
+        .0
     }
 
-    /// Decides on something of which more will be known later: what some name, type or provider
-    /// could still be allowed is allowed so far.
-    pub fn decide_so_far(&self, asked: &Asked<'_>) -> Decision {
-        self.first(&Act::of(asked, Part::Whole(None)), is_allowing)
-            .0
+    /// Decides on a request whose type, name or provider is not known yet: allows it if an allow rule
+    /// could match once they are known.
+    pub fn decide_partial(&self, request: &PolicyRequest<'_>) -> PolicyDecision {
+        self.first_match(
+            &Operation::of(request, OperationPart::Whole(None)),
+            is_allow_rule,
+        )
+        .0
     }
 
-    /// Says whether templates may read this, in a request of which more will be known later.
-    pub fn grants(&self, asked: &Asked<'_>, lookup: Lookup) -> bool {
-        let act = Act::of(asked, Part::Lookup(lookup));
-        self.first(&act, is_allowing).0.is_allowed()
+    /// Reports whether templates of a partially known request may read from this data source.
+    pub fn allows_lookup(&self, request: &PolicyRequest<'_>, lookup: Lookup) -> bool {
+        let operation = Operation::of(request, OperationPart::Lookup(lookup));
+        self.first_match(&operation, is_allow_rule).0.is_allowed()
     }
 
-    /// Returns the decision, and what the first rule lacked that would have allowed the act.
-    fn first(
+    /// Returns the decision, and the missing grant of the first rule that would otherwise have allowed
+    /// the operation.
+    fn first_match(
         &self,
-        act: &Act<'_>,
+        operation: &Operation<'_>,
         unknown: impl Fn(&Rule) -> bool,
-    ) -> (Decision, Option<&'static str>) {
-        let denied = |rule| Decision {
+    ) -> (PolicyDecision, Option<&'static str>) {
+        let denied = |rule| PolicyDecision {
             action: Action::Deny,
             rule,
         };
-        let mut lacking = None;
-        if act.is_too_long() {
+        let mut missing_grant = None;
+        if operation.is_too_long() {
             return (denied(None), None);
         }
         for (number, rule) in (1..).zip(&self.rules) {
-            match rule.fits(act, unknown(rule)) {
-                Fit::No => {}
-                Fit::Lacks(what) => lacking = lacking.or(Some(what)),
-                Fit::Yes => {
-                    let decision = Decision {
+            match rule.matches(operation, unknown(rule)) {
+                RuleMatch::No => {}
+                RuleMatch::Lacks(what) => missing_grant = missing_grant.or(Some(what)),
+                RuleMatch::Yes => {
+                    let decision = PolicyDecision {
                         action: rule.action,
                         rule: Some(number),
                     };
-                    return (decision, lacking);
+                    return (decision, missing_grant);
                 }
             }
         }
-        (denied(None), lacking)
+        (denied(None), missing_grant)
     }
 
-    /// Checks everything that applying a resource does.
-    pub fn check(
+    /// Checks every operation of applying a resource.
+    pub fn check_resource(
         &self,
         verb: &str,
         resource: &Resource,
         provider: &str,
         noop: bool,
     ) -> Result<(), Denied> {
-        for act in acts(verb, resource, provider, noop) {
-            let (decision, lacking) = self.first(&act, |_| false);
+        for operation in operations(verb, resource, provider, noop) {
+            let (decision, missing_grant) = self.first_match(&operation, |_| false);
             if !decision.is_allowed() {
                 return Err(Denied {
-                    what: lacking.unwrap_or(act.what),
+                    what: missing_grant.unwrap_or(operation.what),
                     label: resource.label(),
                 });
             }
@@ -284,306 +249,18 @@ impl Policy {
     }
 }
 
-fn is_allowing(rule: &Rule) -> bool {
+fn is_allow_rule(rule: &Rule) -> bool {
     rule.action == Action::Allow
 }
 
-/// Takes a resource apart into what it does.
-fn acts<'r>(verb: &'r str, resource: &'r Resource, provider: &'r str, noop: bool) -> Vec<Act<'r>> {
-    let common = &resource.common;
-    let asked = Asked {
-        verb,
-        noop,
-        type_name: Some(resource.type_name()),
-        name: Some(&common.name),
-        provider: Some(provider),
-        command: resource.command_line(),
-    };
-    let act = |what, part| Act { what, asked, part };
-    let exec = match &resource.properties {
-        Properties::Exec(exec) => Some(exec),
-        _ => None,
-    };
-    let mut acts = vec![act("resource", Part::Whole(exec))];
-    if let Some(path) = module_path(&common.provider) {
-        // It is started to look, too.
-        let asked = Asked {
-            noop: false,
-            ..asked
-        };
-        acts.push(Act {
-            asked,
-            ..act("package module of", Part::Module(path))
-        });
-    }
-    match &resource.properties {
-        Properties::Archive(archive) => {
-            if !archive.extract_parent.is_empty() {
-                acts.push(act("resource", Part::Directory(&archive.extract_parent)));
-            }
-        }
-        Properties::Scaffold(scaffold) => {
-            let commands = scaffold.post.iter().flat_map(|post| post.values());
-            acts.extend(commands.map(|line| act("post command of", Part::Post(line))));
-        }
-        Properties::Apply(_)
-        | Properties::Exec(_)
-        | Properties::File(_)
-        | Properties::Package(_)
-        | Properties::Service(_) => {}
-    }
-    // Checks do not run where nothing is changed.
-    acts.extend(common.health_checks.iter().map(|check| {
-        let line = match check.command.as_str() {
-            "" => "goss",
-            line => line,
-        };
-        act("health check of", Part::Check(line))
-    }));
-    acts
-}
-
-impl<'r> Act<'r> {
-    fn of(asked: &Asked<'r>, part: Part<'r>) -> Self {
-        Self {
-            what: "",
-            asked: *asked,
-            part,
-        }
-    }
-
-    fn is_shell(&self) -> bool {
-        self.asked.provider == Some(SHELL)
-    }
-
-    /// Returns the text that the part adds to the resource.
-    fn text(&self) -> Option<&'r str> {
-        match self.part {
-            Part::Directory(text) | Part::Check(text) | Part::Post(text) | Part::Module(text) => {
-                Some(text)
-            }
-            Part::Whole(_) | Part::Lookup(_) => None,
-        }
-    }
-
-    /// Whether it starts a program that belongs to a resource of another type.
-    fn is_command(&self) -> bool {
-        matches!(self.part, Part::Check(_) | Part::Post(_) | Part::Module(_))
-    }
-
-    fn exec(&self) -> Option<&'r Exec> {
-        match self.part {
-            Part::Whole(exec) => exec,
-            _ => None,
-        }
-    }
-
-    fn is_too_long(&self) -> bool {
-        let Asked {
-            name,
-            provider,
-            command,
-            ..
-        } = self.asked;
-        let guards = self.exec().map(Exec::guards);
-        let all = [name, provider, command, self.text()].into_iter().flatten();
-        let mut all = all.chain(guards.into_iter().flatten());
-        all.any(|text| text.len() > MAX_NAME)
-    }
-}
-
 impl Rule {
-    /// Whether the rule matches; `unknown` says whether it does where it asks for something that
-    /// is not known.
-    fn fits(&self, act: &Act<'_>, unknown: bool) -> Fit {
-        let asked = &act.asked;
-        let is_verb = self.verbs.is_empty() || self.verbs.iter().any(|verb| verb == asked.verb);
-        if !is_verb || (self.noop_only && !asked.noop) {
-            return Fit::No;
-        }
-        let holds = |is_open: bool, found: Option<bool>| is_open || found.unwrap_or(unknown);
-        let is_own = holds(
-            self.types.is_empty(),
-            asked.type_name.map(|name| self.types.contains(&name)),
-        );
-        let is_meant = is_own || (act.is_command() && self.types.contains(&TypeName::Exec));
-        let provider = asked.provider.map(|name| {
-            let mut patterns = self.providers.iter();
-            patterns.any(|pattern| pattern::name(pattern, name))
-        });
-        if !is_meant || !holds(self.providers.is_empty(), provider) {
-            return Fit::No;
-        }
-        match self.action {
-            Action::Deny => self.denies(act).into(),
-            Action::Allow => self.allows(act, is_own, unknown),
-        }
-    }
-
-    /// Whether an allowing rule names everything that the act is about.
-    fn allows(&self, act: &Act<'_>, is_own: bool, unknown: bool) -> Fit {
-        let holds = |is_open: bool, found: Option<bool>| is_open || found.unwrap_or(unknown);
-        let asked = &act.asked;
-        let is_exec = asked.type_name == Some(TypeName::Exec);
-        let is_shell = act.is_shell();
-        let lines = |patterns: &[String], line: &str| {
-            let mut patterns = patterns.iter();
-            patterns.any(|pattern| pattern::line(pattern, line, is_shell))
-        };
-        let named = |name: &str| match (is_exec, act.part) {
-            // Only the name of an exec that says its command elsewhere is not a command line.
-            (true, _) if asked.command.is_some_and(|line| line != name) => {
-                let mut names = self.names.iter();
-                names.any(|pattern| pattern == name || pattern::line(pattern, name, false))
-            }
-            (true, _) => lines(&self.names, name),
-            (false, Part::Directory(directory)) => paths(&self.names, directory),
-            (false, _) if name.starts_with('/') => paths(&self.names, name),
-            (false, _) => self.names.iter().any(|it| pattern::name(it, name)),
-        };
-        let has_name = match is_own {
-            true => holds(self.names.is_empty(), asked.name.map(named)),
-            false => self.names.is_empty(),
-        };
-        if !has_name {
-            return Fit::No;
-        }
-        // Such a rule permits every command line there is.
-        let is_open = self.names.is_empty()
-            && self.commands.is_empty()
-            && (self.types.is_empty() || self.types.contains(&TypeName::Exec));
-        let granted = |list: &[String], line: &str| {
-            let mut patterns = list.iter();
-            let is_open = is_open && list.is_empty();
-            is_open || patterns.any(|pattern| pattern::line(pattern, line, false))
-        };
-        match act.part {
-            Part::Whole(exec) => {
-                let patterns = match self.commands.is_empty() {
-                    true => &self.names,
-                    false => &self.commands,
-                };
-                let fits = match (asked.type_name, asked.command) {
-                    (Some(TypeName::Exec), Some(line)) => {
-                        patterns.is_empty() || lines(patterns, line)
-                    }
-                    (Some(TypeName::Exec) | None, _) => self.commands.is_empty() || unknown,
-                    // Only an exec has a command line.
-                    (Some(_), _) => self.commands.is_empty(),
-                };
-                if !fits {
-                    return Fit::No;
-                }
-                match exec.and_then(|exec| self.lacks(exec, is_open, is_shell)) {
-                    Some(what) => Fit::Lacks(what),
-                    None => Fit::Yes,
-                }
-            }
-            Part::Directory(_) => Fit::Yes,
-            Part::Check(line) => granted(&self.checks, line).into(),
-            Part::Post(line) => granted(&self.post, line).into(),
-            Part::Module(path) => paths(&self.modules, path).into(),
-            Part::Lookup(lookup) => self.lookups.contains(&lookup).into(),
-        }
-    }
-
-    /// Returns what an exec has around its command line that the rule does not name.
-    fn lacks(&self, exec: &Exec, is_open: bool, is_shell: bool) -> Option<&'static str> {
-        let is_free = |list: &[String]| is_open && list.is_empty();
-        let are_paths = |list: &[String], text: &str| {
-            text.is_empty() || is_free(list) || text.split(':').all(|path| paths(list, path))
-        };
-        let is_variable = |item: &String| {
-            let mut patterns = self.environment.iter();
-            patterns.any(|pattern| pattern::word(pattern, item))
-        };
-        let is_guard = |line: &str| {
-            let mut patterns = self.guards.iter();
-            let is_named = patterns.any(|pattern| pattern::line(pattern, line, is_shell));
-            // Guards run also where nothing is changed.
-            !self.noop_only && (is_free(&self.guards) || is_named)
-        };
-        let may_shell = self.shell
-            || self.providers.iter().any(|name| name == SHELL)
-            || (is_open && self.providers.is_empty());
-        if is_shell && !may_shell {
-            Some("shell of")
-        } else if !are_paths(&self.path, &exec.path) {
-            Some("path of")
-        } else if !is_free(&self.environment) && !exec.environment.iter().all(is_variable) {
-            Some("environment of")
-        } else if !(exec.cwd.is_empty() || is_free(&self.cwd) || paths(&self.cwd, &exec.cwd)) {
-            Some("cwd of")
-        } else if !exec.guards().all(is_guard) {
-            Some("guard of")
-        } else if !(exec.creates.is_empty()
-            || is_free(&self.guards)
-            || paths(&self.guards, &exec.creates))
-        {
-            Some("creates of")
-        } else {
-            None
-        }
-    }
-
-    /// Whether a denying rule is about the act. It is about more than an allowing one with the
-    /// same patterns would be: what could be meant is denied.
-    fn denies(&self, act: &Act<'_>) -> bool {
-        let exec = act.exec();
-        let hit = |patterns: &[String], texts: &[Option<&str>]| {
-            let mut texts = texts.iter().flatten();
-            patterns.is_empty()
-                || texts.any(|text| patterns.iter().any(|it| pattern::loosely(it, text)))
-        };
-        let guards: Vec<Option<&str>> = exec
-            .into_iter()
-            .flat_map(|exec| exec.guards().chain([exec.creates.as_str()]))
-            .map(Some)
-            .collect();
-        let asked = &act.asked;
-        let lines: Vec<Option<&str>> = match act.is_command() {
-            true => vec![act.text()],
-            false => [asked.command].into_iter().chain(guards.clone()).collect(),
-        };
-        let names: Vec<Option<&str>> = [asked.name, act.text()]
-            .into_iter()
-            .chain(lines.clone())
-            .collect();
-        let only = |is_it: bool| act.text().filter(|_| is_it);
-        let directories: Vec<Option<&str>> = exec
-            .into_iter()
-            .flat_map(|exec| exec.path.split(':'))
-            .map(Some)
-            .collect();
-        let variables: Vec<Option<&str>> = exec
-            .into_iter()
-            .flat_map(|exec| &exec.environment)
-            .map(|item| Some(item.as_str()))
-            .collect();
-        let looks_up = match act.part {
-            Part::Lookup(lookup) => self.lookups.contains(&lookup),
-            _ => self.lookups.is_empty(),
-        };
-        looks_up
-            && hit(&self.names, &names)
-            && hit(&self.commands, &lines)
-            && hit(&self.path, &directories)
-            && hit(&self.environment, &variables)
-            && hit(&self.cwd, &[exec.map(|exec| exec.cwd.as_str())])
-            && (!self.shell || act.is_shell())
-            && hit(&self.guards, &guards)
-            && hit(&self.checks, &[only(matches!(act.part, Part::Check(_)))])
-            && hit(&self.post, &[only(matches!(act.part, Part::Post(_)))])
-            && hit(&self.modules, &[only(matches!(act.part, Part::Module(_)))])
-    }
-
-    /// Returns a verb that is none of those known.
+    /// Returns an error message for the first verb that is not known.
     pub fn unknown_verb(&self, known: impl Fn(&str) -> bool) -> Option<String> {
         let unknown = self.verbs.iter().find(|verb| !known(verb))?;
         Some(format!("unknown verb {}", quote(unknown)))
     }
 
-    /// Returns what is wrong with a pattern, which could never match then.
+    /// Returns an error message for the first pattern that can never match.
     fn problem(&self) -> Option<String> {
         let lists = [
             ("commands", &self.commands),
@@ -611,10 +288,6 @@ impl Rule {
             variable.map(|item| format!("environment: {} is not NAME=value", quote(item)));
         lines.or(paths).or(variable)
     }
-}
-
-fn paths(patterns: &[String], path: &str) -> bool {
-    patterns.iter().any(|pattern| pattern::path(pattern, path))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Service registration entries: where a service of this host can be reached.
+//! Service registration entries: the address of a service on this node.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::text::{go_duration, parse_wait, quote};
 use super::value::Value;
 
-/// The keys of an entry, in the order they are written.
+/// Keys of an entry, in the order of serialization.
 const KEYS: [&str; 8] = [
     "cluster",
     "service",
@@ -23,10 +23,10 @@ const KEYS: [&str; 8] = [
     "ttl",
 ];
 
-/// The shortest life that servers take.
+/// Shortest TTL that NATS servers accept.
 const MIN_TTL: Duration = Duration::from_secs(1);
 
-/// One service, ready to be published while its resource is stable.
+/// Service that is published while its resource is stable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Entry {
@@ -42,7 +42,7 @@ pub struct Entry {
     pub ttl: Option<Ttl>,
 }
 
-/// A port: a number, or a template that becomes one.
+/// Port number, or a template that resolves to one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Port {
     #[default]
@@ -76,8 +76,8 @@ impl<'de> Deserialize<'de> for Port {
 }
 
 impl Port {
-    /// Returns the port a text stands for: a number if it is one, else a template.
-    pub fn from_text(text: &str) -> Self {
+    /// Parses a port number; any other text is a template.
+    pub(crate) fn from_text(text: &str) -> Self {
         match text.trim().parse() {
             Ok(port) => Self::Number(port),
             Err(_) => Self::Template(text.into()),
@@ -85,7 +85,7 @@ impl Port {
     }
 }
 
-/// How long an entry lives without being published again.
+/// Lifetime of an entry that is not published again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ttl {
     Never,
@@ -122,21 +122,21 @@ impl<'de> Deserialize<'de> for Ttl {
     }
 }
 
-/// A text that says no time to live.
+/// Invalid TTL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid TTL duration {}: {reason}", quote(.text))]
-pub struct InvalidTtl {
+pub struct TtlError {
     text: String,
     reason: String,
 }
 
 impl FromStr for Ttl {
-    type Err = InvalidTtl;
+    type Err = TtlError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidTtl> {
+    fn from_str(text: &str) -> Result<Self, TtlError> {
         match text {
             "never" => Ok(Self::Never),
-            _ => parse_wait(text).map(Self::After).map_err(|err| InvalidTtl {
+            _ => parse_wait(text).map(Self::After).map_err(|err| TtlError {
                 text: text.into(),
                 reason: err.to_string(),
             }),
@@ -144,13 +144,13 @@ impl FromStr for Ttl {
     }
 }
 
-/// Why an entry can't be published.
+/// Invalid registration entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("registration is invalid: {0}")]
 pub struct InvalidEntry(String);
 
 impl Entry {
-    /// Checks the entry; a port that is still a template passes.
+    /// Validates the entry; a port may still be a template.
     pub fn validate(&self) -> Result<(), InvalidEntry> {
         for (what, name) in [
             ("cluster", &self.cluster),
@@ -202,8 +202,8 @@ impl Entry {
         }
     }
 
-    /// Reads an entry that somebody published. Keys that we don't know are left out; what we
-    /// would not publish ourselves is refused, because it ends up in files.
+    /// Reads a published entry. Unknown keys are ignored; an entry that fails validation is rejected,
+    /// because templates write entries into files.
     pub fn from_wire(body: &[u8]) -> Result<Self, InvalidEntry> {
         let unreadable = |err: serde_json::Error| InvalidEntry(err.to_string());
         let mut fields: serde_json::Map<String, serde_json::Value> =
@@ -219,7 +219,7 @@ impl Entry {
         }
     }
 
-    /// Returns the port, if it has one.
+    /// Returns the port number, if set.
     pub fn port(&self) -> Option<i64> {
         match self.port {
             Port::Number(port) => Some(port),
@@ -227,7 +227,7 @@ impl Entry {
         }
     }
 
-    /// Returns the entry as templates see it, by the names upstream gives its fields.
+    /// Returns the entry as a template value, with upstream's field names.
     pub fn to_value(&self) -> Value {
         let text = |text: &str| Value::from(text);
         let annotations = self.annotations.iter();
@@ -249,11 +249,11 @@ impl Entry {
         .collect()
     }
 
-    /// Returns the id that tells instances of one service apart: 16 hex digits of FNV-1a-64.
+    /// Returns the id of this instance of the service: 16 hex digits of FNV-1a-64.
     pub fn instance(&self) -> String {
         let port = match &self.port {
             Port::Number(port) => port.to_string(),
-            // Upstream hashes what Go prints for a missing number; ids must agree.
+            // Upstream hashes what Go prints for a nil number; ids must be equal.
             Port::Unset | Port::Template(_) => "%!d(<nil>)".into(),
         };
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use crate::model::json;
 
-    /// Returns a service whose instance and subject are known from upstream.
+    /// Returns an entry whose instance id is known from upstream.
     fn entry() -> Entry {
         Entry {
             cluster: "prod".into(),
@@ -330,38 +330,38 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_an_entry_has_its_text() {
-        let fault = |change: fn(&mut Entry)| {
+    fn each_invalid_entry_has_its_message() {
+        let error = |change: fn(&mut Entry)| {
             let mut entry = entry();
             change(&mut entry);
             entry.validate().unwrap_err().to_string()
         };
         for (text, found) in [
-            ("cluster is required", fault(|e| e.cluster.clear())),
+            ("cluster is required", error(|e| e.cluster.clear())),
             (
                 "protocol \"9p\" is not a valid name",
-                fault(|e| e.protocol = "9p".into()),
+                error(|e| e.protocol = "9p".into()),
             ),
-            ("address is required", fault(|e| e.address.clear())),
+            ("address is required", error(|e| e.address.clear())),
             (
                 "address \"web1\" is not a valid Address address",
-                fault(|e| e.address = "web1".into()),
+                error(|e| e.address = "web1".into()),
             ),
             (
                 "port '70000' must be between 1 and 65535",
-                fault(|e| e.port = Port::Number(70000)),
+                error(|e| e.port = Port::Number(70000)),
             ),
             (
                 "port must be an integer number, not string",
-                fault(|e| e.port = Port::Template("http".into())),
+                error(|e| e.port = Port::Template("http".into())),
             ),
             (
                 "priority '0' must be between 1 and 255",
-                fault(|e| e.priority = 0),
+                error(|e| e.priority = 0),
             ),
             (
                 "ttl '500ms' must be 1s or more, or never",
-                fault(|e| e.ttl = Some(Ttl::After(Duration::from_millis(500)))),
+                error(|e| e.ttl = Some(Ttl::After(Duration::from_millis(500)))),
             ),
         ] {
             assert_eq!(found, format!("registration is invalid: {text}"));
@@ -377,14 +377,14 @@ mod tests {
     }
 
     #[test]
-    fn what_others_publish_is_read_without_the_keys_we_do_not_know() {
+    fn unknown_keys_of_a_published_entry_are_ignored() {
         let body = br#"{"cluster":"prod","service":"shop","protocol":"grpc","address":"10.4.0.7",
             "port":9090,"priority":10,"ttl":null,"zone":"a"}"#;
         assert_eq!(Entry::from_wire(body), Ok(entry()));
     }
 
     #[test]
-    fn what_we_would_not_publish_is_not_read() {
+    fn an_invalid_published_entry_is_rejected() {
         let body = |address: &str, port: &str| {
             format!(
                 r#"{{"cluster":"c","service":"s","protocol":"p","priority":1,"address":{address},"port":{port}}}"#
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_see_upstreams_names() {
+    fn a_template_value_has_upstream_s_field_names() {
         let mut entry = entry();
         entry.ttl = Some(Ttl::Never);
         entry.annotations.insert("zone".into(), "a".into());

@@ -1,22 +1,22 @@
-//! Requests and responses: one resource asked for from outside, in JSON or YAML.
+//! Requests and responses for a single resource (ensure, status), in JSON or YAML.
 
 use serde::Serialize;
 
 use super::document::{DocumentError, Node, parse_message, unknown_name};
 use super::event::TransactionEvent;
 use super::id::{TypeName, UnknownType};
-use super::resource::decode::{self, Declared};
-use super::resource::{Invalid, Resource};
+use super::resource::decode::{self, DeclaredResource};
+use super::resource::{InvalidProperty, Resource};
 use super::state::State;
 use super::text::quote;
 use super::{Value, json};
 
 pub const ENSURE_REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
-pub const ENSURE_RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
+const ENSURE_RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
 pub const STATUS_REQUEST: &str = "io.choria.ccm.v1.resource.status.request";
-pub const STATUS_RESPONSE: &str = "io.choria.ccm.v1.resource.status.response";
+const STATUS_RESPONSE: &str = "io.choria.ccm.v1.resource.status.response";
 
-/// Why a request can't be carried out.
+/// Invalid request.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
     #[error("invalid protocol {}", quote(.0))]
@@ -24,7 +24,7 @@ pub enum RequestError {
     #[error("missing {0} in request")]
     Missing(&'static str),
     #[error("{0}")]
-    Unknown(String),
+    Message(String),
     #[error(transparent)]
     Type(#[from] UnknownType),
     #[error(transparent)]
@@ -32,41 +32,41 @@ pub enum RequestError {
     #[error("invalid manifest: {0}")]
     Manifest(#[source] DocumentError),
     #[error("invalid manifest: expected a mapping")]
-    ManifestKind,
+    ManifestNotMapping,
     #[error("no resources found")]
     NoResources,
     #[error("multiple resources found")]
     ManyResources,
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
 }
 
-/// Reads an ensure request; the resource still has its templates.
+/// Parses an ensure request; the templates of the resource are not resolved.
 pub fn parse_ensure(text: &str) -> Result<Resource, RequestError> {
-    // A body that is no document has no protocol either: that is what upstream answers.
+    // Like upstream, a body that can't be parsed is reported as an invalid protocol.
     let body = parse_message(text).ok();
-    let envelope = Envelope::open(
+    let fields = RequestFields::parse(
         body.as_ref(),
         text,
         ENSURE_REQUEST,
         &["protocol", "type", "properties"],
     )?;
-    let type_name = envelope.text("type").ok_or(RequestError::Missing("type"))?;
-    let properties = envelope
+    let type_name = fields.text("type").ok_or(RequestError::Missing("type"))?;
+    let properties = fields
         .field("properties")
         .ok_or(RequestError::Missing("properties"))?;
-    envelope.refuse_unknown()?;
+    fields.reject_unknown()?;
     let type_name: TypeName = type_name.parse()?;
-    let mut all =
-        decode::resources(type_name, properties).map_err(|err| wrong_shape(properties, err))?;
+    let mut all = decode::read_resources(type_name, properties)
+        .map_err(|err| wrong_shape(properties, err))?;
     match all.pop() {
         None => Err(RequestError::NoResources),
         Some(_) if !all.is_empty() => Err(RequestError::ManyResources),
-        Some(Declared { resource, .. }) => Ok(resource),
+        Some(DeclaredResource { resource, .. }) => Ok(resource),
     }
 }
 
-/// Properties stand alone in a request, so a wrong shape is shown as the small document it is.
+/// Returns upstream's error for properties that are not a mapping; it shows them as a document.
 fn wrong_shape(properties: &Node, err: DocumentError) -> RequestError {
     let value = properties.to_value();
     let found = match &value {
@@ -78,12 +78,12 @@ fn wrong_shape(properties: &Node, err: DocumentError) -> RequestError {
         other => other.kind(),
     };
     let shown = json::compact(&value).unwrap_or_default();
-    RequestError::Unknown(format!(
+    RequestError::Message(format!(
         "[1:1] {found} was used where mapping is expected\n>  1 | {shown}\n       ^\n"
     ))
 }
 
-/// What a status request asks for.
+/// Parsed status request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusRequest {
     pub type_name: TypeName,
@@ -91,46 +91,46 @@ pub struct StatusRequest {
     pub properties: Option<Node>,
 }
 
-/// Reads a status request.
+/// Parses a status request.
 pub fn parse_status(text: &str) -> Result<StatusRequest, RequestError> {
     let body = parse_message(text).ok();
-    let envelope = Envelope::open(
+    let fields = RequestFields::parse(
         body.as_ref(),
         text,
         STATUS_REQUEST,
         &["protocol", "type", "name", "properties"],
     )?;
-    let type_name = envelope.text("type").ok_or(RequestError::Missing("type"))?;
-    let name = envelope.text("name").ok_or(RequestError::Missing("name"))?;
-    envelope.refuse_unknown()?;
+    let type_name = fields.text("type").ok_or(RequestError::Missing("type"))?;
+    let name = fields.text("name").ok_or(RequestError::Missing("name"))?;
+    fields.reject_unknown()?;
     Ok(StatusRequest {
         type_name: type_name.parse()?,
         name: name.into(),
-        properties: envelope.field("properties").cloned(),
+        properties: fields.field("properties").cloned(),
     })
 }
 
-/// The outer map of a request. JSON keys match whatever their case, as in Go.
-struct Envelope<'a> {
+/// Top-level fields of a request. JSON keys match in any case, as in Go.
+struct RequestFields<'a> {
     entries: &'a [(Node, Node)],
     is_json: bool,
     known: &'static [&'static str],
 }
 
-impl<'a> Envelope<'a> {
-    fn open(
+impl<'a> RequestFields<'a> {
+    fn parse(
         body: Option<&'a Node>,
         text: &str,
         protocol: &str,
         known: &'static [&'static str],
     ) -> Result<Self, RequestError> {
-        let envelope = Self {
+        let fields = Self {
             entries: body.and_then(Node::entries).unwrap_or_default(),
             is_json: super::document::is_json(text),
             known,
         };
-        match envelope.text("protocol") {
-            Some(found) if found == protocol => Ok(envelope),
+        match fields.text("protocol") {
+            Some(found) if found == protocol => Ok(fields),
             found => Err(RequestError::Protocol(found.unwrap_or_default().into())),
         }
     }
@@ -146,7 +146,7 @@ impl<'a> Envelope<'a> {
             .map(|(_, value)| value)
     }
 
-    /// Returns a field's text; in JSON only a string is one.
+    /// Returns the text of a field; in JSON only of a string.
     fn text(&self, name: &str) -> Option<&'a str> {
         let node = self.field(name)?;
         let is_text = node.is_quoted() || (!self.is_json && !node.is_null());
@@ -154,19 +154,19 @@ impl<'a> Envelope<'a> {
         Some(&**text).filter(|text| !text.is_empty())
     }
 
-    fn refuse_unknown(&self) -> Result<(), RequestError> {
+    fn reject_unknown(&self) -> Result<(), RequestError> {
         for (key, _) in self.entries {
             let found = key.text().map_or("", |text| &**text);
             if !self.known.iter().any(|name| self.matches(found, name)) {
                 let message = unknown_name("field", found, self.known);
-                return Err(RequestError::Unknown(message));
+                return Err(RequestError::Message(message));
             }
         }
         Ok(())
     }
 }
 
-/// An answer: what was asked for, or the reason why there is none.
+/// Response: the requested state, or an error.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Response<T> {
     pub protocol: &'static str,
@@ -174,15 +174,15 @@ pub struct Response<T> {
     pub error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<T>,
-    /// What changed in files, or would, for those who asked for it.
+    /// Diff of changed files, if requested.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub diff: String,
 }
 
-/// The answer to an ensure request.
+/// Response to an ensure request.
 pub type EnsureResponse = Response<TransactionEvent>;
 
-/// The answer to a status request.
+/// Response to a status request.
 pub type StatusResponse = Response<State>;
 
 impl EnsureResponse {
@@ -211,7 +211,7 @@ impl<T> Response<T> {
         }
     }
 
-    /// Returns the same answer with a diff.
+    /// Returns the response with a diff.
     #[must_use]
     pub fn with_diff(self, diff: String) -> Self {
         Self { diff, ..self }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_the_documents_is_read_in_json_and_yaml() {
+    fn a_documented_request_is_parsed_in_json_and_yaml() {
         let json = ensure(
             r#""type":"file","properties":{"name":"/srv/motd","ensure":"present","content":"hi\n"}"#,
         )
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_request_has_an_invalid_protocol() {
+    fn an_unreadable_body_has_an_invalid_protocol() {
         for text in [
             "",
             "{",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_request_has_its_text_in_order() {
+    fn each_invalid_request_has_its_message() {
         for (rest, error) in [
             (r#""x":1"#, "missing type in request"),
             (r#""type":"file""#, "missing properties in request"),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_request_answers_with_an_error_and_no_state() {
+    fn a_failed_request_has_an_error_and_no_state() {
         let response = EnsureResponse::new(Err("name is required".into()));
         assert_eq!(
             json::compact(&response).unwrap(),

@@ -1,4 +1,4 @@
-//! Runs: one manifest applied once on one node, asked for, accepted, and summed up.
+//! Runs: requests to apply a manifest on one node, their responses and summaries.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Value;
 use super::document::{Node, from_entries, parse, parse_message};
 use super::event::{Summary, TransactionEvent};
-use super::governor::Claim;
+use super::governor::GovernorClaim;
 use super::id::EventId;
 use super::node::{NodeName, Token};
 use super::request::RequestError;
@@ -14,54 +14,54 @@ use super::secret::serialize_text;
 use super::text::timestamp;
 
 pub const APPLY_REQUEST: &str = "io.choria.ccm.v1.manifest.apply.request";
-pub const APPLY_RESPONSE: &str = "io.choria.ccm.v1.manifest.apply.response";
+const APPLY_RESPONSE: &str = "io.choria.ccm.v1.manifest.apply.response";
 pub const RUN_SUMMARY: &str = "io.choria.ccm.v1.run.summary";
 
-/// The id of a run is that of an event: unique, and later ones are greater.
+/// Id of a run: an event id, so unique and sortable by time.
 pub type RunId = EventId;
 
-/// What made a run happen.
+/// Trigger of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
     /// The agent started.
     Start,
     Interval,
-    /// The manifest's source has something new.
+    /// The source of the manifest changed.
     Source,
-    /// The assignment is new, or it is time to check it again.
+    /// A new assignment, or its periodic run.
     Assignment,
     HealthCheck,
     /// A health check was critical.
     Remediation,
-    /// Services that the manifest looked up came, changed or went.
+    /// A service registration that the manifest looked up changed.
     Registration,
     Request,
 }
 
-/// A run that is going on.
+/// Run in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurrentRun {
     pub run_id: RunId,
-    /// What is being applied, as people may see it.
+    /// Source of the manifest, without secrets.
     pub source: String,
     pub trigger: Trigger,
     #[serde(with = "timestamp")]
     pub since: DateTime<Utc>,
     #[serde(default)]
     pub noop: bool,
-    /// What it waits for before it begins, as people may see it.
+    /// What the run waits for before it starts, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
 }
 
-/// How a run came out, in one word.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunOutcome {
     Failed,
     Changed,
-    /// A noop run that would have changed something.
+    /// Noop run that would have changed something.
     Noop,
     Stable,
     Skipped,
@@ -79,7 +79,7 @@ impl RunOutcome {
     }
 }
 
-/// How a run ended, as it is published after its events.
+/// Summary of a run, published after its events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
     pub protocol: String,
@@ -94,15 +94,15 @@ pub struct RunSummary {
     pub noop: bool,
     #[serde(default)]
     pub health_check_only: bool,
-    /// The generation of the assignment, where one was applied.
+    /// Generation of the assignment, if one was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// The request that asked for it.
+    /// Id of the request that started the run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub caller: String,
-    /// Why the run ended early or never began.
+    /// Error that ended the run early or kept it from starting.
     #[serde(
         default,
         skip_serializing_if = "String::is_empty",
@@ -115,7 +115,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Returns the outcome that a summary and an early end amount to.
+    /// Returns the outcome of a run from its summary and error.
     pub fn outcome_of(summary: &Summary, noop: bool, error: &str) -> RunOutcome {
         if !error.is_empty() || summary.failed_resources > 0 {
             RunOutcome::Failed
@@ -135,31 +135,31 @@ impl RunSummary {
     }
 }
 
-/// Asks for a manifest to be applied; exactly one of `manifest` and `source` says which.
+/// Request to apply a manifest; exactly one of `manifest` and `source` is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApplyRequest {
     pub protocol: String,
-    /// The text of the manifest itself. A request may hold it as a document, too.
+    /// Text of the manifest. A request may also contain it as a document.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub manifest: String,
-    /// Where the manifest is: `obj://bucket/name`, `http(s)://…` or a path on the node.
+    /// Location of the manifest: `obj://bucket/name`, `http(s)://…` or a path on the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
     pub noop: bool,
     pub health_check_only: bool,
     #[serde(skip_serializing_if = "Value::is_null")]
     pub data: Value,
-    /// Which slot the run needs, unless the manifest says so itself.
+    /// Governor slot of the run; a claim in the manifest takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub governor: Option<Claim>,
-    /// Answers when the run is over instead of when it is accepted.
+    pub governor: Option<GovernorClaim>,
+    /// Whether the response is sent when the run has finished instead of when it is accepted.
     pub wait: bool,
 }
 
-/// Reads an apply request, in JSON or YAML.
+/// Parses an apply request, in JSON or YAML.
 pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
-    // A body that is no document has no protocol either.
+    // A body that can't be parsed is reported as an invalid protocol.
     let body = parse_message(text).ok();
     let protocol = body.as_ref().and_then(|body| body.get("protocol"));
     let protocol = protocol.and_then(Node::text).map_or("", |text| &**text);
@@ -168,12 +168,12 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
         .filter(|_| protocol == APPLY_REQUEST)
         .ok_or_else(|| RequestError::Protocol(protocol.into()))?;
     let entries = body.entries().unwrap_or_default();
-    let read_apart = ["manifest", "governor"];
-    let is_apart = |key: &Node| key.text().is_some_and(|text| read_apart.contains(&&**text));
-    let rest = entries.iter().filter(|(key, _)| !is_apart(key));
+    let separate = ["manifest", "governor"];
+    let is_separate = |key: &Node| key.text().is_some_and(|text| separate.contains(&&**text));
+    let rest = entries.iter().filter(|(key, _)| !is_separate(key));
     let mut request: ApplyRequest = from_entries(rest).map_err(RequestError::Document)?;
     if let Some(claim) = body.get("governor") {
-        request.governor = Claim::read(claim).map_err(RequestError::Document)?;
+        request.governor = GovernorClaim::read(claim).map_err(RequestError::Document)?;
     }
     request.manifest = match body.get("manifest") {
         None => String::new(),
@@ -182,7 +182,7 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
             .text()
             .map_or_else(|| node.to_flow(), ToString::to_string),
     };
-    let exclusive = |a, b| RequestError::Unknown(format!("{a} and {b} exclude each other"));
+    let exclusive = |a, b| RequestError::Message(format!("{a} and {b} are mutually exclusive"));
     match (request.manifest.is_empty(), request.source.is_empty()) {
         (true, true) => return Err(RequestError::Missing("manifest or source")),
         (false, false) => return Err(exclusive("manifest", "source")),
@@ -197,16 +197,16 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
     Ok(request)
 }
 
-/// Refuses a text that can't be a manifest while somebody listens: a run would fail unheard.
+/// Rejects a text that can't be a manifest in the response, before a run is started.
 fn check_manifest(text: &str) -> Result<(), RequestError> {
     let manifest = parse(text).map_err(RequestError::Manifest)?;
     manifest
         .entries()
         .map(|_| ())
-        .ok_or(RequestError::ManifestKind)
+        .ok_or(RequestError::ManifestNotMapping)
 }
 
-/// How far an apply request has come.
+/// State of an apply request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
@@ -214,7 +214,7 @@ pub enum RunState {
     Finished,
 }
 
-/// The answer to an apply request.
+/// Response to an apply request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApplyResponse {
     pub protocol: String,
@@ -226,10 +226,10 @@ pub struct ApplyResponse {
     pub state: Option<RunState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunSummary>,
-    /// The events of the run that changed or failed something.
+    /// Events of the run with a change or a failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<TransactionEvent>,
-    /// What changed in files, or would, for those who asked for it.
+    /// Diff of changed files, if requested.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub diff: String,
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_comes_as_a_document_or_as_its_text() {
+    fn a_manifest_is_a_document_or_a_text() {
         let document = request(r#","manifest":{"resources":[{"package":5}]}"#).unwrap();
         assert_eq!(document.manifest, r#"{"resources": [{"package": 5}]}"#);
         let text = request(r#","manifest":"resources: []\n""#).unwrap();
@@ -293,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_yaml_is_read_too() {
+    fn a_request_in_yaml_is_parsed() {
         let text = format!("protocol: {APPLY_REQUEST}\nsource: /srv/site\nnoop: true\n");
         let request = parse_apply(&text).unwrap();
         assert_eq!((request.source.as_str(), request.noop), ("/srv/site", true));
     }
 
     #[test]
-    fn a_request_may_claim_a_slot() {
+    fn a_request_may_claim_a_governor_slot() {
         let rest = r#","source":"/a","governor":{"name":"deploys","timeout":"1m"}"#;
         let claim = request(rest).unwrap().governor.unwrap();
         assert_eq!(claim.name.as_str(), "deploys");
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_request_has_its_text() {
+    fn each_invalid_request_has_its_message() {
         for (rest, error) in [
             ("", "missing manifest or source in request"),
             (
@@ -318,11 +318,11 @@ mod tests {
             ),
             (
                 r#","source":"/a","manifest":"x""#,
-                "manifest and source exclude each other",
+                "manifest and source are mutually exclusive",
             ),
             (
                 r#","source":"/a","noop":true,"health_check_only":true"#,
-                "noop and health_check_only exclude each other",
+                "noop and health_check_only are mutually exclusive",
             ),
             (
                 r#","sourc":"/a""#,

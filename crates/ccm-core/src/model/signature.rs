@@ -1,38 +1,39 @@
-//! The signature of a source, a bundle or data: a small document beside it, by which a node that
-//! knows signers tells whose it is. How it is made and checked is `nats::trust`; whom a node believes is `agent::trust`.
+//! Detached signatures of manifest bundles and data: a document stored next to the signed file.
+//!
+//! Signing and verification are in `ccm_nats::request_signature`; which signers a node trusts is
+//! decided in `ccm_agent::trust`.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::text::{timestamp, url_scheme};
 
-/// What such a document calls itself.
+/// Protocol of a signature document.
 pub const BUNDLE_SIGNATURE: &str = "io.choria.ccm.v1.bundle.signature";
 
-/// What the place of a signature adds to that of its bundle.
-pub const SUFFIX: &str = ".sig";
+/// Suffix of the signature's location.
+const SIGNATURE_SUFFIX: &str = ".sig";
 
-/// Who stands for the bundle, or the data, of a source.
+/// Signature of the bundle or the data of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleSignature {
     pub protocol: String,
-    /// Where it is meant to be found, as an agent's file names it, without credentials. That tells
-    /// a bundle from data, too: no agent looks for both in one place.
+    /// Location of the signed file as in the agent's configuration, without credentials. It also
+    /// tells bundles from data: no agent reads both from the same location.
     pub source: String,
-    /// The SHA-256 of the bundle or the document.
+    /// SHA-256 digest of the bundle or the data document.
     pub digest: String,
-    /// When it was signed: a node takes none that is older than one it has accepted.
+    /// Time of signing. A node rejects a signature older than one it has accepted.
     #[serde(with = "timestamp")]
     pub signed: DateTime<Utc>,
-    /// A public key in the form NATS people know.
+    /// Public NKey of the signer.
     pub signer: String,
-    /// Over [`BundleSignature::signable`], in base64 for URLs, without padding.
+    /// Signature of [`BundleSignature::signable`], in unpadded URL-safe base64.
     pub signature: String,
 }
 
 impl BundleSignature {
-    /// Returns what the signature is made over: everything else that counts. A list has one form,
-    /// so nothing else reads the same.
+    /// Returns the signed bytes: source, digest and time, in a canonical serialization.
     pub fn signable(&self) -> Result<Vec<u8>, serde_json::Error> {
         let version = "ccm.bundle.v1";
         let signed = self.signed.timestamp_micros();
@@ -40,19 +41,19 @@ impl BundleSignature {
     }
 }
 
-/// Returns where the signature of what is at this place is. What follows the `?` of a URL stays
-/// behind it; names of objects and keys have no such part.
-pub fn beside(place: &str) -> String {
-    let is_url = url_scheme(place).is_some_and(|(scheme, rest)| {
+/// Returns the location of the signature of a file. In a URL the suffix is inserted before the query
+/// and fragment; names of objects and keys have neither.
+pub fn signature_location(location: &str) -> String {
+    let is_url = url_scheme(location).is_some_and(|(scheme, rest)| {
         let is_http = ["http", "https"].map(|known| scheme.eq_ignore_ascii_case(known));
         is_http.contains(&true) && rest.starts_with("//")
     });
-    match place.find(['?', '#']).filter(|_| is_url) {
+    match location.find(['?', '#']).filter(|_| is_url) {
         Some(at) => {
-            let (path, rest) = place.split_at(at);
-            format!("{path}{SUFFIX}{rest}")
+            let (path, rest) = location.split_at(at);
+            format!("{path}{SIGNATURE_SUFFIX}{rest}")
         }
-        None => format!("{place}{SUFFIX}"),
+        None => format!("{location}{SIGNATURE_SUFFIX}"),
     }
 }
 
@@ -61,8 +62,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_beside_its_bundle() {
-        for (place, found) in [
+    fn a_signature_is_stored_next_to_its_bundle() {
+        for (location, found) in [
             ("site.tgz", "site.tgz.sig"),
             ("odd?name", "odd?name.sig"),
             ("obj://SITE/odd?name", "obj://SITE/odd?name.sig"),
@@ -70,12 +71,12 @@ mod tests {
             ("https://h/site.tgz", "https://h/site.tgz.sig"),
             ("https://h/site.tgz?v=1#x", "https://h/site.tgz.sig?v=1#x"),
         ] {
-            assert_eq!(beside(place), found);
+            assert_eq!(signature_location(location), found);
         }
     }
 
     #[test]
-    fn everything_that_counts_is_signed() {
+    fn source_digest_and_time_are_signed() {
         let signature = BundleSignature {
             protocol: BUNDLE_SIGNATURE.into(),
             source: "obj://SITE/a".into(),

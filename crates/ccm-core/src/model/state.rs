@@ -1,4 +1,4 @@
-//! States: what was observed of a resource, in the shape upstream publishes it.
+//! Resource states: what was observed of a resource, in upstream's format.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use super::secret::serialize_text;
 use super::text::{mtime, timestamp};
 use super::value::Value;
 
-/// Returns the protocol of a type's state.
+/// Returns the protocol of the state of a type.
 pub fn protocol(type_name: TypeName) -> String {
     format!("io.choria.ccm.v1.resource.{type_name}.state")
 }
 
-/// What was observed of one resource.
+/// Observed state of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct State {
     #[serde(flatten)]
@@ -25,7 +25,7 @@ pub struct State {
     pub detail: Detail,
 }
 
-/// What every state says.
+/// Fields that every state has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommonState {
     #[serde(with = "timestamp")]
@@ -42,12 +42,12 @@ pub struct CommonState {
     pub noop: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub noop_message: String,
-    /// Declared by the protocol; results travel in the event.
+    /// Part of the protocol; results are in the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthResult>,
 }
 
-/// What only one type's state says.
+/// Fields of the state that depend on the type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Detail {
@@ -61,7 +61,7 @@ pub enum Detail {
 }
 
 impl State {
-    /// Returns a fresh observation, made at `timestamp`.
+    /// Returns a state observed at `timestamp`, with all flags false.
     pub fn new(
         timestamp: DateTime<Utc>,
         name: impl Into<String>,
@@ -89,8 +89,8 @@ impl State {
 }
 
 impl State {
-    /// Takes away by what a guess of the content could be confirmed.
-    pub fn hide_content(&mut self) {
+    /// Removes checksums, by which a guess of the content could be confirmed.
+    pub(crate) fn redact_checksums(&mut self) {
         match &mut self.detail {
             Detail::File { metadata } => metadata.checksum.clear(),
             Detail::Archive { metadata } => metadata.checksum.clear(),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_state_is_written_as_upstream_writes_it() {
+    fn a_file_state_is_serialized_as_upstream_does() {
         let metadata = FileMetadata {
             name: "/srv/motd".into(),
             checksum: "ab".into(),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_state_carries_its_own_keys_beside_the_common_ones() {
+    fn an_exec_state_has_its_own_keys_and_the_common_ones() {
         let detail = ExecDetail {
             exitcode: Some(0),
             creates_satisfied: true,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_types_keep_what_is_always_there() {
+    fn the_other_types_keep_their_mandatory_keys() {
         for (json, text) in [
             (
                 json::compact(&PackageMetadata::default()).unwrap(),

@@ -1,26 +1,23 @@
-//! exec: runs a command when it should, and says what came of it.
+//! exec type: runs a command if its conditions hold.
 //!
-//! Guards (`onlyif`, `unless`) are part of reading the state, so they run in noop too. A command
-//! is cut into words and started directly (`posix`) or handed to `/bin/sh` (`shell`).
-
-use std::path::Path;
+//! Guards (`onlyif`, `unless`) are part of reading the state, so they also run in noop mode. A command
+//! is split into words and started directly (`posix`), or passed to `/bin/sh` (`shell`).
 
 use chrono::{DateTime, Utc};
 
-use super::{Done, Host, Plan, ProviderError, ResourceError};
+use super::{ChangeReport, Host, Plan, ProviderError, ResourceError, creates_exists};
 use crate::model::TypeName;
 use crate::model::resource::{Exec, Resource};
 use crate::model::state::{Detail, ExecDetail, State};
 use crate::model::text::split_words;
-use crate::system::files::{self, FileKind};
 use crate::system::{Command, Output};
 
 const SHELL: &str = "/bin/sh";
 
-/// How many lines of a failed command's complaint are kept.
-const COMPLAINT_LINES: usize = 10;
+/// The number of error output lines kept of a failed command.
+const MAX_ERROR_LINES: usize = 10;
 
-/// How a command line becomes a process.
+/// How a command line is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     Posix,
@@ -35,7 +32,7 @@ impl Provider {
         }
     }
 
-    /// The shell is only taken when asked for by name.
+    /// Selects a provider; the shell only if it is named.
     pub(super) fn select(wanted: &str, host: Host<'_>) -> Result<Self, ProviderError> {
         match wanted {
             "" | "posix" => Ok(Self::Posix),
@@ -71,21 +68,21 @@ fn optional(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// One thing to do.
+/// An exec action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Run the command.
     Run,
 }
 
-/// Reads whether what the command creates is there, and runs the guards.
+/// Checks whether the `creates` path exists, and runs the guards.
 pub(super) fn inspect(
     resource: &Resource,
     exec: &Exec,
     provider: Provider,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
-    let creates_satisfied = creates_exists(exec)?;
+    let creates_satisfied = creates_exists(&exec.creates)?;
     let began = host.clock.now();
     let detail = ExecDetail {
         creates_satisfied,
@@ -94,15 +91,6 @@ pub(super) fn inspect(
         exitcode: None,
     };
     Ok(state(resource, detail, began))
-}
-
-fn creates_exists(exec: &Exec) -> Result<bool, ResourceError> {
-    let Some(path) = optional(&exec.creates) else {
-        return Ok(false);
-    };
-    let found = files::inspect(Path::new(path), true)?;
-    // A link that leads nowhere has created nothing.
-    Ok(found.is_some_and(|found| found.kind != FileKind::Symlink))
 }
 
 fn state(resource: &Resource, detail: ExecDetail, timestamp: DateTime<Utc>) -> State {
@@ -130,18 +118,18 @@ fn guard(
     Ok(host.runner.run(&command)?.is_success())
 }
 
-/// Decides whether the command runs.
+/// Plans whether the command runs.
 pub(super) fn plan(
     exec: &Exec,
     state: &State,
     refresh: bool,
 ) -> Result<Plan<Action>, ResourceError> {
-    let Detail::Exec(seen) = &state.detail else {
+    let Detail::Exec(detail) = &state.detail else {
         return Err(ResourceError::other_state(TypeName::Exec, state));
     };
-    let satisfied = seen.creates_satisfied
-        || (!exec.onlyif.is_empty() && !seen.onlyif_satisfied)
-        || seen.unless_satisfied
+    let satisfied = detail.creates_satisfied
+        || (!exec.onlyif.is_empty() && !detail.onlyif_satisfied)
+        || detail.unless_satisfied
         || exec.refreshonly;
     if satisfied && !refresh {
         return Ok(Plan::stable());
@@ -168,46 +156,45 @@ pub(super) fn run(
     provider: Provider,
     host: Host<'_>,
     output: &dyn Fn(&str),
-) -> Result<Done, ResourceError> {
+) -> Result<ChangeReport, ResourceError> {
     let line = optional(&exec.command).unwrap_or(&resource.common.name);
     let mut command = provider.command(line, exec)?;
     if exec.logoutput && !resource.common.sensitive {
         command.on_line = Some(output);
     }
     let result = host.runner.run(&command)?;
-    let complaint = if exec.accepts(result.code) || resource.common.sensitive {
+    let error_output = if exec.accepts(result.code) || resource.common.sensitive {
         Vec::new()
     } else {
         last_lines(&result)
     };
-    Ok(Done {
+    Ok(ChangeReport {
         exit_code: Some(result.code),
-        complaint,
-        ..Done::default()
+        error_output,
+        ..ChangeReport::default()
     })
 }
 
 fn last_lines(output: &Output) -> Vec<String> {
     let text = output.stderr_text();
     let lines: Vec<&str> = text.lines().collect();
-    let skipped = lines.len().saturating_sub(COMPLAINT_LINES);
+    let skipped = lines.len().saturating_sub(MAX_ERROR_LINES);
     lines.into_iter().skip(skipped).map(Into::into).collect()
 }
 
-/// Checks that the command did what it was run for: what it creates is there, or else its exit
-/// code is one of those accepted.
+/// Checks that the exit code is accepted, or that the `creates` path exists.
 pub(super) fn verify(
     resource: &Resource,
     exec: &Exec,
-    done: &mut Done,
+    report: &mut ChangeReport,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     let detail = ExecDetail {
-        creates_satisfied: creates_exists(exec)?,
-        exitcode: done.exit_code,
+        creates_satisfied: creates_exists(&exec.creates)?,
+        exitcode: report.exit_code,
         ..ExecDetail::default()
     };
-    let code = done.exit_code.unwrap_or_default();
+    let code = report.exit_code.unwrap_or_default();
     if exec.accepts(code) {
         return Ok(state(resource, detail, host.clock.now()));
     }
@@ -217,7 +204,7 @@ pub(super) fn verify(
         accepted.join(" ")
     );
     if detail.creates_satisfied {
-        done.warning = Some(format!("{reason}, but {} exists", exec.creates));
+        report.warning = Some(format!("{reason}, but {} exists", exec.creates));
         return Ok(state(resource, detail, host.clock.now()));
     }
     Err(ResourceError::NotReached {

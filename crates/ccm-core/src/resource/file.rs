@@ -1,30 +1,29 @@
-//! file: content, owner, group and mode of one path.
+//! file type: content, owner, group and mode of one path.
 //!
-//! Links are followed when looking and replaced when writing: a managed path ends up being what
-//! was asked for, and nothing behind a link is ever touched.
+//! Links are followed when reading and replaced when writing: the target of a link is never changed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset, Local, Utc};
 
-use super::{Host, Plan, ResourceError};
+use super::{Host, Plan, ResourceError, check_reached};
 use crate::model::TypeName;
 use crate::model::resource::{File, FileEnsure, Resource, parse_mode};
 use crate::model::state::{Detail, FileMetadata, State};
 use crate::system::Digest;
 use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind, Metadata};
 
-/// The one provider, always usable.
+/// The only provider, always usable.
 pub(super) const PROVIDER: &str = "posix";
 
-/// How much of a file a diff looks at.
+/// The maximum size of a file shown in a diff.
 const DIFF_LIMIT: u64 = 1024 * 1024;
 
-/// The set-id and sticky bits, which a directory keeps.
+/// The setuid, setgid and sticky bits, which are kept on directories.
 const SPECIAL_BITS: u32 = 0o7000;
 
-/// One thing to do to a path.
+/// A file action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     CreateDirectory,
@@ -33,8 +32,8 @@ pub enum Action {
     Store,
 }
 
-/// Reads the state of a path. Where it is to be absent a link that leads nowhere is still there;
-/// otherwise it counts as absent.
+/// Reads the state of a path. A dangling link counts as present if the path should be absent, otherwise
+/// as absent.
 pub(super) fn inspect(resource: &Resource, host: Host<'_>) -> Result<State, ResourceError> {
     let name = &resource.common.name;
     let mut metadata = FileMetadata {
@@ -80,10 +79,10 @@ fn local(time: DateTime<Utc>) -> DateTime<FixedOffset> {
     time.with_timezone(&Local).fixed_offset()
 }
 
-/// Returns the permission bits a directory gets: whoever may read or write it may enter it.
-pub fn directory_mode(mode: u32) -> u32 {
-    let enter = ((mode & 0o444) >> 2) | ((mode & 0o222) >> 1);
-    mode | enter
+/// Returns the mode of a directory: read or write permission implies the execute bit.
+fn directory_mode(mode: u32) -> u32 {
+    let execute = ((mode & 0o444) >> 2) | ((mode & 0o222) >> 1);
+    mode | execute
 }
 
 fn wanted_mode(file: &File, ensure: FileEnsure) -> Result<u32, ResourceError> {
@@ -98,13 +97,13 @@ fn wanted_ensure(resource: &Resource) -> FileEnsure {
     FileEnsure::parse(&resource.common.ensure).unwrap_or(FileEnsure::Present)
 }
 
-/// Returns where the content comes from, if it is a file that may be read.
+/// Returns the path of the content source, if reading it is permitted.
 fn source_path(file: &File, host: Host<'_>) -> Result<PathBuf, ResourceError> {
     let clean = crate::model::text::clean_path(&file.source);
     let path = host.working_dir.join(clean);
     host.env
         .check_read(&path)
-        .map_err(ResourceError::MayNotRead)?;
+        .map_err(ResourceError::SourceDenied)?;
     Ok(path)
 }
 
@@ -123,7 +122,7 @@ fn seen(state: &State) -> Result<&FileMetadata, ResourceError> {
     }
 }
 
-/// Returns the first difference between a state and what is wanted.
+/// Returns the first difference between a state and the wanted properties.
 fn difference(
     resource: &Resource,
     file: &File,
@@ -134,8 +133,8 @@ fn difference(
     let found = state.common.ensure.as_str();
     let ensure = wanted_ensure(resource);
     if ensure == FileEnsure::Absent {
-        let gone = found == "absent";
-        return Ok((!gone).then(|| format!("file still exists (ensure={found})")));
+        let is_absent = found == "absent";
+        return Ok((!is_absent).then(|| format!("file still exists (ensure={found})")));
     }
     if found != ensure.as_str() {
         let wanted = ensure.as_str();
@@ -148,16 +147,16 @@ fn difference(
         && wanted.to_string() != metadata.checksum
     {
         if resource.common.sensitive {
-            return Ok(Some("content mismatch, and it is sensitive".into()));
+            return Ok(Some("content mismatch (sensitive)".into()));
         }
         return Ok(Some(format!(
             "content checksum mismatch: state={} requested={wanted}",
             metadata.checksum
         )));
     }
-    let mismatch = |what: &str, found: &str, wanted: &str| {
+    let mismatch = |attribute: &str, found: &str, wanted: &str| {
         Ok(Some(format!(
-            "{what} mismatch: state={found} requested={wanted}"
+            "{attribute} mismatch: state={found} requested={wanted}"
         )))
     };
     if !host.accounts.same_user(&file.owner, &metadata.owner) {
@@ -173,8 +172,8 @@ fn difference(
     Ok(None)
 }
 
-/// Returns the mode that counts. A file's set-id bits are a difference; a directory's sticky bit
-/// can't be asked for, so it is not taken away either.
+/// Returns the mode to compare. The special bits of a directory can't be requested, so they are ignored
+/// there; on a file they are a difference.
 fn compared_mode(metadata: &FileMetadata, ensure: FileEnsure) -> u32 {
     let mode = seen_mode(metadata);
     match ensure {
@@ -187,7 +186,7 @@ fn seen_mode(metadata: &FileMetadata) -> u32 {
     u32::from_str_radix(&metadata.mode, 8).unwrap_or_default()
 }
 
-/// Decides what to do about a path.
+/// Plans the actions for a path.
 pub(super) fn plan(
     resource: &Resource,
     file: &File,
@@ -226,17 +225,10 @@ pub(super) fn plan(
             "Would have created an empty file with requested attributes",
         ),
     };
-    Ok(Plan {
-        actions: vec![action],
-        message: message.into(),
-        refreshed: false,
-        satisfied: false,
-        settles: true,
-        tentative: false,
-    })
+    Ok(Plan::with_actions(vec![action], message))
 }
 
-/// Carries one action out.
+/// Performs one action.
 pub(super) fn change(
     resource: &Resource,
     file: &File,
@@ -293,16 +285,11 @@ pub(super) fn verify(
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     let state = inspect(resource, host)?;
-    match difference(resource, file, &state, host)? {
-        None => Ok(state),
-        Some(reason) => Err(ResourceError::NotReached {
-            ensure: resource.common.ensure.clone(),
-            reason,
-        }),
-    }
+    let difference = difference(resource, file, &state, host)?;
+    check_reached(resource, state, difference)
 }
 
-/// Writes what an action would change about a file, as a unified diff and a line per attribute.
+/// Writes the changes of an action as a unified diff and one line per attribute.
 pub(super) fn diff(
     out: &mut String,
     resource: &Resource,
@@ -320,23 +307,12 @@ pub(super) fn diff(
             Some(content) => Some(content.clone()),
             None => Some(String::new()),
         };
-        match (old, new) {
-            _ if resource.common.sensitive => {
-                let _ = writeln!(out, "Content of {name} differs and is sensitive");
-            }
-            (Some(old), Some(new)) => {
-                let diff = similar::TextDiff::from_lines(&old, &new);
-                let mut unified = diff.unified_diff();
-                let _ = write!(out, "{}", unified.header(name, name));
-            }
-            _ => {
-                let _ = writeln!(out, "Content of {name} differs and is no text to show");
-            }
-        }
+        let sensitive = resource.common.sensitive;
+        diff_content(out, name, old.as_deref(), new.as_deref(), sensitive);
     }
     if matches!(action, Action::SetAttributes | Action::Store) && state.common.ensure == "present" {
         let mode = format!("{:04o}", wanted_mode(file, FileEnsure::Present)?);
-        for (what, old, new, same) in [
+        for (attribute, old, new, same) in [
             (
                 "owner",
                 &metadata.owner,
@@ -352,14 +328,32 @@ pub(super) fn diff(
             ("mode", &metadata.mode, &mode, metadata.mode == mode),
         ] {
             if !same {
-                let _ = writeln!(out, "{}: {what} {old} -> {new}", resource.common.name);
+                let _ = writeln!(out, "{}: {attribute} {old} -> {new}", resource.common.name);
             }
         }
     }
     Ok(())
 }
 
-/// Returns a file's text for a diff; nothing if it is too long or no text.
+/// Writes the unified diff of two texts; content that is sensitive or not text is only mentioned.
+pub(super) fn diff_content(
+    out: &mut String,
+    name: &str,
+    old: Option<&str>,
+    new: Option<&str>,
+    sensitive: bool,
+) {
+    let _ = match (old, new) {
+        _ if sensitive => writeln!(out, "Content of {name} differs (sensitive)"),
+        (Some(old), Some(new)) => {
+            let diff = similar::TextDiff::from_lines(old, new);
+            write!(out, "{}", diff.unified_diff().header(name, name))
+        }
+        _ => writeln!(out, "Content of {name} differs (not text)"),
+    };
+}
+
+/// Returns the text of a file for a diff; nothing if it is too large or not text.
 pub(super) fn content_of(path: &Path, exists: bool) -> Result<Option<String>, FileError> {
     if !exists {
         return Ok(Some(String::new()));
@@ -378,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_read_or_write_a_directory_may_enter_it() {
+    fn read_or_write_permission_on_a_directory_implies_execute() {
         for (mode, widened) in [
             (0o600, 0o700),
             (0o644, 0o755),

@@ -1,10 +1,9 @@
-//! The types of resource, each as three questions: `inspect` reads what is, `plan` decides what
-//! to do, `change` does exactly that.
+//! Resource types. Each type has three steps: `inspect` reads the state, `plan` decides on actions,
+//! `change` performs exactly those actions.
 //!
-//! No type knows whether a run is noop, who asked, or what other resources did; the engine does.
-//! The set of types is closed, so there is a `match` here and no registry. Properties stay together
-//! with their provider ([`Managed`]) and actions with both ([`Planned`]), so that no type is ever
-//! asked about, or changed by, another.
+//! Types are independent of noop mode, callers and other resources; the engine handles those. The set of
+//! types is closed, so this is a `match` and not a registry. [`ManagedResource`] combines properties with
+//! their provider, and [`PlannedChange`] adds the actions, so that types can't be mixed up.
 
 pub mod archive;
 pub mod exec;
@@ -17,33 +16,33 @@ use std::path::Path;
 
 use crate::model::TypeName;
 use crate::model::resource::{
-    Apply, Archive, Exec, File, Invalid, Package, Properties, Resource, Scaffold, Service,
+    Apply, Archive, Exec, File, InvalidProperty, Package, Properties, Resource, Scaffold, Service,
 };
 use crate::model::state::State;
 use crate::model::text::SplitError;
-use crate::system::files::FileError;
+use crate::system::files::{self, FileError, FileKind};
 use crate::system::{AccountError, Accounts, Clock, RunError, Runner, UnpackError};
 use ccm_template::{CallError, Env};
 
-/// What a type may reach: the machine, through its seams.
+/// Access of resource types to the machine.
 #[derive(Clone, Copy)]
 pub struct Host<'a> {
     pub runner: &'a dyn Runner,
     pub clock: &'a dyn Clock,
     pub accounts: &'a Accounts,
-    /// Where relative sources start: the directory of the manifest.
+    /// The directory of the manifest; relative sources start here.
     pub working_dir: &'a Path,
-    /// What templates see and may call.
+    /// The template environment.
     pub env: &'a Env,
-    /// What the packages of this run share.
-    pub packages: &'a package::Shared,
-    /// What the services of this run share.
-    pub services: &'a service::Memory,
-    /// What the scaffolds of this run share.
-    pub scaffolds: &'a scaffold::Sources,
+    /// The package cache of this run.
+    pub packages: &'a package::PackageCache,
+    /// The service cache of this run.
+    pub services: &'a service::ServiceCache,
+    /// The unpacked scaffold sources of this run.
+    pub scaffolds: &'a scaffold::SourceCache,
 }
 
-/// Why no provider can take a resource.
+/// A resource without a usable provider.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     #[error("no suitable provider found")]
@@ -54,7 +53,7 @@ pub enum ProviderError {
     NotManageable,
 }
 
-/// Why a resource could not be brought to its wanted state.
+/// A failure to inspect or change a resource.
 #[derive(Debug, thiserror::Error)]
 pub enum ResourceError {
     #[error(transparent)]
@@ -75,9 +74,9 @@ pub enum ResourceError {
     NoCommand,
     #[error(transparent)]
     Package(#[from] package::PackageError),
-    /// Whoever asks may not read the source; the text says what is missing.
+    /// The requester may not read the source; the text names the missing permission.
     #[error("source: {0}")]
-    MayNotRead(#[source] CallError),
+    SourceDenied(#[source] CallError),
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
     #[error("download failed: {0}")]
@@ -91,37 +90,45 @@ pub enum ResourceError {
     #[error(transparent)]
     Scaffold(#[from] scaffold::ScaffoldError),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
-    #[error("the state of a resource of type {found} was given for one of type {wanted}")]
+    Invalid(#[from] InvalidProperty),
+    #[error("expected the state of a resource of type {wanted}, got {found}")]
     OtherState { wanted: TypeName, found: TypeName },
 }
 
 impl ResourceError {
-    /// Returns why a type can't take the state of another.
+    /// Returns the error of a resource that is not in its wanted state after a change.
+    fn not_reached(resource: &Resource, reason: impl Into<String>) -> Self {
+        Self::NotReached {
+            ensure: resource.common.ensure.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Returns the error for a state of another type.
     fn other_state(wanted: TypeName, state: &State) -> Self {
         let found = state.detail.type_name();
         Self::OtherState { wanted, found }
     }
 }
 
-/// What has to be done: actions in order, and the words people read instead in a noop run.
+/// The actions that bring a resource to its wanted state, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan<A> {
     pub actions: Vec<A>,
-    /// What a noop run says; empty when there is nothing to do.
+    /// The message of a noop run; empty if there is nothing to do.
     pub message: String,
-    /// A subscription caused it.
+    /// The plan was caused by a subscription.
     pub refreshed: bool,
-    /// The wanted state was found before anything was done.
+    /// The resource was already in its wanted state.
     pub satisfied: bool,
-    /// Carrying the plan out ends in a stable state.
+    /// The resource is stable after the change.
     pub settles: bool,
-    /// Carrying the plan out may find nothing to do: only another state is a change then.
+    /// The actions may change nothing: the resource counts as changed only if its state differs afterwards.
     pub tentative: bool,
 }
 
 impl<A> Plan<A> {
-    /// Returns the plan of a resource that is as wanted.
+    /// Returns the empty plan of a resource in its wanted state.
     fn stable() -> Self {
         Self {
             actions: Vec::new(),
@@ -133,11 +140,23 @@ impl<A> Plan<A> {
         }
     }
 
+    /// Returns the plan of a resource that differs from its wanted state.
+    fn with_actions(actions: Vec<A>, message: impl Into<String>) -> Self {
+        Self {
+            actions,
+            message: message.into(),
+            refreshed: false,
+            satisfied: false,
+            settles: true,
+            tentative: false,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
     }
 
-    /// Returns the same plan with every action made into another.
+    /// Returns the plan with converted actions.
     fn map<B>(self, convert: impl FnMut(A) -> B) -> Plan<B> {
         Plan {
             actions: self.actions.into_iter().map(convert).collect(),
@@ -150,7 +169,7 @@ impl<A> Plan<A> {
     }
 }
 
-/// One thing to do, with the properties and the provider it was planned for.
+/// An action, with the properties and the provider it was planned for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action<'a> {
     Archive(&'a Archive, archive::Action),
@@ -161,39 +180,39 @@ pub enum Action<'a> {
     Service(service::Provider, service::Action),
 }
 
-/// What a change tells while it is under way.
+/// Progress of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// A command printed a line.
+    /// A line printed by a command.
     Line(&'a str),
-    /// So many bytes of a download are here, of so many if that is known.
+    /// The number of bytes downloaded, and the total if known.
     Received { bytes: u64, of: Option<u64> },
 }
 
-/// What a change left behind that a later inspection can't see.
+/// Results of a change that a later inspection can't see.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Done {
+pub struct ChangeReport {
     pub exit_code: Option<i32>,
-    /// What people should know although nothing failed.
+    /// A warning for users; not a failure.
     pub warning: Option<String>,
-    /// The last lines a failed command complained with.
-    pub complaint: Vec<String>,
+    /// The last lines of a failed command's error output.
+    pub error_output: Vec<String>,
 }
 
-/// The provider of nested manifests.
+/// The provider name of nested manifests.
 const MANIFEST_PROVIDER: &str = "ccmmanifest";
 
-/// Who brings a resource to its wanted state.
+/// The provider selected for a resource.
 #[derive(Clone, Debug)]
-pub enum Selected<'a> {
-    /// The engine itself runs manifests.
+pub enum SelectedProvider<'a> {
+    /// A nested manifest, run by the engine itself.
     Manifest(&'a Apply),
-    /// A provider of its type does.
-    Managed(Managed<'a>),
+    /// A provider of the resource's type.
+    Managed(ManagedResource<'a>),
 }
 
-impl Selected<'_> {
-    /// Returns the name of the provider, as events show it.
+impl SelectedProvider<'_> {
+    /// Returns the name of the provider in events.
     pub fn provider_name(&self) -> &str {
         match self {
             Self::Manifest(_) => MANIFEST_PROVIDER,
@@ -202,15 +221,14 @@ impl Selected<'_> {
     }
 }
 
-/// A resource with the provider that takes it; only [`select_provider`] brings the two together.
+/// A resource with its provider, as returned by [`select_provider`].
 #[derive(Clone, Debug)]
-pub struct Managed<'a> {
+pub struct ManagedResource<'a> {
     resource: &'a Resource,
     provider: Provider<'a>,
 }
 
-/// The properties of a resource, and how its type is done on this platform where there are several
-/// ways.
+/// The properties of a resource, and its provider for types with several providers.
 #[derive(Clone, Debug)]
 enum Provider<'a> {
     Archive(&'a Archive),
@@ -221,19 +239,19 @@ enum Provider<'a> {
     Service(&'a Service, service::Provider),
 }
 
-/// What is to be done to a resource, decided from a state of it.
+/// The plan for a resource, based on an inspected state.
 #[derive(Clone, Debug)]
-pub struct Planned<'a> {
+pub struct PlannedChange<'a> {
     resource: &'a Resource,
     state: &'a State,
     plan: Plan<Action<'a>>,
 }
 
-/// Chooses the provider of a resource: the one it names, else the best that is usable here.
+/// Selects the provider of a resource: the one it names, else the best one usable on this machine.
 pub fn select_provider<'a>(
     resource: &'a Resource,
     host: Host<'_>,
-) -> Result<Selected<'a>, ProviderError> {
+) -> Result<SelectedProvider<'a>, ProviderError> {
     let wanted = resource.common.provider.as_str();
     let only = |name: &str| {
         if wanted.is_empty() || wanted == name {
@@ -245,7 +263,7 @@ pub fn select_provider<'a>(
     let provider = match &resource.properties {
         Properties::Apply(apply) => {
             only(MANIFEST_PROVIDER)?;
-            return Ok(Selected::Manifest(apply));
+            return Ok(SelectedProvider::Manifest(apply));
         }
         Properties::Archive(archive) => {
             archive::check_provider(wanted, archive)?;
@@ -267,11 +285,14 @@ pub fn select_provider<'a>(
             Provider::Service(service, service::Provider::select(wanted, host)?)
         }
     };
-    Ok(Selected::Managed(Managed { resource, provider }))
+    Ok(SelectedProvider::Managed(ManagedResource {
+        resource,
+        provider,
+    }))
 }
 
-impl Managed<'_> {
-    /// Returns the name of the provider, as events show it.
+impl ManagedResource<'_> {
+    /// Returns the name of the provider in events.
     pub fn provider_name(&self) -> &str {
         match &self.provider {
             Provider::Archive(_) => archive::PROVIDER,
@@ -283,7 +304,7 @@ impl Managed<'_> {
         }
     }
 
-    /// Reads the state of the resource. Changes nothing; an exec's guards do run.
+    /// Reads the state of the resource. Changes nothing, but runs the guards of an exec.
     pub fn inspect(&self, host: Host<'_>) -> Result<State, ResourceError> {
         let resource = self.resource;
         match &self.provider {
@@ -298,13 +319,13 @@ impl Managed<'_> {
         }
     }
 
-    /// Decides what to do about a state; `refresh` says that a subscription fired.
+    /// Plans the actions for a state; `refresh` is true if a subscribed resource changed.
     pub fn plan<'p>(
         &'p self,
         state: &'p State,
         refresh: bool,
         host: Host<'_>,
-    ) -> Result<Planned<'p>, ResourceError> {
+    ) -> Result<PlannedChange<'p>, ResourceError> {
         let resource = self.resource;
         let plan = match &self.provider {
             Provider::Archive(archive) => archive::plan(resource, archive, state, host)?
@@ -325,22 +346,26 @@ impl Managed<'_> {
                     .map(|action| Action::Service(*provider, action))
             }
         };
-        Ok(Planned {
+        Ok(PlannedChange {
             resource,
             state,
             plan,
         })
     }
 
-    /// Reads the state again after a change and checks that it is the wanted one.
-    pub fn verify(&self, done: &mut Done, host: Host<'_>) -> Result<State, ResourceError> {
+    /// Reads the state again after a change and checks that it is the wanted state.
+    pub fn verify(
+        &self,
+        report: &mut ChangeReport,
+        host: Host<'_>,
+    ) -> Result<State, ResourceError> {
         let resource = self.resource;
         match &self.provider {
             Provider::Archive(archive) => archive::verify(resource, archive, host),
-            Provider::Exec(exec, _) => exec::verify(resource, exec, done, host),
+            Provider::Exec(exec, _) => exec::verify(resource, exec, report, host),
             Provider::File(file) => file::verify(resource, file, host),
             Provider::Package(package, provider) => {
-                package::verify(resource, package, provider, done, host)
+                package::verify(resource, package, provider, report, host)
             }
             Provider::Scaffold(scaffold) => scaffold::verify(resource, scaffold, host),
             Provider::Service(service, provider) => {
@@ -350,12 +375,12 @@ impl Managed<'_> {
     }
 }
 
-impl<'a> Planned<'a> {
+impl<'a> PlannedChange<'a> {
     pub fn plan(&self) -> &Plan<Action<'a>> {
         &self.plan
     }
 
-    /// Returns what the plan would change as a person reads it, where a type can show that.
+    /// Returns the planned changes as a diff, for types that support it.
     pub fn diff(&self, host: Host<'_>) -> Result<Option<String>, ResourceError> {
         let Self {
             resource, state, ..
@@ -378,43 +403,71 @@ impl<'a> Planned<'a> {
         Ok((!text.is_empty()).then_some(text))
     }
 
-    /// Carries the plan out and tells how it goes.
+    /// Performs the plan and reports its progress.
     pub fn change(
         &self,
         host: Host<'_>,
-        tell: &dyn Fn(Progress<'_>),
-    ) -> Result<Done, ResourceError> {
+        on_progress: &dyn Fn(Progress<'_>),
+    ) -> Result<ChangeReport, ResourceError> {
         let Self {
             resource, state, ..
         } = self;
-        let mut done = Done::default();
+        let mut report = ChangeReport::default();
         for action in &self.plan.actions {
-            // Whatever runs commands may install packages.
+            // Any command may install packages.
             if !matches!(action, Action::File(..)) {
-                host.packages.forget();
+                host.packages.invalidate();
             }
             match action {
                 Action::Archive(archive, action) => {
-                    archive::change(resource, archive, *action, host, tell)?;
+                    archive::change(resource, archive, *action, host, on_progress)?;
                 }
                 Action::Exec(exec, provider, exec::Action::Run) => {
-                    let output = |line: &str| tell(Progress::Line(line));
-                    done = exec::run(resource, exec, *provider, host, &output)?;
+                    let output = |line: &str| on_progress(Progress::Line(line));
+                    report = exec::run(resource, exec, *provider, host, &output)?;
                 }
                 Action::File(file, action) => file::change(resource, file, state, action, host)?,
                 Action::Package(package, provider, action) => {
-                    done = package::change(resource, package, provider, state, action, host)?;
+                    report = package::change(resource, package, provider, state, action, host)?;
                 }
                 Action::Scaffold(scaffold, action) => {
-                    done = scaffold::change(resource, scaffold, *action, host)?;
+                    report = scaffold::change(resource, scaffold, *action, host)?;
                 }
                 Action::Service(provider, action) => {
                     service::change(resource, provider.get(), *action, host)?;
                 }
             }
         }
-        Ok(done)
+        Ok(report)
     }
+}
+
+/// Returns the state after a change, or an error if it still differs from the wanted state.
+fn check_reached(
+    resource: &Resource,
+    state: State,
+    difference: Option<String>,
+) -> Result<State, ResourceError> {
+    match difference {
+        None => Ok(state),
+        Some(reason) => Err(ResourceError::not_reached(resource, reason)),
+    }
+}
+
+/// Reports whether the path of a `creates` property exists. A dangling link does not count.
+fn creates_exists(path: &str) -> Result<bool, FileError> {
+    if path.is_empty() {
+        return Ok(false);
+    }
+    let found = files::inspect(Path::new(path), true)?;
+    Ok(found.is_some_and(|found| found.kind != FileKind::Symlink))
+}
+
+/// Reports whether a URL scheme is `http` or `https`.
+fn is_http(scheme: &str) -> bool {
+    ["http", "https"]
+        .iter()
+        .any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What holds for every type: one provider each, and no work on the state of another type.
+//! Tests that hold for every type: provider selection, and rejection of states of another type.
 
 use chrono::DateTime;
 
@@ -84,17 +84,15 @@ fn no_type_plans_from_the_state_of_another() {
     for wanted in TypeName::ALL {
         let resource = resource(wanted);
         let managed = match select_provider(&resource, scripted.host()).unwrap() {
-            Selected::Managed(managed) => managed,
-            Selected::Manifest(_) => continue,
+            SelectedProvider::Managed(managed) => managed,
+            SelectedProvider::Manifest(_) => continue,
         };
         for found in TypeName::ALL.into_iter().filter(|found| *found != wanted) {
             let state = state(found);
             let error = managed.plan(&state, true, scripted.host()).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!(
-                    "the state of a resource of type {found} was given for one of type {wanted}"
-                )
+                format!("expected the state of a resource of type {wanted}, got {found}")
             );
         }
     }

@@ -1,9 +1,9 @@
-//! Data from outside a manifest: brought here, read, resolved for a node's facts and validated.
+//! External data: fetched from a file, a URL or a KV bucket, resolved for a node's facts and validated.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::bus::Bus;
+use super::nats_client::NatsClient;
 use crate::engine::{Level, Line};
 use crate::hiera::{self, DATA_KEY, Document, HieraError, Source};
 use crate::model::Value;
@@ -12,31 +12,31 @@ use crate::system::{SystemClock, files};
 use ccm_template::CallError;
 use ccm_template::env::Facts;
 
-/// How long a server may take.
+/// The timeout of an HTTP request.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The largest document of data.
+/// The maximum size of a data document.
 pub const MAX_DATA: u64 = 16 * 1024 * 1024;
 
-/// Fetches the bytes of a document from wherever it is.
-pub fn fetch(source: &Source, bus: &dyn Bus) -> Result<Vec<u8>, HieraError> {
+/// Fetches the bytes of a document.
+pub fn fetch(source: &Source, nats: &dyn NatsClient) -> Result<Vec<u8>, HieraError> {
     let failed = |cause: CallError| HieraError::Fetch {
         from: source.clone(),
         cause,
     };
     match source {
         Source::File(path) => read_file(path),
-        Source::Http(url) => get(source, url.reveal()),
-        Source::Kv { bucket, key } => bus
+        Source::Http(url) => http_get(source, url.reveal()),
+        Source::Kv { bucket, key } => nats
             .value(bucket, key)
             .map_err(|err| failed(CallError::new(err)))?
             .ok_or_else(|| failed("key not found".into())),
     }
 }
 
-/// Fetches and reads a document.
-pub fn open(source: &Source, bus: &dyn Bus) -> Result<Document, HieraError> {
-    source.read(&fetch(source, bus)?, DATA_KEY)
+/// Fetches and parses a document.
+pub fn open(source: &Source, nats: &dyn NatsClient) -> Result<Document, HieraError> {
+    source.read(&fetch(source, nats)?, DATA_KEY)
 }
 
 /// Returns the data of a document for a node with these facts.
@@ -46,7 +46,7 @@ pub fn resolve(document: &Document, facts: &Facts) -> Result<Value, HieraError> 
     Ok(data)
 }
 
-/// Returns what is odd about the annotations of a document, though no reason to stop.
+/// Returns warnings about unrecognized annotations in a document.
 pub fn warnings(document: &Document) -> Vec<Line> {
     let warnings = document.annotations.warnings.iter();
     warnings
@@ -69,7 +69,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
     })
 }
 
-fn get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
+fn http_get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
     let mut body = Vec::new();
     let request = http::Request::new(url, TIME_LIMIT, MAX_DATA);
     match http::get(&request, &SystemClock, &mut body) {

@@ -1,33 +1,33 @@
-//! What the templates of a run see and may call, built the same way for every entry point.
+//! Template environment of a run: variables and lookup functions, the same for every entry point.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::bus::{Bus, BusError, BusErrorKind};
+use super::nats_client::{NatsClient, NatsClientError, NatsClientErrorKind};
 use crate::model::Value;
 use crate::model::registration::Entry;
 use crate::system::files;
 use ccm_template::env::Facts;
 use ccm_template::{CallError, Env};
 
-/// The largest file that a template may read.
+/// The maximum size of a file that a template may read.
 pub const MAX_READ: u64 = 16 * 1024 * 1024;
 
-/// What templates see besides their data.
+/// What templates use besides their data: facts, process environment and NATS.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct TemplateContext {
     pub facts: Facts,
-    /// The variables of the process, and of a `.env` file where one is read.
+    /// The environment variables of the process, and of a `.env` file if one is read.
     pub environ: Value,
-    pub bus: Arc<dyn Bus>,
+    pub nats: Arc<dyn NatsClient>,
     /// The stream that holds registered services.
     pub registration_stream: String,
 }
 
-impl Surroundings {
-    /// Returns the environment of templates whose relative paths start at `directory`.
+impl TemplateContext {
+    /// Returns the template environment for relative paths that start at `directory`.
     pub fn env(&self, directory: &Path) -> Env {
-        let (values, registry) = (self.bus.clone(), self.bus.clone());
+        let (values, registry) = (self.nats.clone(), self.nats.clone());
         let stream = self.registration_stream.clone();
         Env {
             facts: self.facts.clone(),
@@ -38,10 +38,11 @@ impl Surroundings {
                 files::read_to_string(path, MAX_READ).map_err(CallError::new)
             })),
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                text_of(&*values, bucket, key).map_err(CallError::new)
+                value_as_text(&*values, bucket, key).map_err(CallError::new)
             })),
             registrations: Some(Arc::new(move |words| {
-                let found = registered(&*registry, &stream, words).map_err(CallError::new)?;
+                let found =
+                    registered_services(&*registry, &stream, words).map_err(CallError::new)?;
                 Ok(found.iter().map(Entry::to_value).collect())
             })),
             ..Env::default()
@@ -49,46 +50,48 @@ impl Surroundings {
     }
 }
 
-/// Why a template gets nothing from the bus.
+/// A failed lookup of a template in NATS.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     #[error(transparent)]
-    Bus(#[from] BusError),
+    NatsClient(#[from] NatsClientError),
     #[error("key {key} not found in bucket {bucket}")]
     NoKey { bucket: String, key: String },
     #[error("key {key} of bucket {bucket} is not UTF-8 text")]
     NotText { bucket: String, key: String },
-    #[error("could not query registrations: {source}{}", remedy(.source))]
-    Registrations { source: BusError },
+    #[error("could not query registrations: {source}{}", hint(.source))]
+    Registrations { source: NatsClientError },
 }
 
-/// Tells the author of a template what to do about a stream that is not there.
-fn remedy(error: &BusError) -> &'static str {
+/// Returns a hint for the template author if the stream is missing.
+fn hint(error: &NatsClientError) -> &'static str {
     match error.kind {
-        BusErrorKind::NotFound => ": run `ccm registration init`",
-        BusErrorKind::Settings | BusErrorKind::GivenUp | BusErrorKind::Failed => "",
+        NatsClientErrorKind::NotFound => ": run `ccm registration init`",
+        NatsClientErrorKind::Settings
+        | NatsClientErrorKind::GivenUp
+        | NatsClientErrorKind::Failed => "",
     }
 }
 
 /// Returns the value of a key as text.
-fn text_of(bus: &dyn Bus, bucket: &str, key: &str) -> Result<String, LookupError> {
-    let named = || (bucket.to_owned(), key.to_owned());
-    let found = bus.value(bucket, key)?.ok_or_else(|| {
-        let (bucket, key) = named();
+fn value_as_text(nats: &dyn NatsClient, bucket: &str, key: &str) -> Result<String, LookupError> {
+    let names = || (bucket.to_owned(), key.to_owned());
+    let value = nats.value(bucket, key)?.ok_or_else(|| {
+        let (bucket, key) = names();
         LookupError::NoKey { bucket, key }
     })?;
-    String::from_utf8(found).map_err(|_| {
-        let (bucket, key) = named();
+    String::from_utf8(value).map_err(|_| {
+        let (bucket, key) = names();
         LookupError::NotText { bucket, key }
     })
 }
 
-/// Returns the registered services that match, or why a template gets none.
-pub fn registered(
-    bus: &dyn Bus,
+/// Returns the registered services that match cluster, protocol, service and address.
+pub fn registered_services(
+    nats: &dyn NatsClient,
     stream: &str,
     words: [&str; 4],
 ) -> Result<Vec<Entry>, LookupError> {
-    bus.registrations(stream, words)
+    nats.registrations(stream, words)
         .map_err(|source| LookupError::Registrations { source })
 }

@@ -1,4 +1,4 @@
-//! Who carries a loaded run out: the engine on this machine, or a simulation of it.
+//! Executors: how a loaded run is performed, by the engine on this machine or by a simulation.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use crate::model::event::TransactionEvent;
 use crate::resource::package;
 use crate::system::{Accounts, Cancel, Clock, SystemRunner};
 
-/// What a run is carried out with.
-pub struct Work<'a> {
+/// What an executor needs to set up an engine.
+pub struct EngineSetup<'a> {
     pub scope: &'a Scope,
     pub clock: &'a dyn Clock,
     pub session: Session,
-    pub packages: package::Shared,
-    /// Refreshes that earlier runs still have to make.
+    pub packages: package::PackageCache,
+    /// Refreshes left pending by earlier runs.
     pub pending: PendingRefreshes,
-    /// Asked before each resource whether it may be applied.
+    /// Authorizes each resource before it is applied.
     pub gate: &'a Gate<'a>,
-    /// Asked before each resource whether to stop there.
+    /// Called before each resource; a returned reason stops the run there.
     pub stop: &'a dyn Fn() -> Option<String>,
-    /// Ends the command at work.
+    /// Cancels the running command.
     pub cancel: Option<Cancel>,
 }
 
-/// Why one resource has no event, or none that was kept.
+/// A failure to apply a single resource or to record its event.
 #[derive(Debug, thiserror::Error)]
 pub enum EnsureError {
     #[error(transparent)]
@@ -37,52 +37,52 @@ pub enum EnsureError {
     Session(#[from] SessionError),
 }
 
-/// Carries runs out.
+/// Performs runs.
 pub trait Executor: Send + Sync {
-    /// Applies a manifest. The session holds what was done, also when the run ended early.
+    /// Applies a manifest. The returned session holds all events, also if the run ended early.
     fn apply(
         &self,
-        work: Work<'_>,
+        setup: EngineSetup<'_>,
         manifest: &Manifest,
         sink: &mut dyn Sink,
     ) -> (Session, Result<(), RunError>);
 
-    /// Brings one resource to its state, and reports and records its event.
+    /// Applies one resource, and reports and records its event.
     fn ensure(
         &self,
-        work: Work<'_>,
+        setup: EngineSetup<'_>,
         resource: &Arc<Resource>,
         sink: &mut dyn Sink,
     ) -> (Session, Result<TransactionEvent, EnsureError>);
 }
 
-/// The engine, on this machine.
+/// Executor that runs the engine on this machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Local;
+pub struct LocalExecutor;
 
-impl Executor for Local {
+impl Executor for LocalExecutor {
     fn apply(
         &self,
-        work: Work<'_>,
+        setup: EngineSetup<'_>,
         manifest: &Manifest,
         sink: &mut dyn Sink,
     ) -> (Session, Result<(), RunError>) {
-        let runner = runner(&work);
-        let scope = work.scope;
-        let mut engine = engine(work, &runner, sink);
+        let runner = runner(&setup);
+        let scope = setup.scope;
+        let mut engine = engine(setup, &runner, sink);
         let result = engine.run(scope, manifest);
         (engine.into_session(), result)
     }
 
     fn ensure(
         &self,
-        work: Work<'_>,
+        setup: EngineSetup<'_>,
         resource: &Arc<Resource>,
         sink: &mut dyn Sink,
     ) -> (Session, Result<TransactionEvent, EnsureError>) {
-        let runner = runner(&work);
-        let scope = work.scope;
-        let mut engine = engine(work, &runner, sink);
+        let runner = runner(&setup);
+        let scope = setup.scope;
+        let mut engine = engine(setup, &runner, sink);
         let applied = engine.apply(scope, resource).map_err(EnsureError::from);
         let recorded = applied.and_then(|event| {
             engine.record(scope, event.clone())?;
@@ -92,22 +92,26 @@ impl Executor for Local {
     }
 }
 
-fn runner(work: &Work<'_>) -> SystemRunner {
-    match &work.cancel {
+fn runner(setup: &EngineSetup<'_>) -> SystemRunner {
+    match &setup.cancel {
         Some(cancel) => SystemRunner::cancellable(cancel.clone()),
         None => SystemRunner::new(),
     }
 }
 
-fn engine<'e>(work: Work<'e>, runner: &'e SystemRunner, sink: &'e mut dyn Sink) -> Engine<'e> {
+fn engine<'e>(
+    setup: EngineSetup<'e>,
+    runner: &'e SystemRunner,
+    sink: &'e mut dyn Sink,
+) -> Engine<'e> {
     let machine = Machine {
         runner,
-        clock: work.clock,
+        clock: setup.clock,
         accounts: Accounts::default(),
     };
-    Engine::new(machine, work.session, sink)
-        .with_packages(work.packages)
-        .owing(work.pending)
-        .guarded(work.gate)
-        .stopping(work.stop)
+    Engine::new(machine, setup.session, sink)
+        .with_packages(setup.packages)
+        .with_pending_refreshes(setup.pending)
+        .with_gate(setup.gate)
+        .with_stop_check(setup.stop)
 }

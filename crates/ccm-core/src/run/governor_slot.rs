@@ -1,58 +1,60 @@
-//! Slots: a run that a governor limits waits for its slot here, holds it, and gives it back.
+//! Governor slots: waits for the slot of a run, holds it during the run and releases it.
 //!
-//! A run that gets no slot does not begin. One that loses its slot goes on: half a manifest is worse
-//! than one run too many.
+//! A run without a slot does not begin. A run whose slot is evicted continues: a half-applied manifest is
+//! worse than one concurrent run too many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Host;
-use super::bus::{BusError, BusErrorKind, Left, Slot, SlotRequest, StopReason};
+use super::RunContext;
+use super::nats_client::{
+    NatsClientError, NatsClientErrorKind, Slot, SlotRelease, SlotRequest, StopCheck,
+};
 use crate::engine::{Level, Line, Mode, Sink};
-use crate::model::governor::{Claim, GovernorName, SlotProgress};
+use crate::model::governor::{GovernorClaim, GovernorName, SlotProgress};
 use crate::model::node::Token;
 
-/// Called when a slot is taken away from a run that goes on.
-pub type Evicted = Arc<dyn Fn(&GovernorName, u64) + Send + Sync>;
+/// Called when the slot of a running run is evicted.
+pub type EvictionCallback = Arc<dyn Fn(&GovernorName, u64) + Send + Sync>;
 
-/// Which governors limit the runs of a host.
+/// The governor settings of a node.
 pub struct Governors {
-    /// The Choria collective that they belong to.
+    /// The Choria collective of the governors.
     pub collective: Token,
-    /// The slot that a run needs unless it names one itself.
-    pub default: Option<Claim>,
-    /// Runs need no slots at all.
+    /// The default slot for runs that name none.
+    pub default: Option<GovernorClaim>,
+    /// Runs need no slots.
     pub ignored: bool,
-    /// Asked while a run waits for its slot.
-    pub give_up: StopReason,
-    pub evicted: Evicted,
+    /// Called while a run waits for its slot; a returned reason ends the wait.
+    pub give_up: StopCheck,
+    pub evicted: EvictionCallback,
 }
 
-/// A slot that a run holds.
-pub(super) struct Held {
-    claim: Claim,
+/// The slot of a run.
+pub(super) struct HeldSlot {
+    claim: GovernorClaim,
     slot: Box<dyn Slot>,
     is_evicted: Arc<AtomicBool>,
 }
 
-/// Returns the claim of a run: the manifest's own, else that of the request, else the host's. A run
-/// that changes nothing needs none.
-fn claim_of(mode: Mode, claims: [Option<&Claim>; 3]) -> Option<&Claim> {
+/// Returns the claim of a run: that of the manifest, else of the request, else the node's default. Noop
+/// and health-check-only runs need none.
+fn claim_of(mode: Mode, claims: [Option<&GovernorClaim>; 3]) -> Option<&GovernorClaim> {
     if mode.noop || mode.health_check_only {
         return None;
     }
     claims.into_iter().flatten().next()
 }
 
-/// Waits for the slot of a run, if it needs one.
+/// Waits for the slot of a run; returns nothing if it needs none.
 pub(super) fn enter(
     mode: Mode,
-    own: Option<&Claim>,
-    requested: Option<&Claim>,
-    host: &Host<'_>,
+    own: Option<&GovernorClaim>,
+    requested: Option<&GovernorClaim>,
+    context: &RunContext<'_>,
     sink: &mut dyn Sink,
-) -> Result<Option<Held>, BusError> {
-    let governors = &host.governors;
+) -> Result<Option<HeldSlot>, NatsClientError> {
+    let governors = &context.governors;
     let claims = [own, requested, governors.default.as_ref()];
     let Some(claim) = claim_of(mode, claims).filter(|_| !governors.ignored) else {
         return Ok(None);
@@ -60,10 +62,10 @@ pub(super) fn enter(
     sink.slot(&claim.name, SlotProgress::Waiting);
     sink.line(&line(Level::Info, "Waiting for a slot", claim));
     let is_evicted = Arc::new(AtomicBool::new(false));
-    let entered = host.bus.enter(SlotRequest {
+    let entered = context.nats.enter(SlotRequest {
         collective: governors.collective.clone(),
         governor: claim.name.clone(),
-        holder: host.identity.to_string(),
+        holder: context.identity.to_string(),
         limit: claim.timeout.duration(),
         give_up: governors.give_up.clone(),
         evicted: {
@@ -77,47 +79,47 @@ pub(super) fn enter(
         },
     });
     let slot = entered.inspect_err(|err| {
-        let given_up = err.kind == BusErrorKind::GivenUp;
+        let given_up = err.kind == NatsClientErrorKind::GivenUp;
         sink.slot(&claim.name, SlotProgress::NotEntered { given_up });
     })?;
     sink.slot(&claim.name, SlotProgress::Entered(slot.sequence()));
     sink.line(&line(Level::Info, "Got a slot", claim).with("slot", slot.sequence()));
-    Ok(Some(Held {
+    Ok(Some(HeldSlot {
         claim: claim.clone(),
         slot,
         is_evicted,
     }))
 }
 
-impl Held {
-    /// Gives the slot back.
-    pub(super) fn leave(self, host: &Host<'_>, sink: &mut dyn Sink) {
+impl HeldSlot {
+    /// Releases the slot.
+    pub(super) fn leave(self, context: &RunContext<'_>, sink: &mut dyn Sink) {
         let Self {
             claim,
             slot,
             is_evicted,
         } = self;
         let sequence = slot.sequence();
-        let told = |level, text| line(level, text, &claim).with("slot", sequence);
+        let slot_line = |level, text| line(level, text, &claim).with("slot", sequence);
         match slot.leave() {
-            Ok(Left::Freed) => {
+            Ok(SlotRelease::Freed) => {
                 sink.slot(&claim.name, SlotProgress::Left(sequence));
-                sink.line(&told(Level::Info, "Left the slot"));
+                sink.line(&slot_line(Level::Info, "SlotRelease the slot"));
             }
-            Ok(Left::Evicted) => {
+            Ok(SlotRelease::Evicted) => {
                 if !is_evicted.swap(true, Ordering::Relaxed) {
-                    (host.governors.evicted)(&claim.name, sequence);
+                    (context.governors.evicted)(&claim.name, sequence);
                 }
             }
             Err(err) => {
-                let text = "Could not leave the slot, its lease will free it";
-                sink.line(&told(Level::Warn, text).with("error", err));
+                let text = "Could not release the slot; it is freed when its lease expires";
+                sink.line(&slot_line(Level::Warn, text).with("error", err));
             }
         }
     }
 }
 
-fn line(level: Level, text: &str, claim: &Claim) -> Line {
+fn line(level: Level, text: &str, claim: &GovernorClaim) -> Line {
     Line::new(level, text).with("governor", &claim.name)
 }
 
@@ -125,21 +127,21 @@ fn line(level: Level, text: &str, claim: &Claim) -> Line {
 mod tests {
     use super::*;
 
-    fn claim(name: &str) -> Claim {
-        Claim::new(name.parse().unwrap())
+    fn claim(name: &str) -> GovernorClaim {
+        GovernorClaim::new(name.parse().unwrap())
     }
 
     #[test]
-    fn the_manifest_s_claim_goes_before_the_request_s_and_that_before_the_host_s() {
-        let [own, requested, host] = ["own", "requested", "host"].map(claim);
+    fn claims_are_taken_from_manifest_then_request_then_default() {
+        let [own, requested, default] = ["own", "requested", "default"].map(claim);
         let mode = Mode::default();
-        let all = [Some(&own), Some(&requested), Some(&host)];
+        let all = [Some(&own), Some(&requested), Some(&default)];
         assert_eq!(claim_of(mode, all), Some(&own));
         assert_eq!(
-            claim_of(mode, [None, Some(&requested), Some(&host)]),
+            claim_of(mode, [None, Some(&requested), Some(&default)]),
             Some(&requested)
         );
-        assert_eq!(claim_of(mode, [None, None, Some(&host)]), Some(&host));
+        assert_eq!(claim_of(mode, [None, None, Some(&default)]), Some(&default));
         assert_eq!(claim_of(mode, [None, None, None]), None);
     }
 

@@ -1,14 +1,14 @@
-//! The hand-over: what happens in a run of another program, on its way to the node's daemon.
+//! Handover files: events of runs by another process, for import by the node's daemon.
 //!
-//! A spool belongs to one process, and so do a node's log, metrics and registrations. So the agent
-//! that a Choria server starts writes what happens to a file of its own, one record per line, in a
-//! directory that the daemon has made; without that nobody would fetch it. The daemon leaves alone
-//! what belongs to the run that holds the run lock. Of every other file it takes the whole lines,
-//! also if the writer was killed; only when they are safe in the spool it removes the file. Should
-//! it die in between it takes them again, and the stream, which knows events by their ids, keeps one
-//! of each.
+//! The spool, log, metrics and registrations of a node belong to the daemon. The agent that a Choria
+//! server starts is another process, so it writes its records to a file, one JSON record per line, in a
+//! directory that the daemon has created; without that directory it writes nothing. The daemon skips
+//! the file of the run that holds the run lock. From every other file it imports the complete lines,
+//! also if the writer was killed, and removes the file once the records are in the spool. After a crash
+//! in between it imports them again, and the stream removes duplicates by event id.
 //!
-//! What waits is bounded. The oldest files go first, and how many records that cost is logged.
+//! The number and size of files are limited. The oldest files are removed first, and the number of
+//! dropped records is logged.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::run_lock::RunLock;
-use crate::engine::{Checked, Level, Line, Standing};
-use crate::health::Datum;
+use crate::engine::{Availability, CompletedCheck, Level, Line};
+use crate::health::Measurement;
 use crate::model::event::TransactionEvent;
 use crate::model::health::{HealthCheck, HealthResult};
 use crate::model::registration::Entry;
@@ -26,54 +26,55 @@ use crate::model::run::{RunId, RunSummary};
 use crate::model::text::timestamp;
 use crate::model::{TypeName, json};
 use crate::system::LockError;
-use crate::system::files::{self, FileError, InPlace};
+use crate::system::files::{self, FileError, RandomAccessFile};
 
-/// The directory in the state directory.
+/// The subdirectory of the state directory.
 const DIRECTORY: &str = "handover";
 
-/// What the name of every file ends with.
+/// The suffix of file names.
 const SUFFIX: &str = ".jsonl";
 
-/// The longest file: what a run says beyond it is left out, and counted.
+/// The maximum size of a file; records beyond it are dropped and counted.
 const MAX_FILE: u64 = 32 << 20;
 
-/// The most bytes and files that wait when another run begins.
-const MAX_WAITING: u64 = 64 << 20;
-const MOST_FILES: usize = 1000;
+/// The maximum total size and number of files when a run begins.
+const MAX_TOTAL_BYTES: u64 = 64 << 20;
+const MAX_FILES: usize = 1000;
 
-/// Why events could not be handed over.
+/// A failure to write or read handover files.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    #[error("hand-over: {0}")]
+    #[error("handover: {0}")]
     File(#[from] FileError),
-    #[error("hand-over: {0}")]
+    #[error("handover: {0}")]
     Lock(#[from] LockError),
-    #[error("hand-over: event could not be written: {0}")]
+    #[error("handover: could not encode a record: {0}")]
     Event(#[from] serde_json::Error),
 }
 
-/// One line of a file.
+/// A record: one line of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
     Event(Box<TransactionEvent>),
     Run(Box<RunSummary>),
     Check(Box<CheckRecord>),
-    /// How the services of a resource stand.
+    /// The registration entries of a resource.
     Services {
         entries: Vec<Entry>,
-        standing: Standing,
+        #[serde(rename = "standing")]
+        availability: Availability,
     },
-    /// A line for the log.
+    /// A log line.
     Line {
         level: Level,
         text: String,
     },
-    /// The number of records that are missing here, because there was no room.
+    /// The number of records that were dropped because of the size limits.
     LeftOut(u64),
 }
 
-/// A health check that ran.
+/// A completed health check, as [`CompletedCheck`] with owned fields.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CheckRecord {
     type_name: TypeName,
@@ -81,14 +82,14 @@ pub struct CheckRecord {
     sensitive: bool,
     check: HealthCheck,
     result: HealthResult,
-    perfdata: Vec<Datum>,
+    perfdata: Vec<Measurement>,
     #[serde(with = "timestamp")]
     began: DateTime<Utc>,
     took: Duration,
 }
 
 impl CheckRecord {
-    fn of(checked: &Checked<'_>) -> Self {
+    fn of(checked: &CompletedCheck<'_>) -> Self {
         Self {
             type_name: checked.type_name,
             name: checked.name.into(),
@@ -101,9 +102,9 @@ impl CheckRecord {
         }
     }
 
-    /// Returns the check as a sink takes it.
-    pub fn as_checked(&self) -> Checked<'_> {
-        Checked {
+    /// Returns the check as a sink receives it.
+    pub fn as_completed(&self) -> CompletedCheck<'_> {
+        CompletedCheck {
             type_name: self.type_name,
             name: &self.name,
             sensitive: self.sensitive,
@@ -116,19 +117,19 @@ impl CheckRecord {
     }
 }
 
-/// Hands over what happens in one run, as it happens.
+/// Writer of the handover file of one run.
 #[derive(Debug)]
 pub struct Handover {
     directory: PathBuf,
-    file: InPlace,
-    /// How long the file is.
+    file: RandomAccessFile,
+    /// The length of the file.
     length: u64,
     left_out: u64,
 }
 
 impl Handover {
-    /// Begins to hand over what happens in a run, which must hold the run lock. Returns
-    /// nothing if the node has no daemon.
+    /// Creates the file of a run, which must hold the run lock. Returns nothing if the node has no
+    /// daemon.
     pub fn begin(
         state_dir: &Path,
         run: &RunId,
@@ -139,10 +140,10 @@ impl Handover {
             return Ok(None);
         }
         files::check_private_dir(&directory)?;
-        let left_out = make_room(&directory)?;
-        // Names sort by time; ids alone do so only within a second.
+        let left_out = enforce_limits(&directory)?;
+        // The start time in nanoseconds makes names sort by time; run ids only have seconds.
         let nanos = started.timestamp_nanos_opt().unwrap_or_default();
-        let file = InPlace::create(&directory.join(format!("{nanos:020}-{run}{SUFFIX}")))?;
+        let file = RandomAccessFile::create(&directory.join(format!("{nanos:020}-{run}{SUFFIX}")))?;
         Ok(Some(Self {
             directory,
             file,
@@ -151,23 +152,30 @@ impl Handover {
         }))
     }
 
-    /// Hands over the event of a resource.
+    /// Writes the event of a resource.
     pub fn event(&mut self, event: &TransactionEvent) -> Result<(), HandoverError> {
         self.write(&Record::Event(Box::new(event.clone())))
     }
 
-    /// Hands over a health check that ran.
-    pub fn checked(&mut self, checked: &Checked<'_>) -> Result<(), HandoverError> {
+    /// Writes a completed health check.
+    pub fn checked(&mut self, checked: &CompletedCheck<'_>) -> Result<(), HandoverError> {
         self.write(&Record::Check(Box::new(CheckRecord::of(checked))))
     }
 
-    /// Hands over how the services of a resource stand.
-    pub fn services(&mut self, entries: &[Entry], standing: Standing) -> Result<(), HandoverError> {
+    /// Writes the registration entries of a resource.
+    pub fn services(
+        &mut self,
+        entries: &[Entry],
+        availability: Availability,
+    ) -> Result<(), HandoverError> {
         let entries = entries.to_vec();
-        self.write(&Record::Services { entries, standing })
+        self.write(&Record::Services {
+            entries,
+            availability,
+        })
     }
 
-    /// Hands over a line for the log.
+    /// Writes a log line.
     pub fn line(&mut self, line: &Line) -> Result<(), HandoverError> {
         let mut text = line.message.clone();
         for (key, value) in &line.fields {
@@ -177,8 +185,7 @@ impl Handover {
         self.write(&Record::Line { level, text })
     }
 
-    /// Hands over how the run ended, if it has a summary, and returns when all of it survives a
-    /// power cut.
+    /// Writes the run summary, if there is one, and syncs the file to disk.
     pub fn finish(mut self, run: Option<RunSummary>) -> Result<(), HandoverError> {
         if let Some(run) = run {
             self.write(&Record::Run(Box::new(run)))?;
@@ -212,21 +219,21 @@ fn line(record: &Record) -> Result<Vec<u8>, serde_json::Error> {
     Ok((json::compact(record)? + "\n").into_bytes())
 }
 
-/// Removes the oldest files until there is room, and returns how many lines they had.
-fn make_room(directory: &Path) -> Result<u64, HandoverError> {
-    let mut waiting = Vec::new();
+/// Removes the oldest files until the limits are met, and returns how many records they held.
+fn enforce_limits(directory: &Path) -> Result<u64, HandoverError> {
+    let mut files_found = Vec::new();
     let mut bytes = 0_u64;
-    for (path, _) in handed_over(directory)? {
-        // One that is gone was fetched meanwhile.
+    for (path, _) in handover_files(directory)? {
+        // A missing file was imported in the meantime.
         if let Some(found) = files::inspect(&path, false)? {
             bytes = bytes.saturating_add(found.size);
-            waiting.push((path, found.size));
+            files_found.push((path, found.size));
         }
     }
     let mut left_out = 0_u64;
-    let mut count = waiting.len();
-    for (path, size) in waiting {
-        if bytes <= MAX_WAITING && count < MOST_FILES {
+    let mut count = files_found.len();
+    for (path, size) in files_found {
+        if bytes <= MAX_TOTAL_BYTES && count < MAX_FILES {
             break;
         }
         let lines = match files::read(&path, MAX_FILE.saturating_mul(2)) {
@@ -242,30 +249,30 @@ fn make_room(directory: &Path) -> Result<u64, HandoverError> {
     Ok(left_out)
 }
 
-/// Returns the files of runs, the oldest first.
-fn handed_over(directory: &Path) -> Result<Vec<(PathBuf, RunId)>, FileError> {
-    let named = |name: &str| -> Option<RunId> {
+/// Returns the files of runs, oldest first.
+fn handover_files(directory: &Path) -> Result<Vec<(PathBuf, RunId)>, FileError> {
+    let run_id = |name: &str| -> Option<RunId> {
         let (_, id) = name.strip_suffix(SUFFIX)?.split_once('-')?;
         id.parse().ok()
     };
     let names = files::list(directory)?.into_iter();
     Ok(names
         .filter_map(|name| {
-            let id = named(name.to_str()?)?;
+            let id = run_id(name.to_str()?)?;
             Some((directory.join(name), id))
         })
         .collect())
 }
 
-/// Where the daemon finds what other programs hand over.
+/// The handover directory, as the daemon reads it.
 #[derive(Debug)]
-pub struct Intake {
+pub struct HandoverDir {
     directory: PathBuf,
     lock: RunLock,
 }
 
-impl Intake {
-    /// Makes the directory, so that there is somebody to hand over to.
+impl HandoverDir {
+    /// Creates the directory, which enables handover by other processes.
     pub fn open(state_dir: &Path) -> Result<Self, FileError> {
         let directory = state_dir.join(DIRECTORY);
         files::create_private_dir(&directory)?;
@@ -275,23 +282,23 @@ impl Intake {
         })
     }
 
-    /// Reports whether there may be something to take; costs next to nothing.
-    pub fn has_any(&self) -> bool {
-        // What is in the way is reported by whoever takes.
+    /// Reports whether there may be files to import; a cheap check.
+    pub fn has_files(&self) -> bool {
+        // An error counts as a file: the import reports it.
         files::list(&self.directory).map_or(true, |names| !names.is_empty())
     }
 
-    /// Gives each file's records to `take`, which must have them safe when it returns, and removes
-    /// the file. Takes all that can be taken, and returns the first error of the rest.
-    pub fn take(&self, mut take: impl FnMut(Records<'_>)) -> Result<(), HandoverError> {
-        let mut taken = Ok(());
-        // First the names, then who holds the lock: whose file is here held it before.
-        for (path, run) in handed_over(&self.directory)? {
+    /// Passes the records of each file to `import`, which must store them durably, and removes the file.
+    /// Imports all files it can, and returns the first error.
+    pub fn import(&self, mut import: impl FnMut(Records<'_>)) -> Result<(), HandoverError> {
+        let mut result = Ok(());
+        // Files are listed before the lock is checked: a run takes the lock before it creates its file.
+        for (path, run) in handover_files(&self.directory)? {
             if self.lock.is_over(&run)? {
-                taken = taken.and(take_file(&path, &mut take));
+                result = result.and(import_file(&path, &mut import));
             }
         }
-        taken
+        result
     }
 }
 
@@ -302,9 +309,9 @@ pub struct Records<'f> {
 }
 
 impl Records<'_> {
-    /// Returns the records, or why one can't be read.
+    /// Returns the records, each decoded or with its error.
     pub fn iter(&self) -> impl Iterator<Item = Result<Record, serde_json::Error>> {
-        // What lies behind the last line break is half a line: its writer was killed.
+        // An incomplete last line means that the writer was killed.
         let whole = self.content.split_inclusive(|byte| *byte == b'\n');
         whole
             .filter(|line| line.ends_with(b"\n"))
@@ -312,13 +319,13 @@ impl Records<'_> {
     }
 }
 
-fn take_file(path: &Path, take: &mut impl FnMut(Records<'_>)) -> Result<(), HandoverError> {
+fn import_file(path: &Path, import: &mut impl FnMut(Records<'_>)) -> Result<(), HandoverError> {
     let content = match files::read(path, MAX_FILE.saturating_mul(2)) {
-        // Its writer needed the room.
+        // Removed by a writer to meet the limits.
         Err(error) if error.is_not_found() => return Ok(()),
         content => content?,
     };
-    take(Records {
+    import(Records {
         path,
         content: &content,
     });
@@ -326,7 +333,7 @@ fn take_file(path: &Path, take: &mut impl FnMut(Records<'_>)) -> Result<(), Hand
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use std::sync::Arc;
 
@@ -346,37 +353,37 @@ mod tests {
         TransactionEvent::begin(run(1), at(0), "apt", &Arc::new(resource))
     }
 
-    /// Returns a state directory that a daemon has made ready, and where files are in it.
+    /// Returns a state directory with a handover directory, and the path of the latter.
     fn with_daemon() -> (tempfile::TempDir, PathBuf) {
-        let room = tempfile::tempdir().unwrap();
-        let intake = Intake::open(room.path()).unwrap();
-        assert!(!intake.has_any());
-        (room, intake.directory)
+        let state = tempfile::tempdir().unwrap();
+        let intake = HandoverDir::open(state.path()).unwrap();
+        assert!(!intake.has_files());
+        (state, intake.directory)
     }
 
-    fn begin(room: &tempfile::TempDir, number: u128, nanos: i64) -> Handover {
-        Handover::begin(room.path(), &run(number), at(nanos))
+    fn begin(state: &tempfile::TempDir, number: u128, nanos: i64) -> Handover {
+        Handover::begin(state.path(), &run(number), at(nanos))
             .unwrap()
             .unwrap()
     }
 
     #[test]
-    fn without_a_daemon_nothing_is_left() {
-        let room = tempfile::tempdir().unwrap();
-        let none = Handover::begin(room.path(), &run(1), at(0)).unwrap();
+    fn without_a_daemon_nothing_is_written() {
+        let state = tempfile::tempdir().unwrap();
+        let none = Handover::begin(state.path(), &run(1), at(0)).unwrap();
         assert!(none.is_none());
-        assert_eq!(room.path().read_dir().unwrap().count(), 0);
+        assert_eq!(state.path().read_dir().unwrap().count(), 0);
     }
 
     #[test]
     fn events_are_lines_in_a_file_that_names_its_run() {
-        let (room, directory) = with_daemon();
-        let mut handover = begin(&room, 7, 0);
+        let (state, directory) = with_daemon();
+        let mut handover = begin(&state, 7, 0);
         for name in ["zsh", "vim"] {
             handover.event(&event(name)).unwrap();
         }
         handover.finish(None).unwrap();
-        let [(path, id)] = &handed_over(&directory).unwrap()[..] else {
+        let [(path, id)] = &handover_files(&directory).unwrap()[..] else {
             panic!("one file");
         };
         assert_eq!(*id, run(7));
@@ -389,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_comes_out_as_it_went_in() {
+    fn an_event_survives_encoding_and_decoding() {
         let before = event("zsh");
         let line = line(&Record::Event(Box::new(before.clone()))).unwrap();
         let Record::Event(after) = serde_json::from_slice(&line).unwrap() else {
@@ -402,31 +409,31 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_says_beyond_the_bound_is_counted() {
-        let (room, directory) = with_daemon();
-        let mut handover = begin(&room, 1, 0);
+    fn records_beyond_the_size_limit_are_counted() {
+        let (state, directory) = with_daemon();
+        let mut handover = begin(&state, 1, 0);
         handover.length = MAX_FILE - 10;
         handover.event(&event("zsh")).unwrap();
         handover.finish(None).unwrap();
-        let (path, _) = handed_over(&directory).unwrap().remove(0);
+        let (path, _) = handover_files(&directory).unwrap().remove(0);
         let content = std::fs::read(path).unwrap();
-        let said = String::from_utf8_lossy(content.trim_ascii_start());
-        assert!(said.ends_with("{\"left_out\":1}\n"));
+        let text = String::from_utf8_lossy(content.trim_ascii_start());
+        assert!(text.ends_with("{\"left_out\":1}\n"));
     }
 
     #[test]
-    fn the_oldest_make_room_and_what_they_held_is_counted() {
-        let (room, directory) = with_daemon();
+    fn the_oldest_files_are_removed_and_their_records_counted() {
+        let (state, directory) = with_daemon();
         for (number, nanos) in [(1, 1), (2, 2)] {
-            let mut handover = begin(&room, number, nanos);
+            let mut handover = begin(&state, number, nanos);
             handover.event(&event("zsh")).unwrap();
-            // As long as its lines, for all that counts.
-            handover.file.truncate(MAX_WAITING / 2 + 1).unwrap();
+            // Grows the file to half of the total limit.
+            handover.file.truncate(MAX_TOTAL_BYTES / 2 + 1).unwrap();
             handover.file.sync().unwrap();
         }
-        let handover = begin(&room, 3, 3);
+        let handover = begin(&state, 3, 3);
         assert_eq!(handover.left_out, 1);
-        let left: Vec<RunId> = handed_over(&directory)
+        let left: Vec<RunId> = handover_files(&directory)
             .unwrap()
             .into_iter()
             .map(|(_, id)| id)
@@ -435,11 +442,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_write_to_is_refused() {
+    fn a_directory_writable_by_others_is_rejected() {
         use std::os::unix::fs::PermissionsExt as _;
-        let (room, directory) = with_daemon();
+        let (state, directory) = with_daemon();
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&directory, open).unwrap();
-        assert!(Handover::begin(room.path(), &run(1), at(0)).is_err());
+        assert!(Handover::begin(state.path(), &run(1), at(0)).is_err());
     }
 }

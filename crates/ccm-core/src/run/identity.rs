@@ -1,30 +1,30 @@
-//! What this node is called when nobody says: its fully qualified name, in lower case.
+//! Default node name: the fully qualified host name, in lower case.
 //!
-//! The kernel knows the host name, often without its domain. The domain is where the resolver
-//! would find it: beside the name in `/etc/hosts`, else the first domain that the resolver
-//! searches. No server is asked, so that a node has the same name without a network.
+//! The kernel's host name often lacks the domain. It is completed from `/etc/hosts`, else with the
+//! first search domain of `/etc/resolv.conf`. DNS is not queried, so that the name is the same without
+//! a network.
 
 use std::path::Path;
 
-use crate::model::node::{BadName, NodeName};
+use crate::model::node::{NameError, NodeName};
 use crate::system::files;
 
-/// The longest system file that is read for a domain.
+/// The maximum size of `/etc/hosts` and `/etc/resolv.conf`.
 const MAX_FILE: u64 = 1 << 20;
 
-/// This host has no name that a node may have.
+/// The host name is not a valid node name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this host has no usable name: {0}, or set key \"identity\"")]
-pub struct NoIdentity(#[source] BadName);
+pub struct IdentityError(#[source] NameError);
 
-/// Returns what this node is called.
-pub fn local_identity() -> Result<NodeName, NoIdentity> {
+/// Returns the default name of this node.
+pub fn local_identity() -> Result<NodeName, IdentityError> {
     let kernel = rustix::system::uname();
-    // A file that can't be read knows no domain.
+    // An unreadable file counts as empty.
     let content = |path| files::read_to_string(Path::new(path), MAX_FILE).unwrap_or_default();
     let host = kernel.nodename().to_string_lossy();
     let name = qualified(&host, &content("/etc/hosts"), &content("/etc/resolv.conf"));
-    name.parse().map_err(NoIdentity)
+    name.parse().map_err(IdentityError)
 }
 
 fn qualified(host: &str, hosts: &str, resolver: &str) -> String {
@@ -41,7 +41,7 @@ fn qualified(host: &str, hosts: &str, resolver: &str) -> String {
     }
 }
 
-/// Returns the long form of a name from a line of hosts that has both.
+/// Returns the qualified form of a name from a line of `/etc/hosts` that has both.
 fn full_name(host: &str, hosts: &str) -> Option<String> {
     hosts.lines().find_map(|line| {
         let line = line.split('#').next().unwrap_or_default().to_lowercase();
@@ -49,27 +49,27 @@ fn full_name(host: &str, hosts: &str) -> Option<String> {
         if !names.contains(&host) {
             return None;
         }
-        let is_long = |name: &&&str| {
+        let is_qualified = |name: &&&str| {
             name.strip_prefix(host)
                 .is_some_and(|rest| rest.starts_with('.'))
         };
         names
             .iter()
-            .find(is_long)
+            .find(is_qualified)
             .map(|name| name.trim_end_matches('.').to_owned())
     })
 }
 
-/// Returns the domain that a resolver looks in first: the last line that says so counts.
+/// Returns the first search domain; the last `search` or `domain` line counts.
 fn domain(resolver: &str) -> Option<String> {
-    let said = resolver.lines().rev().find_map(|line| {
+    let first = resolver.lines().rev().find_map(|line| {
         let mut words = line.split_whitespace();
         match words.next() {
             Some("search" | "domain") => Some(words.next().unwrap_or_default()),
             _ => None,
         }
     })?;
-    let domain = said.trim_matches('.').to_lowercase();
+    let domain = first.trim_matches('.').to_lowercase();
     (!domain.is_empty()).then_some(domain)
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_domain_is_taken_in_lower_case() {
+    fn a_qualified_name_is_converted_to_lower_case() {
         assert_eq!(
             qualified("Web1.Example.NET.", "", "search other"),
             "web1.example.net"
@@ -86,23 +86,23 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_beside_the_name_in_hosts_goes_first() {
+    fn etc_hosts_takes_precedence_over_the_search_domain() {
         let hosts =
             "127.0.0.1 localhost\n# 10.0.0.1 web1.wrong web1\n127.0.1.1 web1.example.net web1\n";
         assert_eq!(qualified("web1", hosts, "search other"), "web1.example.net");
-        let strangers = "10.0.0.2 web12.example.net web12\n10.0.0.1 web1 db.example.net\n";
-        assert_eq!(qualified("web1", strangers, "search other"), "web1.other");
+        let unrelated = "10.0.0.2 web12.example.net web12\n10.0.0.1 web1 db.example.net\n";
+        assert_eq!(qualified("web1", unrelated, "search other"), "web1.other");
     }
 
     #[test]
-    fn the_last_line_of_the_resolver_names_the_domain() {
+    fn the_last_search_line_gives_the_domain() {
         let resolver = "domain old.net\nnameserver 10.0.0.1\nsearch Example.net. more.net\n";
         assert_eq!(qualified("web1", "", resolver), "web1.example.net");
         assert_eq!(qualified("web1", "", "search ."), "web1");
     }
 
     #[test]
-    fn this_host_has_a_name_or_says_what_to_set() {
+    fn the_error_names_the_key_to_set() {
         match local_identity() {
             Ok(name) => assert!(!name.as_str().is_empty()),
             Err(error) => assert!(

@@ -1,25 +1,26 @@
-//! What an agent says while nobody watches: one line per thing that happened, from any thread.
+//! Log of the agent: writes one [`Line`] per event, from any thread.
 //!
-//! The same [`Line`] is written in four ways. A person at a terminal gets words and colour, as the
-//! command line prints them; a file gets `key=value` with the time; the journal gets the same with
-//! a priority instead of the time it adds itself; a machine gets one JSON object per line. Nothing
-//! is hidden here: whoever makes a line has removed its secrets.
+//! Four output styles: words and colour for a terminal, as the command line prints them;
+//! `key=value` with a timestamp for a file; `key=value` with a priority instead of the timestamp
+//! for the systemd journal; one JSON object per line. Secrets are removed by the code that builds the
+//! line, not here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Local, Utc};
+use parking_lot::Mutex;
 
 use crate::engine::{Level, Line, status_line};
 use crate::model::event::TransactionEvent;
 use crate::model::text::quote;
 use crate::system::{Clock, SystemClock};
 
-/// What people ask for.
+/// Log format that users choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     #[default]
@@ -27,7 +28,7 @@ pub enum Format {
     Json,
 }
 
-/// A word that names no format.
+/// Error for an unknown format name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown log format {}: use text or json", quote(.0))]
 pub struct UnknownFormat(String);
@@ -44,21 +45,21 @@ impl FromStr for Format {
     }
 }
 
-/// How lines are written.
+/// Output style of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// For a terminal.
-    Person {
+    /// Words for a terminal.
+    Terminal {
         colour: bool,
     },
-    /// `key=value` with the time.
+    /// `key=value` with a timestamp.
     Text,
-    /// `key=value` with a priority; the journal knows the time.
+    /// `key=value` with a priority; the journal adds the timestamp.
     Journal,
     Json,
 }
 
-/// Where an agent's lines go. Clones write to the same place.
+/// Log with a level, a style and an output. Clones share all three.
 #[derive(Clone)]
 pub struct Log(Arc<Inner>);
 
@@ -70,21 +71,21 @@ struct Inner {
 }
 
 impl Log {
-    /// Returns a log for how this process was started: standard output if that is a terminal,
-    /// else standard error.
+    /// Returns a log to standard output if that is a terminal, else to standard error. The style
+    /// follows from the format and the environment.
     pub fn open(level: Level, format: Format, environ: &BTreeMap<String, String>) -> Self {
         let given = |name: &str| environ.get(name).map_or("", String::as_str);
         let is_terminal = std::io::stdout().is_terminal();
         let style = match format {
             Format::Json => Style::Json,
             Format::Text if writes_to_journal(given("JOURNAL_STREAM")) => Style::Journal,
-            Format::Text if is_terminal => Style::Person {
+            Format::Text if is_terminal => Style::Terminal {
                 colour: given("NO_COLOR").is_empty() && given("TERM") != "dumb",
             },
             Format::Text => Style::Text,
         };
         match style {
-            Style::Person { .. } => Self::to(std::io::stdout(), style, level, SystemClock),
+            Style::Terminal { .. } => Self::to(std::io::stdout(), style, level, SystemClock),
             style => Self::to(std::io::stderr(), style, level, SystemClock),
         }
     }
@@ -104,19 +105,24 @@ impl Log {
         }))
     }
 
-    /// Leaves out lines below another level from now on: a reloaded file may name one.
+    /// Changes the level, for example after a reload of the configuration.
     pub fn set_level(&self, level: Level) {
         self.0.level.store(level as u8, Ordering::Relaxed);
     }
 
+    /// Reports whether lines of this level are written.
+    pub fn is_enabled(&self, level: Level) -> bool {
+        level as u8 >= self.0.level.load(Ordering::Relaxed)
+    }
+
     /// Writes a line, unless it is below the level.
     pub fn line(&self, line: &Line) {
-        if (line.level as u8) < self.0.level.load(Ordering::Relaxed) {
+        if !self.is_enabled(line.level) {
             return;
         }
         let now = || self.0.clock.now();
         let mut text = match self.0.style {
-            Style::Person { colour } => user_line(line, colour),
+            Style::Terminal { colour } => user_line(line, colour),
             Style::Text => system_line(line, now()),
             Style::Journal => journal_line(line),
             Style::Json => json_line(line, now()),
@@ -124,12 +130,12 @@ impl Log {
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        // One write per line keeps lines whole. Where nobody reads there is nobody to tell.
-        let mut out = self.0.out.lock().unwrap_or_else(PoisonError::into_inner);
+        // One write per line keeps lines whole. A failed write has nowhere to be reported.
+        let mut out = self.0.out.lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
-    /// Writes how a resource came out; `manifest` names the nested manifest it belongs to.
+    /// Writes the outcome of a resource; `manifest` is the name of the nested manifest, if any.
     pub fn event(&self, event: &TransactionEvent, manifest: Option<&str>) {
         let mut line = status_line(event);
         if let Some(manifest) = manifest {
@@ -155,14 +161,14 @@ impl Log {
     }
 }
 
-/// Reports whether standard error is the stream that the journal reads. The variable alone does
-/// not say so: a shell that the journal watches hands it to everything it starts.
+/// Reports whether standard error is connected to the journal. `JOURNAL_STREAM` alone does not
+/// prove that: child processes inherit it.
 fn writes_to_journal(variable: &str) -> bool {
     rustix::fs::fstat(std::io::stderr())
         .is_ok_and(|stat| variable == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-fn word(level: Level) -> &'static str {
+fn level_name(level: Level) -> &'static str {
     match level {
         Level::Debug => "DEBUG",
         Level::Info => "INFO",
@@ -171,9 +177,9 @@ fn word(level: Level) -> &'static str {
     }
 }
 
-/// Returns a line for a person, with its end.
+/// Returns a line for a terminal, with its line end.
 pub fn user_line(line: &Line, colour: bool) -> String {
-    let word = word(line.level);
+    let level_name = level_name(line.level);
     let mut text = if colour {
         let code = match line.level {
             Level::Debug => 35,
@@ -181,9 +187,9 @@ pub fn user_line(line: &Line, colour: bool) -> String {
             Level::Warn => 33,
             Level::Error => 31,
         };
-        format!(" \x1b[{code}m{word:<5}\x1b[0m {}", line.message)
+        format!(" \x1b[{code}m{level_name:<5}\x1b[0m {}", line.message)
     } else {
-        format!(" {word:<5} {}", line.message)
+        format!(" {level_name:<5} {}", line.message)
     };
     for (key, value) in &line.fields {
         if colour {
@@ -196,21 +202,25 @@ pub fn user_line(line: &Line, colour: bool) -> String {
     text
 }
 
-/// Returns a line for a file, without its end.
+/// Returns a line for a file, without its line end.
 pub fn system_line(line: &Line, now: DateTime<Utc>) -> String {
     format!("time={} {}", stamp(now), pairs(line))
 }
 
 fn pairs(line: &Line) -> String {
-    let mut text = format!("level={} msg={}", word(line.level), logfmt(&line.message));
+    let mut text = format!(
+        "level={} msg={}",
+        level_name(line.level),
+        logfmt(&line.message)
+    );
     for (key, value) in &line.fields {
-        // Writing to a text can't fail.
+        // Writing to a `String` can't fail.
         let _ = write!(text, " {key}={}", logfmt(value));
     }
     text
 }
 
-/// Returns a time as people here read it, to the millisecond.
+/// Returns a time in the local zone, to the millisecond.
 fn stamp(now: DateTime<Utc>) -> String {
     let now = now.with_timezone(&Local);
     let time = now.format("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
@@ -238,12 +248,12 @@ fn journal_line(line: &Line) -> String {
     format!("<{priority}>{}", pairs(line))
 }
 
-/// Returns a line as one flat object. A field that is there twice is one with both values; a field
-/// that is named like ours steps back.
+/// Returns a line as one flat JSON object. Values of a repeated field are joined; a field named
+/// like one of the standard three gets an underscore.
 fn json_line(line: &Line, now: DateTime<Utc>) -> String {
     let mut object = serde_json::Map::new();
     object.insert("time".into(), stamp(now).into());
-    object.insert("level".into(), word(line.level).into());
+    object.insert("level".into(), level_name(line.level).into());
     object.insert("msg".into(), line.message.as_str().into());
     for (key, value) in &line.fields {
         let key = match *key {
@@ -268,13 +278,13 @@ mod tests {
     use crate::model::resource::{File, Properties, Resource};
     use crate::system::FixedClock;
 
-    /// A place to write to that can be read meanwhile.
+    /// Output that tests can read while the log is open.
     #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
+    struct Output(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Paper {
+    impl Write for Output {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
@@ -282,16 +292,16 @@ mod tests {
         }
     }
 
-    impl Paper {
+    impl Output {
         fn text(&self) -> String {
-            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+            String::from_utf8(self.0.lock().clone()).unwrap()
         }
     }
 
-    fn log(style: Style, level: Level) -> (Log, Paper) {
-        let paper = Paper::default();
+    fn log(style: Style, level: Level) -> (Log, Output) {
+        let output = Output::default();
         let clock = FixedClock::new(DateTime::UNIX_EPOCH);
-        (Log::to(paper.clone(), style, level, clock), paper)
+        (Log::to(output.clone(), style, level, clock), output)
     }
 
     fn line() -> Line {
@@ -377,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_log_quotes_what_needs_it() {
+    fn values_with_spaces_are_quoted() {
         let line = Line::new(Level::Warn, "two words")
             .with("a", "b")
             .with("c", "");
@@ -390,23 +400,23 @@ mod tests {
 
     #[test]
     fn the_journal_gets_a_priority_and_no_time() {
-        let (log, paper) = log(Style::Journal, Level::Debug);
+        let (log, output) = log(Style::Journal, Level::Debug);
         log.line(&line());
         log.debug("d");
         log.info("i");
         log.error("e");
         assert_eq!(
-            paper.text(),
+            output.text(),
             "<4>level=WARN msg=\"two\\nlines\" source=/srv/site level=high unmet=a unmet=b\n\
              <7>level=DEBUG msg=d\n<6>level=INFO msg=i\n<3>level=ERROR msg=e\n"
         );
     }
 
     #[test]
-    fn a_machine_gets_one_object_per_line() {
-        let (log, paper) = log(Style::Json, Level::Info);
+    fn json_is_one_object_per_line() {
+        let (log, output) = log(Style::Json, Level::Info);
         log.line(&line());
-        let text = paper.text();
+        let text = output.text();
         assert_eq!(text.lines().count(), 1);
         let mut object: serde_json::Value = serde_json::from_str(&text).unwrap();
         let time = object["time"].take();
@@ -419,50 +429,50 @@ mod tests {
     }
 
     #[test]
-    fn a_person_gets_colour_only_if_wanted() {
-        let (plain, on_plain) = log(Style::Person { colour: false }, Level::Info);
+    fn a_terminal_gets_colour_only_if_wanted() {
+        let (plain, on_plain) = log(Style::Terminal { colour: false }, Level::Info);
         plain.warn("careful");
         assert_eq!(on_plain.text(), " WARN  careful\n");
-        let (coloured, on_coloured) = log(Style::Person { colour: true }, Level::Info);
+        let (coloured, on_coloured) = log(Style::Terminal { colour: true }, Level::Info);
         coloured.warn("careful");
         assert_eq!(on_coloured.text(), " \x1b[33mWARN \x1b[0m careful\n");
     }
 
     #[test]
     fn lines_below_the_level_are_left_out_until_it_changes() {
-        let (log, paper) = log(Style::Journal, Level::Warn);
-        log.info("unheard");
+        let (log, output) = log(Style::Journal, Level::Warn);
+        log.info("hidden");
         log.clone().set_level(Level::Info);
-        log.info("heard");
-        log.debug("unheard");
-        assert_eq!(paper.text(), "<6>level=INFO msg=heard\n");
+        log.info("shown");
+        log.debug("hidden");
+        assert_eq!(output.text(), "<6>level=INFO msg=shown\n");
     }
 
     #[test]
-    fn an_event_is_told_with_its_manifest() {
-        let (log, paper) = log(Style::Journal, Level::Info);
+    fn an_event_names_its_manifest() {
+        let (log, output) = log(Style::Journal, Level::Info);
         log.event(&event(), Some("inner"));
         assert_eq!(
-            paper.text(),
+            output.text(),
             "<6>level=INFO msg=\"file#/srv/motd stable\" manifest=inner ensure=present runtime=2ms provider=posix\n"
         );
     }
 
     #[test]
     fn lines_of_many_threads_stay_whole() {
-        let (log, paper) = log(Style::Journal, Level::Info);
+        let (log, output) = log(Style::Journal, Level::Info);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..100).for_each(|_| log.info("whole")));
             }
         });
-        let text = paper.text();
+        let text = output.text();
         assert_eq!(text.lines().count(), 400);
         assert!(text.lines().all(|line| line == "<6>level=INFO msg=whole"));
     }
 
     #[test]
-    fn a_variable_of_somebody_else_s_stream_is_not_ours() {
+    fn the_journal_variable_must_name_our_own_stream() {
         assert!(!writes_to_journal(""));
         assert!(!writes_to_journal("1:1"));
         let stat = rustix::fs::fstat(std::io::stderr()).unwrap();

@@ -1,5 +1,5 @@
-//! Where an agent's file says that a manifest is. Checked by its form alone; who fetches it meets the
-//! rest. A URL may carry a password, so none is ever shown.
+//! Manifest locations in the agent's configuration: a path, an object or a URL. Only the syntax is
+//! checked here. Credentials in URLs are never printed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use crate::model::node::Token;
 use crate::model::secret::{Secret, redact_url, url_identity};
 use crate::model::text::{quote, url_scheme};
 
-/// Where a manifest comes from. Prints without credentials.
+/// The location of a manifest. Displayed without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestLocation {
-    /// A manifest, a directory with one, or a bundle. Relative ones start where we were started.
+    /// A manifest, a directory with a manifest, or a bundle. Relative to the working directory.
     Path(PathBuf),
-    /// A bundle in an object store.
+    /// A bundle in a NATS object store.
     Object { bucket: Token, key: String },
-    /// A bundle on a server; the URL may carry credentials.
+    /// A bundle on an HTTP server; the URL may contain credentials.
     Http(Secret),
 }
 
-/// Why a text names no place for manifests.
+/// An invalid manifest location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
     #[error("a source must not be empty")]
@@ -68,8 +68,8 @@ impl FromStr for ManifestLocation {
 }
 
 impl ManifestLocation {
-    /// Returns what tells the source from others, in files and signatures, without secrets.
-    pub fn place(&self) -> String {
+    /// Returns the identifier of the source in cache files and signatures, without credentials.
+    pub fn normalized(&self) -> String {
         match self {
             Self::Http(url) => url_identity(url.reveal()).into_owned(),
             Self::Path(_) | Self::Object { .. } => self.to_string(),

@@ -1,19 +1,18 @@
-//! Where manifests come from: a text, a file, a directory, a bundle on disk, on a server or in an
-//! object store.
+//! Manifest sources: inline text, a file, a directory, or a bundle on disk, on an HTTP server or in a
+//! NATS object store.
 //!
-//! A bundle is a compressed tar with a `manifest.yaml` and the files it needs. It is unpacked
-//! into a directory of its own that only we can enter and that goes when the run is over. What a
-//! manifest says is not read here.
+//! A bundle is a compressed tar archive with a `manifest.yaml` and the files it needs. It is unpacked
+//! into a private temporary directory that is removed after the run. Manifests are not parsed here.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::bus::{Bus, BusError, BusErrorKind};
+use super::nats_client::{NatsClient, NatsClientError, NatsClientErrorKind};
 use crate::engine::{Level, Line, directory_of};
 use crate::manifest;
-use crate::model::resource::ArchiveKind;
+use crate::model::resource::ArchiveFormat;
 use crate::model::secret::{redact_url, url_identity};
 use crate::model::text::{unescape, url_scheme};
 use crate::system::files::{self, Attributes, Durability, FileKind, PrivateDir};
@@ -21,74 +20,81 @@ use crate::system::http::{self, Request};
 use crate::system::unpack::{self, Limits, Rules};
 use crate::system::{Clock, Digest, FileError, HttpError, UnpackError};
 
-/// The name of a manifest in a directory or bundle.
+/// The file name of the manifest in a directory or bundle.
 const MANIFEST: &str = "manifest.yaml";
 
-/// How long getting a bundle may take.
+/// The timeout of a bundle download.
 pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// How large a bundle may be.
+/// The maximum size of a bundle.
 pub const SIZE_LIMIT: u64 = 256 << 20;
 
-/// Which manifest a run applies.
+/// The manifest that a run applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManifestSource {
-    /// A source as people write it: a path, a bundle, a URL.
+    /// A source as users write it: a path or a URL.
     Source(String),
-    /// A manifest that was fetched before.
-    Copy { manifest: PathBuf, shown: String },
-    /// The manifest itself.
+    /// A manifest in the local bundle cache.
+    Copy {
+        manifest: PathBuf,
+        #[serde(rename = "shown")]
+        display_name: String,
+    },
+    /// An inline manifest.
     Text(String),
 }
 
 impl ManifestSource {
-    /// Returns the manifest's name as people may see it.
-    pub fn shown(&self) -> String {
+    /// Returns the name of the manifest for users, without credentials.
+    pub fn display_name(&self) -> String {
         match self {
             Self::Source(source) => redact_url(source).into_owned(),
-            Self::Copy { shown, .. } => shown.clone(),
+            Self::Copy { display_name, .. } => display_name.clone(),
             Self::Text(_) => "inline".into(),
         }
     }
 
-    /// Returns what tells runs of one manifest from those of another: its name, or the text of one
-    /// that has none.
+    /// Returns the key of the manifest's pending refreshes: the digest of its source, or of an inline
+    /// manifest's text.
     pub(super) fn key(&self) -> Digest {
         match self {
             Self::Text(text) => Digest::of(text.as_bytes()),
             Self::Source(source) => Digest::of(url_identity(source).as_bytes()),
-            Self::Copy { shown, .. } => Digest::of(shown.as_bytes()),
+            Self::Copy { display_name, .. } => Digest::of(display_name.as_bytes()),
         }
     }
 
-    /// Returns the text of the manifest and where its relative paths start.
+    /// Fetches the manifest if needed and returns its text and directory.
     pub(super) fn open(
         &self,
         base: &Path,
         clock: &dyn Clock,
-        bus: &dyn Bus,
-    ) -> Result<Opened, SourceError> {
+        nats: &dyn NatsClient,
+    ) -> Result<OpenedManifest, SourceError> {
         let read = |path: &Path| files::read_to_string(path, manifest::MAX_BYTES);
         match self {
-            Self::Text(text) => Ok(Opened {
+            Self::Text(text) => Ok(OpenedManifest {
                 text: text.clone(),
                 directory: base.to_owned(),
-                shown: self.shown(),
+                display_name: self.display_name(),
                 fetched: None,
             }),
-            Self::Copy { manifest, shown } => Ok(Opened {
+            Self::Copy {
+                manifest,
+                display_name,
+            } => Ok(OpenedManifest {
                 text: read(manifest)?,
                 directory: directory_of(manifest),
-                shown: shown.clone(),
+                display_name: display_name.clone(),
                 fetched: None,
             }),
             Self::Source(source) => {
-                let fetched = fetch(source, base, &std::env::temp_dir(), clock, bus)?;
-                Ok(Opened {
+                let fetched = fetch(source, base, &std::env::temp_dir(), clock, nats)?;
+                Ok(OpenedManifest {
                     text: read(&fetched.manifest_path)?,
                     directory: fetched.directory.clone(),
-                    shown: fetched.shown.clone(),
+                    display_name: fetched.display_name.clone(),
                     fetched: Some(fetched),
                 })
             }
@@ -96,18 +102,18 @@ impl ManifestSource {
     }
 }
 
-/// The text of a manifest, and what belongs to it.
-pub(super) struct Opened {
+/// The text of a manifest, with its origin.
+pub(super) struct OpenedManifest {
     pub text: String,
-    /// Where relative paths start.
+    /// The directory that relative paths start from.
     pub directory: PathBuf,
-    /// Its name as people may see it.
-    pub shown: String,
-    /// What was brought here for it.
-    pub fetched: Option<Fetched>,
+    /// The name for users, without credentials.
+    pub display_name: String,
+    /// The fetched source, for sources that are fetched.
+    pub fetched: Option<FetchedManifest>,
 }
 
-/// Why there is no manifest. No text holds a password.
+/// A manifest that can't be fetched. Texts contain no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("source is required")]
@@ -121,47 +127,47 @@ pub enum SourceError {
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
-    Bus(#[from] BusError),
+    NatsClient(#[from] NatsClientError),
     #[error(transparent)]
     Unpack(#[from] UnpackError),
     #[error(transparent)]
     File(#[from] FileError),
     #[error("could not store a bundle: {0}")]
     Store(#[source] std::io::Error),
-    #[error("could not record the copy of a bundle: {0}")]
+    #[error("could not write the cache entry of a bundle: {0}")]
     Record(#[source] serde_json::Error),
 }
 
-/// A manifest that can be read now.
+/// A manifest on the local file system.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchedManifest {
     pub manifest_path: PathBuf,
-    /// Where its relative paths start.
+    /// The directory that relative paths start from.
     pub directory: PathBuf,
-    /// The source as people may see it.
-    pub shown: String,
-    /// Which object it came from.
+    /// The source for users, without credentials.
+    pub display_name: String,
+    /// The object it was fetched from.
     pub object: Option<ObjectName>,
-    /// Holds what was unpacked; the manifest is gone with it.
+    /// The temporary directory of an unpacked bundle, removed on drop.
     pub temp: Option<PrivateDir>,
 }
 
-impl Fetched {
-    /// Returns where a manifest from elsewhere was put, as people read it.
+impl FetchedManifest {
+    /// Returns the log line for a manifest from a remote source.
     pub(super) fn line(&self) -> Option<Line> {
         self.temp.as_ref()?;
-        let told = |place: &str| {
-            let text = format!("Using manifest from {place} in temporary directory");
+        let line = |origin: &str| {
+            let text = format!("Using manifest from {origin} in temporary directory");
             Line::new(Level::Info, text).with("manifest", self.manifest_path.display())
         };
         match &self.object {
             Some(object) => Some(
-                told("Object Store")
+                line("Object Store")
                     .with("bucket", &object.bucket)
                     .with("file", &object.name),
             ),
-            None if url_scheme(&self.shown).is_some() => {
-                Some(told("HTTP URL").with("url", &self.shown))
+            None if url_scheme(&self.display_name).is_some() => {
+                Some(line("HTTP URL").with("url", &self.display_name))
             }
             None => None,
         }
@@ -176,11 +182,11 @@ pub struct ObjectName {
 }
 
 impl SourceError {
-    /// Reports whether the source itself is wrong, so that asking again is no use.
+    /// Reports whether the source itself is invalid, so that a retry would fail again.
     pub(super) fn is_invalid(&self) -> bool {
         match self {
             Self::Http(_) | Self::Store(_) | Self::Record(_) => false,
-            Self::Bus(err) => err.kind == BusErrorKind::Settings,
+            Self::NatsClient(err) => err.kind == NatsClientErrorKind::Settings,
             Self::Empty
             | Self::Unsupported(_)
             | Self::Object(_)
@@ -192,7 +198,7 @@ impl SourceError {
 }
 
 impl ObjectName {
-    /// Reads what follows `obj:`. Names may hold slashes.
+    /// Parses the part after `obj:`. Object names may contain slashes.
     fn parse(rest: &str) -> Result<Self, SourceError> {
         let (bucket, name) = match rest.trim_start_matches('/').split_once('/') {
             Some(parts) => parts,
@@ -211,64 +217,72 @@ impl ObjectName {
     }
 }
 
-/// Brings the manifest of a source within reach. Relative paths start at `base`; bundles are
-/// unpacked below `temporary`.
+/// Fetches the manifest of a source. Relative paths start at `base`; bundles are unpacked below
+/// `temporary`.
 pub fn fetch(
     source: &str,
     base: &Path,
     temporary: &Path,
     clock: &dyn Clock,
-    bus: &dyn Bus,
-) -> Result<Fetched, SourceError> {
+    nats: &dyn NatsClient,
+) -> Result<FetchedManifest, SourceError> {
     if source.is_empty() {
         return Err(SourceError::Empty);
     }
-    let shown = redact_url(source).into_owned();
+    let display_name = redact_url(source).into_owned();
     match url_scheme(source).filter(|(_, rest)| rest.starts_with("//")) {
-        // Taken apart and put together it loses its `.` parts.
-        None => local(
+        // Collecting the components removes `.` parts.
+        None => open_local(
             &base.join(source).components().collect::<PathBuf>(),
-            shown,
+            display_name,
             temporary,
         ),
         Some((scheme, rest)) => match scheme.to_ascii_lowercase().as_str() {
-            "http" | "https" => remote(source, shown, temporary, clock),
-            "obj" => stored(&ObjectName::parse(rest)?, shown, temporary, bus),
-            _ => Err(SourceError::Unsupported(shown)),
+            "http" | "https" => fetch_http(source, display_name, temporary, clock),
+            "obj" => fetch_object(&ObjectName::parse(rest)?, display_name, temporary, nats),
+            _ => Err(SourceError::Unsupported(display_name)),
         },
     }
 }
 
-fn local(path: &Path, shown: String, temporary: &Path) -> Result<Fetched, SourceError> {
+fn open_local(
+    path: &Path,
+    display_name: String,
+    temporary: &Path,
+) -> Result<FetchedManifest, SourceError> {
     let found = files::inspect(path, true)?;
     let is_directory = found.is_some_and(|found| found.kind == FileKind::Directory);
-    let is_bundle = path.to_str().and_then(ArchiveKind::of) == Some(ArchiveKind::TarGz);
+    let is_bundle = path.to_str().and_then(ArchiveFormat::from_name) == Some(ArchiveFormat::TarGz);
     if is_bundle && !is_directory {
-        return unbundled(path, shown, PrivateDir::create(temporary, "manifest-")?);
+        return fetched_bundle(
+            path,
+            display_name,
+            PrivateDir::create(temporary, "manifest-")?,
+        );
     }
-    let (manifest_path, shown) = if is_directory {
+    let (manifest_path, display_name) = if is_directory {
         (
             path.join(MANIFEST),
-            format!("{}/{MANIFEST}", shown.trim_end_matches('/')),
+            format!("{}/{MANIFEST}", display_name.trim_end_matches('/')),
         )
     } else {
-        (path.to_owned(), shown)
+        (path.to_owned(), display_name)
     };
-    Ok(Fetched {
-        directory: parent(&manifest_path),
+    Ok(FetchedManifest {
+        directory: directory_of(&manifest_path),
         manifest_path,
-        shown,
+        display_name,
         object: None,
         temp: None,
     })
 }
 
-fn remote(
+fn fetch_http(
     url: &str,
-    shown: String,
+    display_name: String,
     temporary: &Path,
     clock: &dyn Clock,
-) -> Result<Fetched, SourceError> {
+) -> Result<FetchedManifest, SourceError> {
     let temp = PrivateDir::create(temporary, "manifest-")?;
     let bundle = temp.path().join("download");
     let request = Request::new(url, TIME_LIMIT, SIZE_LIMIT);
@@ -278,55 +292,55 @@ fn remote(
             .map(drop)
             .map_err(SourceError::from)
     })?;
-    unbundled(&bundle, shown, temp)
+    fetched_bundle(&bundle, display_name, temp)
 }
 
-fn stored(
+fn fetch_object(
     object: &ObjectName,
-    shown: String,
+    display_name: String,
     temporary: &Path,
-    bus: &dyn Bus,
-) -> Result<Fetched, SourceError> {
+    nats: &dyn NatsClient,
+) -> Result<FetchedManifest, SourceError> {
     let temp = PrivateDir::create(temporary, "manifest-")?;
     let bundle = temp.path().join("download");
     let attributes = Attributes::default();
     files::store_with(&bundle, &attributes, Durability::Cached, |file| {
         let file = file.try_clone().map_err(SourceError::Store)?;
-        bus.object(&object.bucket, &object.name, SIZE_LIMIT, file)
+        nats.object(&object.bucket, &object.name, SIZE_LIMIT, file)
             .map_err(SourceError::from)
     })?;
-    let fetched = unbundled(&bundle, shown, temp)?;
-    Ok(Fetched {
+    let fetched = fetched_bundle(&bundle, display_name, temp)?;
+    Ok(FetchedManifest {
         object: Some(object.clone()),
         ..fetched
     })
 }
 
-/// Unpacks a bundle into a directory that goes with the manifest.
-fn unbundled(bundle: &Path, shown: String, temp: PrivateDir) -> Result<Fetched, SourceError> {
-    let manifest_path = unbundle(bundle, &temp.path().join("bundle"))?;
-    Ok(Fetched {
-        directory: parent(&manifest_path),
+/// Unpacks a bundle into the temporary directory of the manifest.
+fn fetched_bundle(
+    bundle: &Path,
+    display_name: String,
+    temp: PrivateDir,
+) -> Result<FetchedManifest, SourceError> {
+    let manifest_path = unpack_bundle(bundle, &temp.path().join("bundle"))?;
+    Ok(FetchedManifest {
+        directory: directory_of(&manifest_path),
         manifest_path,
-        shown,
+        display_name,
         object: None,
         temp: Some(temp),
     })
 }
 
-/// Unpacks a bundle into a new directory and returns the manifest in it: the first by that name,
-/// at any depth.
-pub fn unbundle(bundle: &Path, directory: &Path) -> Result<PathBuf, SourceError> {
+/// Unpacks a bundle into a new directory and returns the path of its manifest: the first file of that
+/// name, at any depth.
+pub fn unpack_bundle(bundle: &Path, directory: &Path) -> Result<PathBuf, SourceError> {
     files::create_private_dir(directory)?;
-    let kind = ArchiveKind::TarGz;
+    let kind = ArchiveFormat::TarGz;
     let unpacked = unpack::unpack(bundle, kind, directory, Rules::Bundle, Limits::BUNDLE)?;
     let manifest = unpacked
         .iter()
         .find(|path| path.file_name().is_some_and(|name| name == MANIFEST))
         .ok_or(SourceError::NoManifest)?;
     Ok(directory.join(manifest))
-}
-
-fn parent(file: &Path) -> PathBuf {
-    file.parent().unwrap_or(file).to_owned()
 }

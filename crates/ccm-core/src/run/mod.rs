@@ -1,13 +1,10 @@
-//! A run: from a request to events and a summary, the same for every entry point.
+//! Run pipeline: from a request to events and a summary, the same for every entry point.
 //!
-//! [`apply`] runs a manifest, [`ensure`] one resource, [`inspect`] only looks. Each reads as the
-//! list of its steps; what a step does is in the file of its name. An entry point says who it is in
-//! a [`Host`], translates what it was asked into a [`Request`], and takes what happens with a
-//! `Sink`. It decides nothing else.
+//! [`apply`] runs a manifest, [`ensure`] one resource, [`inspect`] reads the state of a resource. An
+//! entry point builds a [`RunContext`] and a [`Request`] and receives events in a `Sink`.
 //!
-//! When to run is not decided here, nor who may ask. NATS is reached through [`bus`] alone.
+//! Scheduling and authorization are decided by the caller. NATS is used through [`nats_client`] only.
 
-pub mod bus;
 pub mod data;
 pub mod environment;
 pub mod executor;
@@ -17,6 +14,7 @@ mod identity;
 pub mod log;
 mod manifest_location;
 pub mod manifest_source;
+pub mod nats_client;
 pub mod pause;
 mod run_lock;
 
@@ -25,58 +23,59 @@ use std::sync::Arc;
 
 use crate::engine::apply_manifest::RunError as EngineError;
 use crate::engine::{
-    FlowError, Gate, Level, Line, LookError, Machine, Mode, PendingRefreshes, Scope, Session,
-    SessionError, Sink, look,
+    self, FlowError, Gate, Level, Line, Machine, Mode, PendingRefreshes, Scope, Session,
+    SessionError, Sink, StatusError,
 };
 use crate::hiera::{HieraError, Layers};
 use crate::manifest::resolve::{self, ResolveError};
-use crate::manifest::{self, Input, Manifest, ManifestError};
+use crate::manifest::{self, Manifest, ManifestError, ManifestInput};
 use crate::model::Value;
 use crate::model::document::DocumentError;
 use crate::model::event::{Summary, TransactionEvent};
-use crate::model::governor::Claim;
+use crate::model::governor::GovernorClaim;
 use crate::model::id::EventId;
 use crate::model::node::{NodeName, Token};
 use crate::model::request::RequestError;
-use crate::model::resource::{Invalid, Phase, Resource};
+use crate::model::resource::{InvalidProperty, Phase, Resource};
 use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::state::State;
 use crate::resource::{ProviderError, package};
 use crate::system::{Accounts, Cancel, Clock, FileError, SystemRunner, files};
-use bus::{Bus, BusError, BusErrorKind, StopReason};
 use ccm_template::Env;
 use ccm_template::env::Facts;
 use ccm_template::expr::Cache;
-use executor::{EnsureError, Executor, Work};
-use manifest_source::{Fetched, ManifestSource, Opened, SourceError};
+use executor::{EngineSetup, EnsureError, Executor};
+use manifest_source::{FetchedManifest, ManifestSource, OpenedManifest, SourceError};
+use nats_client::{NatsClient, NatsClientError, NatsClientErrorKind, StopCheck};
 
-pub use governor_slot::{Evicted, Governors};
-pub use identity::{NoIdentity, local_identity};
+pub use governor_slot::{EvictionCallback, Governors};
+pub use identity::{IdentityError, local_identity};
 pub use manifest_location::{LocationError, ManifestLocation};
-pub use run_lock::{RunLock, run_of};
+pub use run_lock::{RunLock, run_id_of};
 
-/// The folder of the state directory that holds pending refreshes, a file for each manifest.
+/// The subdirectory of the state directory that holds pending refreshes, one file per manifest. The name
+/// on disk stays `owed` for compatibility with existing state directories.
 const PENDING_REFRESHES: &str = "owed";
 
-/// A manifest to apply, and how.
+/// A request to apply a manifest.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub run_id: RunId,
     pub manifest: ManifestSource,
     pub mode: Mode,
-    /// Data that whoever asks insists on.
+    /// Data of the request, which overrides all other data.
     pub data: Value,
-    /// The slot that whoever asks insists on.
-    pub governor: Option<Claim>,
+    /// The governor slot of the request, used if the manifest names none.
+    pub governor: Option<GovernorClaim>,
     pub trigger: Trigger,
-    /// The generation of the assignment that is being followed.
+    /// The generation of the assignment, for runs of an assignment.
     pub generation: Option<u64>,
     pub request_id: String,
     pub caller: String,
 }
 
 impl Request {
-    /// Returns a request for a manifest that nobody but the caller asks for.
+    /// Returns a local request, without a caller, data or governor.
     pub fn new(run_id: RunId, manifest: ManifestSource, mode: Mode) -> Self {
         Self {
             run_id,
@@ -91,19 +90,19 @@ impl Request {
         }
     }
 
-    /// Returns the summary of a run that did not even begin.
-    pub fn refused(&self, host: &Host<'_>, reason: String) -> RunSummary {
-        self.summary(host, Summary::of(Some(host.clock.now()), []), reason)
+    /// Returns the summary of a run that was refused before it began.
+    pub fn refused(&self, context: &RunContext<'_>, reason: String) -> RunSummary {
+        self.summary(context, Summary::of(Some(context.clock.now()), []), reason)
     }
 
-    fn summary(&self, host: &Host<'_>, summary: Summary, error: String) -> RunSummary {
+    fn summary(&self, context: &RunContext<'_>, summary: Summary, error: String) -> RunSummary {
         RunSummary {
             protocol: RUN_SUMMARY.into(),
-            event_id: (host.next_id)(),
+            event_id: (context.next_id)(),
             run_id: self.run_id.clone(),
-            identity: host.identity.clone(),
-            collective: host.collective.clone(),
-            source: self.manifest.shown(),
+            identity: context.identity.clone(),
+            collective: context.collective.clone(),
+            source: self.manifest.display_name(),
             trigger: self.trigger,
             outcome: RunSummary::outcome_of(&summary, self.mode.noop, &error),
             noop: self.mode.noop,
@@ -112,68 +111,69 @@ impl Request {
             request_id: self.request_id.clone(),
             caller: self.caller.clone(),
             error,
-            timestamp: host.clock.now(),
+            timestamp: context.clock.now(),
             summary,
         }
     }
 }
 
-/// What an entry point gives a run to work with.
-pub struct Host<'a> {
-    /// Who makes the run: the holder of its slot, the node of its summary.
+/// The dependencies and settings that an entry point passes to a run.
+pub struct RunContext<'a> {
+    /// The node name, used as slot holder and in the summary.
     pub identity: &'a NodeName,
     pub collective: &'a Token,
     pub clock: &'a dyn Clock,
-    pub bus: &'a dyn Bus,
+    pub nats: &'a dyn NatsClient,
     pub executor: &'a dyn Executor,
-    /// Where relative sources of manifests start.
+    /// The directory that relative manifest sources start from.
     pub base: &'a Path,
-    /// Where pending refreshes outlive a run; without it they don't.
+    /// The directory for pending refreshes; without it they are not kept after the run.
     pub state_dir: Option<&'a Path>,
-    /// The package module of a plain `provider: cfengine`.
+    /// The default package module for `provider: cfengine`.
     pub cfengine_module: Option<&'a str>,
     pub governors: Governors,
-    /// Returns what the templates of a manifest at this place see.
-    pub env: &'a dyn Fn(Place<'_>) -> Result<Env, EnvironmentError>,
-    /// Returns data from outside the manifest.
-    pub data: &'a dyn Fn(&Facts) -> Result<OutsideData, DataError>,
-    /// Asked before each resource whether it may be applied.
+    /// Returns the template environment of a manifest in this directory.
+    pub env: &'a dyn Fn(ManifestDir<'_>) -> Result<Env, EnvironmentError>,
+    /// Returns external data for these facts.
+    pub data: &'a dyn Fn(&Facts) -> Result<ExternalData, DataError>,
+    /// Authorizes each resource before it is applied.
     pub gate: &'a Gate<'a>,
-    /// Asked before each resource whether to stop there.
-    pub stop: StopReason,
-    /// Ends the command at work.
+    /// Called before each resource; a returned reason stops the run there.
+    pub stop: StopCheck,
+    /// Cancels the running command.
     pub cancel: Option<Cancel>,
-    /// Returns an id that is greater than all before it.
+    /// Returns an id that is greater than all previous ids.
     pub next_id: &'a dyn Fn() -> EventId,
 }
 
-impl Host<'_> {
-    fn packages(&self) -> package::Shared {
-        package::Shared::default().with_default_module(self.cfengine_module.map(str::to_owned))
+impl RunContext<'_> {
+    fn packages(&self) -> package::PackageCache {
+        package::PackageCache::default()
+            .with_default_module(self.cfengine_module.map(str::to_owned))
     }
 }
 
-/// Where a manifest is.
+/// The directory of a manifest.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// Where relative paths start.
+pub struct ManifestDir<'a> {
+    /// The directory that relative paths start from.
     pub directory: &'a Path,
-    /// The directory holds what whoever sent the manifest sent along, and nothing else.
+    /// The directory is an unpacked bundle: it holds nothing but the files sent with the manifest.
     pub is_bundle: bool,
 }
 
-/// Data from outside a manifest.
+/// Data from outside the manifest.
 #[derive(Clone, Debug, Default)]
-pub struct OutsideData {
-    /// Laid over the manifest's own data.
+pub struct ExternalData {
+    /// Merged over the manifest's own data.
     pub source: Value,
-    /// Laid over everything, also in nested manifests.
+    /// Merged over all other data, also in nested manifests.
     pub external: Value,
-    /// What there is to say about it.
+    /// Warnings to log before the run.
     pub warnings: Vec<Line>,
 }
 
-/// Why templates have no environment.
+/// A failure to build the template environment.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     #[error(transparent)]
@@ -186,17 +186,17 @@ pub enum EnvironmentError {
     Pair(String),
 }
 
-/// Why a run has no data from outside.
+/// A failure to get external data.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error(transparent)]
     Hiera(#[from] HieraError),
-    /// Neither fresh data nor a copy of it that may be used.
+    /// Neither fresh nor usable cached data.
     #[error(transparent)]
     Unavailable(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Why a run ended early or never began.
+/// The reason a run ended early or never began.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -212,14 +212,17 @@ pub enum RunError {
     #[error(transparent)]
     Template(#[from] ResolveError),
     #[error("{label}: invalid resource: {source}")]
-    Invalid { label: String, source: Invalid },
-    /// Its text says which resource it is about.
+    Invalid {
+        label: String,
+        source: InvalidProperty,
+    },
+    /// Invalid, with a text that already names the resource.
     #[error(transparent)]
-    Unusable(Invalid),
+    Unusable(InvalidProperty),
     #[error("could not read pending refreshes: {0}")]
     Pending(#[source] FileError),
     #[error(transparent)]
-    Slot(BusError),
+    Slot(NatsClientError),
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
@@ -238,7 +241,7 @@ impl From<EnsureError> for RunError {
 }
 
 impl RunError {
-    /// Reports whether what was asked for can't be: nothing was touched, and asking again is no use.
+    /// Reports whether the request itself is invalid: nothing was changed, and a retry would fail again.
     pub fn is_invalid(&self) -> bool {
         match self {
             Self::Source(error) => error.is_invalid(),
@@ -257,7 +260,7 @@ impl RunError {
                     | FlowError::Hidden(_)
                     | FlowError::Provider(ProviderError::NotFound)
             ),
-            Self::Slot(error) => error.kind == BusErrorKind::Settings,
+            Self::Slot(error) => error.kind == NatsClientErrorKind::Settings,
             Self::Data(DataError::Unavailable(_))
             | Self::Pending(_)
             | Self::Engine(_)
@@ -265,34 +268,34 @@ impl RunError {
         }
     }
 
-    /// Reports whether somebody stopped the run.
+    /// Reports whether the run was stopped.
     pub fn is_stopped(&self) -> bool {
         matches!(self, Self::Engine(EngineError::Stopped { .. }))
     }
 }
 
-/// What came of a run.
+/// A completed run, successful or not.
 #[derive(Debug)]
-pub struct Completed {
+pub struct CompletedRun {
     pub run: RunSummary,
     pub session: Session,
-    /// Why it ended early or never began.
+    /// The reason it ended early or never began.
     pub error: Option<RunError>,
-    /// What the manifest wants said after a run without errors.
+    /// The manifest's message for a run without errors.
     pub post_message: String,
 }
 
 /// Applies a manifest.
-pub fn apply(request: &Request, host: &Host<'_>, sink: &mut dyn Sink) -> Completed {
+pub fn apply(request: &Request, context: &RunContext<'_>, sink: &mut dyn Sink) -> CompletedRun {
     let mut post_message = String::new();
-    let (session, error) = match attempt(request, host, sink, &mut post_message) {
+    let (session, error) = match attempt(request, context, sink, &mut post_message) {
         Ok((session, error)) => (session, error),
-        Err(error) => (Session::memory(host.clock.now()), Some(error)),
+        Err(error) => (Session::memory(context.clock.now()), Some(error)),
     };
     let reason = error.as_ref().map(ToString::to_string).unwrap_or_default();
-    let run = request.summary(host, session.summary(), reason);
+    let run = request.summary(context, session.summary(), reason);
     sink.finished(&run);
-    Completed {
+    CompletedRun {
         run,
         session,
         error,
@@ -300,55 +303,55 @@ pub fn apply(request: &Request, host: &Host<'_>, sink: &mut dyn Sink) -> Complet
     }
 }
 
-/// Applies a manifest as far as possible; an early end comes back beside what was done until then.
+/// Applies a manifest; an error during the run is returned with the session up to that point.
 fn attempt(
     request: &Request,
-    host: &Host<'_>,
+    context: &RunContext<'_>,
     sink: &mut dyn Sink,
     post_message: &mut String,
 ) -> Result<(Session, Option<RunError>), RunError> {
-    let loaded = load(&request.manifest, &request.data, host, sink)?;
+    let loaded = load(&request.manifest, &request.data, context, sink)?;
     let manifest = &loaded.manifest;
     post_message.clone_from(&manifest.post_message);
-    let pending = pending_refreshes(&request.manifest, host)?;
+    let pending = pending_refreshes(&request.manifest, context)?;
     sink.starting(Some(manifest));
     let (own, requested) = (manifest.governor.as_ref(), request.governor.as_ref());
-    let slot =
-        governor_slot::enter(request.mode, own, requested, host, sink).map_err(RunError::Slot)?;
+    let slot = governor_slot::enter(request.mode, own, requested, context, sink)
+        .map_err(RunError::Slot)?;
     let mut scope = Scope::new(loaded.env, request.mode);
     scope.external = loaded.external;
-    let session = Session::memory(host.clock.now());
-    let work = work(&scope, session, pending, host);
-    let (session, result) = host.executor.apply(work, manifest, sink);
+    let session = Session::memory(context.clock.now());
+    let setup = engine_setup(&scope, session, pending, context);
+    let (session, result) = context.executor.apply(setup, manifest, sink);
     if let Some(slot) = slot {
-        slot.leave(host, sink);
+        slot.leave(context, sink);
     }
     Ok((session, result.err().map(RunError::from)))
 }
 
-/// A manifest, and what its templates see.
-pub struct Loaded {
+/// A loaded manifest with its template environment.
+pub struct LoadedManifest {
     pub env: Env,
     pub manifest: Manifest,
-    /// What was brought here for it, which goes with it.
-    pub fetched: Option<Fetched>,
+    /// The fetched source; its temporary directory is removed on drop.
+    pub fetched: Option<FetchedManifest>,
     external: Value,
 }
 
-/// Brings a manifest here and reads it with the data that belongs to it. Nothing is touched.
+/// Fetches a manifest and loads it with its data. Changes nothing on the machine.
 pub fn load(
     manifest: &ManifestSource,
     data: &Value,
-    host: &Host<'_>,
+    context: &RunContext<'_>,
     sink: &mut dyn Sink,
-) -> Result<Loaded, RunError> {
-    let Opened {
+) -> Result<LoadedManifest, RunError> {
+    let OpenedManifest {
         text,
         directory,
-        shown,
+        display_name,
         fetched,
-    } = manifest.open(host.base, host.clock, host.bus)?;
-    if let Some(line) = fetched.as_ref().and_then(Fetched::line) {
+    } = manifest.open(context.base, context.clock, context.nats)?;
+    if let Some(line) = fetched.as_ref().and_then(FetchedManifest::line) {
         sink.line(&line);
     }
     let is_bundle = match manifest {
@@ -356,22 +359,22 @@ pub fn load(
         ManifestSource::Copy { .. } => true,
         ManifestSource::Source(_) => fetched.as_ref().is_some_and(|it| it.temp.is_some()),
     };
-    let mut env = (host.env)(Place {
+    let mut env = (context.env)(ManifestDir {
         directory: &directory,
         is_bundle,
     })?;
-    let OutsideData {
+    let ExternalData {
         source,
         external,
         warnings,
-    } = (host.data)(&env.facts)?;
+    } = (context.data)(&env.facts)?;
     let external = match data.as_map() {
         Some(_) => external.merge_deep(data),
         None => external,
     };
-    let input = Input {
+    let input = ManifestInput {
         text: &text,
-        source: &shown,
+        source: &display_name,
         layers: Layers {
             source,
             external: external.clone(),
@@ -381,19 +384,19 @@ pub fn load(
     let loaded = manifest::load(input, &mut env, &Cache::default());
     let manifest = loaded.map_err(|err| {
         if env.hide_rendered && !renders_nothing(manifest, &text, &external) {
-            err.hidden()
+            err.redacted()
         } else {
             err
         }
     })?;
-    let odd = manifest.warnings.iter();
+    let manifest_warnings = manifest.warnings.iter();
     for line in warnings
         .into_iter()
-        .chain(odd.map(|text| Line::new(Level::Warn, text)))
+        .chain(manifest_warnings.map(|text| Line::new(Level::Warn, text)))
     {
         sink.warning(&line);
     }
-    Ok(Loaded {
+    Ok(LoadedManifest {
         env,
         manifest,
         fetched,
@@ -401,51 +404,52 @@ pub fn load(
     })
 }
 
-/// Reports whether a manifest holds nothing but what its author wrote there: then an error may repeat
-/// it to the author.
+/// Reports whether a manifest contains only what the requester sent and no templates, so that errors may
+/// quote it to the requester.
 fn renders_nothing(manifest: &ManifestSource, text: &str, external: &Value) -> bool {
-    let signs = ["{{", "${", "jet", "template"];
+    let markers = ["{{", "${", "jet", "template"];
     matches!(manifest, ManifestSource::Text(_))
-        && !signs.iter().any(|sign| text.contains(sign))
+        && !markers.iter().any(|marker| text.contains(marker))
         && external.as_map().is_none_or(|data| data.is_empty())
 }
 
-/// Brings one resource to its state and returns its event, which is recorded in the session.
+/// Applies one resource and returns its event, which is recorded in the session.
 pub fn ensure(
     resource: Resource,
     mode: Mode,
     session: Session,
-    host: &Host<'_>,
+    context: &RunContext<'_>,
     sink: &mut dyn Sink,
 ) -> (Session, Result<TransactionEvent, RunError>) {
-    let (scope, resource) = match prepare(resource, mode, host, sink) {
+    let (scope, resource) = match prepare(resource, mode, context, sink) {
         Ok(prepared) => prepared,
         Err(error) => return (session, Err(error)),
     };
     sink.starting(None);
-    let work = work(&scope, session, PendingRefreshes::default(), host);
-    let (session, result) = host.executor.ensure(work, &resource, sink);
+    let setup = engine_setup(&scope, session, PendingRefreshes::default(), context);
+    let (session, result) = context.executor.ensure(setup, &resource, sink);
     (session, result.map_err(RunError::from))
 }
 
-/// Resolves templates and validates, before anything is touched.
+/// Resolves the templates of a resource and validates it.
 fn prepare(
     mut resource: Resource,
     mode: Mode,
-    host: &Host<'_>,
+    context: &RunContext<'_>,
     sink: &mut dyn Sink,
 ) -> Result<(Scope, Arc<Resource>), RunError> {
-    let mut env = (host.env)(Place {
-        directory: host.base,
+    let mut env = (context.env)(ManifestDir {
+        directory: context.base,
         is_bundle: false,
     })?;
-    let data = (host.data)(&env.facts)?;
+    let data = (context.data)(&env.facts)?;
     data.warnings.iter().for_each(|line| sink.warning(line));
     if data.external.as_map().is_some() {
         env.data = data.external;
     }
-    let sent = env.hide_rendered.then(|| resource.clone());
-    let resolved = resolve::resource(&mut resource, Phase::Early, &env, &Cache::default());
+    let original = env.hide_rendered.then(|| resource.clone());
+    let resolved =
+        resolve::resolve_properties(&mut resource, Phase::Early, &env, &Cache::default());
     resolved.map_err(|err| {
         if env.hide_rendered {
             RunError::Flow(FlowError::from(err).hidden())
@@ -453,8 +457,8 @@ fn prepare(
             err.into()
         }
     })?;
-    // Where nothing is rendered there is nothing to hide.
-    env.hide_rendered &= sent.is_some_and(|sent| sent != resource)
+    // Without rendered values there is nothing to hide.
+    env.hide_rendered &= original.is_some_and(|original| original != resource)
         || resolve::is_deferred(&resource)
         || resource.common.control.is_some();
     resource.complete().map_err(|source| {
@@ -470,30 +474,30 @@ fn prepare(
     Ok((Scope::new(env, mode), Arc::new(resource)))
 }
 
-/// Returns the state of a resource, changing nothing.
+/// Returns the state of a resource. Changes nothing.
 pub fn inspect(
     resource: &Resource,
     env: Env,
     cfengine_module: Option<&str>,
     clock: &dyn Clock,
-) -> Result<State, LookError> {
+) -> Result<State, StatusError> {
     let machine = Machine {
         runner: &SystemRunner::new(),
         clock,
         accounts: Accounts::default(),
     };
     let packages =
-        package::Shared::default().with_default_module(cfengine_module.map(str::to_owned));
+        package::PackageCache::default().with_default_module(cfengine_module.map(str::to_owned));
     let scope = Scope::new(env, Mode::default());
-    look(resource, &scope, &machine, &packages)
+    engine::inspect(resource, &scope, &machine, &packages)
 }
 
-/// Returns the refreshes that earlier runs of a manifest still have to make.
+/// Returns the refreshes left pending by earlier runs of a manifest.
 fn pending_refreshes(
     manifest: &ManifestSource,
-    host: &Host<'_>,
+    context: &RunContext<'_>,
 ) -> Result<PendingRefreshes, RunError> {
-    let Some(state_dir) = host.state_dir else {
+    let Some(state_dir) = context.state_dir else {
         return Ok(PendingRefreshes::default());
     };
     let directory = state_dir.join(PENDING_REFRESHES);
@@ -502,20 +506,20 @@ fn pending_refreshes(
         .map_err(RunError::Pending)
 }
 
-fn work<'w>(
+fn engine_setup<'w>(
     scope: &'w Scope,
     session: Session,
     pending: PendingRefreshes,
-    host: &'w Host<'_>,
-) -> Work<'w> {
-    Work {
+    context: &'w RunContext<'_>,
+) -> EngineSetup<'w> {
+    EngineSetup {
         scope,
-        clock: host.clock,
+        clock: context.clock,
         session,
-        packages: host.packages(),
+        packages: context.packages(),
         pending,
-        gate: host.gate,
-        stop: &*host.stop,
-        cancel: host.cancel.clone(),
+        gate: context.gate,
+        stop: &*context.stop,
+        cancel: context.cancel.clone(),
     }
 }

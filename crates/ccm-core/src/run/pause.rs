@@ -1,8 +1,9 @@
-//! A pause: why this node is to be left alone, and until when. It survives a restart.
+//! Pause of a node: runs are suspended, for a reason and optionally until a time. Kept across restarts.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
@@ -13,13 +14,13 @@ use crate::model::text::{DurationError, parse_duration, parse_time};
 use crate::system::Clock;
 use crate::system::files::{self, Durability, FileError};
 
-/// No pause takes more room on disk.
+/// The maximum size of the pause file.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// The longest reason anyone reads.
+/// The maximum length of a reason.
 const MAX_REASON: usize = 1024;
 
-/// Why a pause can't be begun.
+/// A pause that can't be started or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     #[error("invalid pause request: {0}")]
@@ -30,7 +31,7 @@ pub enum PauseError {
     File(#[from] FileError),
 }
 
-/// What is wrong with a request for a pause.
+/// An invalid pause request.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error(transparent)]
@@ -51,9 +52,9 @@ pub enum RequestError {
     Over,
 }
 
-/// Why nobody knows whether there is a pause.
+/// A pause file that can't be read.
 #[derive(Debug, thiserror::Error)]
-pub enum UnreadableError {
+pub enum PauseFileError {
     #[error("{}: {cause}", path.display())]
     Document {
         path: PathBuf,
@@ -64,19 +65,19 @@ pub enum UnreadableError {
     File(#[from] FileError),
 }
 
-/// What a pause request says.
+/// The body of a pause request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Asked {
+struct PauseRequest {
     reason: String,
-    /// When it ends: an RFC 3339 time.
+    /// The end of the pause: an RFC 3339 time.
     until: String,
-    /// How long it lasts: a duration such as `2h`.
+    /// The length of the pause: a duration such as `2h`.
     #[serde(rename = "for")]
     lasting: String,
 }
 
-/// Remembers the pause of this node.
+/// The pause of this node, stored in a file.
 pub struct PauseStore {
     file: PathBuf,
     clock: Arc<dyn Clock>,
@@ -85,12 +86,12 @@ pub struct PauseStore {
 }
 
 impl PauseStore {
-    /// Opens the store; what can't be read is no pause, and the caller is told.
-    pub fn open(file: &Path, clock: Arc<dyn Clock>) -> (Self, Option<UnreadableError>) {
+    /// Opens the store. An unreadable file counts as no pause; its error is returned too.
+    pub fn open(file: &Path, clock: Arc<dyn Clock>) -> (Self, Option<PauseFileError>) {
         let read =
             match files::read_to_string(file, MAX_BYTES) {
                 Ok(text) => serde_json::from_str(&text).map(Some).map_err(|cause| {
-                    UnreadableError::Document {
+                    PauseFileError::Document {
                         path: file.to_owned(),
                         cause,
                     }
@@ -98,9 +99,9 @@ impl PauseStore {
                 Err(err) if err.is_not_found() => Ok(None),
                 Err(err) => Err(err.into()),
             };
-        let (pause, trouble) = match read {
+        let (pause, error) = match read {
             Ok(pause) => (pause, None),
-            Err(trouble) => (None, Some(trouble)),
+            Err(error) => (None, Some(error)),
         };
         let store = Self {
             file: file.to_owned(),
@@ -108,10 +109,10 @@ impl PauseStore {
             pause: Mutex::new(pause),
             changed: Notify::new(),
         };
-        (store, trouble)
+        (store, error)
     }
 
-    /// Returns the pause that holds now.
+    /// Returns the current pause, if any.
     pub fn current(&self) -> Option<Pause> {
         let now = self.clock.now();
         let mut pause = self.lock();
@@ -120,20 +121,20 @@ impl PauseStore {
             .is_some_and(|pause| pause.until.is_some_and(|until| until <= now))
         {
             *pause = None;
-            // A pause that is over is over, also if its file stays behind.
+            // An expired pause has ended even if its file can't be removed.
             let _ = files::remove(&self.file);
         }
         pause.clone()
     }
 
-    /// Returns when a pause was begun or ended, for the one who tells others.
+    /// Waits until a pause is started or ended. For one waiting task.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`.
+    /// Starts a pause from a request: a document with `reason`, and `until` or `for`.
     pub fn begin(&self, body: &str, by: &str) -> Result<Pause, PauseError> {
-        let pause = self.read(body, by)?;
+        let pause = self.parse(body, by)?;
         let text = json::compact(&pause)?;
         files::write_private(&self.file, text.as_bytes(), Durability::Complete)?;
         *self.lock() = Some(pause.clone());
@@ -149,29 +150,29 @@ impl PauseStore {
         Ok(())
     }
 
-    /// Reads what is asked; a text that stands alone is the reason.
-    fn read(&self, body: &str, by: &str) -> Result<Pause, RequestError> {
-        let asked = match body.trim() {
-            "" => Asked::default(),
+    /// Parses a request; a plain text is the reason.
+    fn parse(&self, body: &str, by: &str) -> Result<Pause, RequestError> {
+        let request = match body.trim() {
+            "" => PauseRequest::default(),
             body => {
                 let node = parse_message(body)?;
                 match node.text().filter(|_| !node.is_null()) {
-                    Some(reason) => Asked {
+                    Some(reason) => PauseRequest {
                         reason: reason.to_string(),
-                        ..Asked::default()
+                        ..PauseRequest::default()
                     },
-                    None => Asked::deserialize(&node)?,
+                    None => PauseRequest::deserialize(&node)?,
                 }
             }
         };
-        if asked.reason.trim().is_empty() {
+        if request.reason.trim().is_empty() {
             return Err(RequestError::NoReason);
         }
-        if asked.reason.len() > MAX_REASON {
+        if request.reason.len() > MAX_REASON {
             return Err(RequestError::LongReason);
         }
         let now = self.clock.now();
-        let until = match (asked.until.as_str(), asked.lasting.as_str()) {
+        let until = match (request.until.as_str(), request.lasting.as_str()) {
             ("", "") => None,
             (until, "") => Some(
                 parse_time(until)
@@ -189,7 +190,7 @@ impl PauseStore {
             return Err(RequestError::Over);
         }
         Ok(Pause {
-            reason: asked.reason,
+            reason: request.reason,
             by: by.into(),
             since: now,
             until,
@@ -197,12 +198,12 @@ impl PauseStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Pause>> {
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pause.lock()
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use std::time::Duration;
 
@@ -217,8 +218,8 @@ mod tests {
         let clock = Arc::new(FixedClock::new(
             DateTime::from_timestamp(1_800_000_000, 0).unwrap(),
         ));
-        let (store, trouble) = PauseStore::open(&directory.path().join("pause"), clock.clone());
-        assert!(trouble.is_none(), "{trouble:?}");
+        let (store, error) = PauseStore::open(&directory.path().join("pause"), clock.clone());
+        assert!(error.is_none(), "{error:?}");
         (directory, clock, store)
     }
 
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_text_is_a_reason() {
+    fn a_plain_text_is_the_reason() {
         let (_directory, _clock, store) = store();
         assert_eq!(store.begin("disk swap", "").unwrap().reason, "disk swap");
         assert_eq!(
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_makes_no_sense_is_refused_with_its_reason() {
+    fn an_invalid_request_is_rejected_with_its_error() {
         let (_directory, _clock, store) = store();
         for (body, reason) in [
             ("", "reason is required"),
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_tells_others_learns_of_every_change() {
+    fn every_change_wakes_the_waiting_task() {
         let (_directory, _clock, store) = store();
         assert!(store.changed().now_or_never().is_none());
         store.begin("{\"reason\":\"x\"}", "").unwrap();
@@ -300,13 +301,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_pause_is_told_and_does_not_hold() {
+    fn an_invalid_file_is_reported_and_counts_as_no_pause() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pause");
         std::fs::write(&file, "{").unwrap();
         let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
-        let (store, trouble) = PauseStore::open(&file, clock);
-        assert!(trouble.is_some());
+        let (store, error) = PauseStore::open(&file, clock);
+        assert!(error.is_some());
         assert_eq!(store.current(), None);
     }
 }

@@ -1,9 +1,8 @@
-//! One run at a time on a node, whichever program makes it.
+//! Run lock: a lock file in the state directory that limits a node to one run at a time.
 //!
-//! The daemon has a queue for that, but the agent that a Choria server starts is another process.
-//! So both hold a lock in the state directory for as long as a run takes, and a holder that is
-//! killed frees it. Runs by hand take no lock: a manifest may start one in the middle of a run, and
-//! a person sees what goes on.
+//! The daemon has its own run queue; the agent that a Choria server starts is another process, so both
+//! hold this lock during a run. The lock of a killed process is released. Runs from the command line
+//! take no lock: a manifest may start one during a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,52 +10,50 @@ use std::time::Duration;
 use crate::model::run::RunId;
 use crate::system::{Clock, FileLock, Holder, LockError};
 
-/// The file in the state directory that is locked.
+/// The lock file in the state directory.
 const FILE: &str = "run.lock";
 
-/// The lock that every run of a node holds.
+/// The lock held during each run of a node.
 #[derive(Clone, Debug)]
 pub struct RunLock(PathBuf);
 
 impl RunLock {
-    /// Returns the lock of the node whose state is in a directory, which must exist by the time
-    /// the lock is taken.
+    /// Returns the lock of a state directory, which must exist when the lock is taken.
     pub fn of(state_dir: &Path) -> Self {
         Self::at(state_dir.join(FILE))
     }
 
-    /// Returns the lock that is this file.
+    /// Returns the lock with this file.
     pub fn at(file: PathBuf) -> Self {
         Self(file)
     }
 
-    /// Takes the lock for a run; waits up to `patience` for its holder. It is free again when what
-    /// is returned is dropped, or the process dies.
+    /// Takes the lock for a run, waiting up to `timeout` for the current holder. The lock is released when
+    /// the returned value is dropped or the process exits.
     pub fn take(
         &self,
         id: &RunId,
-        patience: Duration,
+        timeout: Duration,
         clock: &dyn Clock,
     ) -> Result<FileLock, LockError> {
-        FileLock::acquire_for(&self.0, "run", Some(id.to_string()), patience, clock)
+        FileLock::acquire_for(&self.0, "run", Some(id.to_string()), timeout, clock)
     }
 
-    /// Returns the run that holds the lock, if there is one.
+    /// Returns the run that holds the lock, if any.
     pub fn current(&self) -> Result<Option<RunId>, LockError> {
-        Ok(FileLock::holder(&self.0)?.as_ref().and_then(run_of))
+        Ok(FileLock::holder(&self.0)?.as_ref().and_then(run_id_of))
     }
 
-    /// Reports whether a run that held the lock holds it no more. A holder that does not say which
-    /// run it is may be that one.
+    /// Reports whether a run no longer holds the lock. A holder without a run id counts as that run.
     pub fn is_over(&self, id: &RunId) -> Result<bool, LockError> {
         let holder = FileLock::holder(&self.0)?;
-        let is_other = |holder: Holder| run_of(&holder).is_some_and(|run| run != *id);
+        let is_other = |holder: Holder| run_id_of(&holder).is_some_and(|run| run != *id);
         Ok(holder.is_none_or(is_other))
     }
 }
 
-/// Returns the run that holds a lock, if it says so.
-pub fn run_of(holder: &Holder) -> Option<RunId> {
+/// Returns the run id of a lock holder, if it has one.
+pub fn run_id_of(holder: &Holder) -> Option<RunId> {
     holder.id.as_deref()?.parse().ok()
 }
 
@@ -72,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_excludes_the_next_and_says_which_it_is() {
+    fn a_run_excludes_the_next_and_records_its_id() {
         let directory = tempfile::tempdir().unwrap();
         let clock = FixedClock::new(DateTime::UNIX_EPOCH);
         let lock = RunLock::of(directory.path());

@@ -1,35 +1,35 @@
-//! Time as a seam: what the clock says, how long something took, and waiting.
+//! Clock trait: date and time, monotonic time, and sleep.
 //!
-//! Everything that schedules, retries or stamps asks a [`Clock`], so a test holds time still and
-//! counts the waits instead of living through them. The one place that reads the real clock.
+//! Code that schedules, retries or sets timestamps takes a [`Clock`], so tests use a [`FixedClock`]
+//! that records sleeps instead of waiting. The only module that reads the real clock.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Tells the time and waits.
+/// A source of time.
 pub trait Clock: Send + Sync {
     /// Returns the date and time.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Returns the time since a fixed point that no one can set back. Only differences mean
-    /// anything.
+    /// Returns the time since an arbitrary fixed point. It never decreases; only differences have
+    /// a meaning.
     fn monotonic(&self) -> Duration;
 
-    /// Waits.
+    /// Blocks for a duration.
     fn sleep(&self, wait: Duration);
 }
 
-/// The clock of the machine.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the clock that everyone else asks"
+        reason = "the one implementation that reads the system clock"
     )]
     fn now(&self) -> DateTime<Utc> {
         Utc::now()
@@ -49,21 +49,21 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for tests: it moves only when told to, and a sleep tells it.
+/// A clock for tests that advances only by [`FixedClock::advance`] and by sleeps.
 #[derive(Debug)]
-pub struct FixedClock(Mutex<Held>);
+pub struct FixedClock(Mutex<State>);
 
 #[derive(Debug)]
-struct Held {
+struct State {
     now: DateTime<Utc>,
     monotonic: Duration,
     sleeps: Vec<Duration>,
 }
 
 impl FixedClock {
-    /// Returns a clock that stands at `now`.
+    /// Returns a clock set to `now`.
     pub fn new(now: DateTime<Utc>) -> Self {
-        Self(Mutex::new(Held {
+        Self(Mutex::new(State {
             now,
             monotonic: Duration::ZERO,
             sleeps: Vec::new(),
@@ -72,20 +72,20 @@ impl FixedClock {
 
     /// Moves both the date and the monotonic time forward.
     pub fn advance(&self, by: Duration) {
-        self.held().advance(by);
+        self.state().advance(by);
     }
 
     /// Returns every sleep so far, in order.
     pub fn sleeps(&self) -> Vec<Duration> {
-        self.held().sleeps.clone()
+        self.state().sleeps.clone()
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
     }
 }
 
-impl Held {
+impl State {
     fn advance(&mut self, by: Duration) {
         self.monotonic = self.monotonic.saturating_add(by);
         self.now = chrono::TimeDelta::from_std(by)
@@ -97,17 +97,17 @@ impl Held {
 
 impl Clock for FixedClock {
     fn now(&self) -> DateTime<Utc> {
-        self.held().now
+        self.state().now
     }
 
     fn monotonic(&self) -> Duration {
-        self.held().monotonic
+        self.state().monotonic
     }
 
     fn sleep(&self, wait: Duration) {
-        let mut held = self.held();
-        held.sleeps.push(wait);
-        held.advance(wait);
+        let mut state = self.state();
+        state.sleeps.push(wait);
+        state.advance(wait);
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_s_monotonic_time_never_goes_back() {
+    fn monotonic_time_never_decreases() {
         let before = SystemClock.monotonic();
         assert!(before > Duration::ZERO);
         assert!(SystemClock.monotonic() >= before);

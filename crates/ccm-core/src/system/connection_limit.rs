@@ -1,7 +1,6 @@
-//! A gate before a port that anyone may reach: a bounded number of connections, each of which must
-//! get an answer in its time.
+//! TCP listener with a connection limit and a reply deadline for every connection.
 //!
-//! What is answered is not known here. Monitoring and the fleet's page stand behind it.
+//! Protects ports that are open to everyone: the metrics server of the agent and the fleet page.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,45 +15,45 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long to wait when no connection can be accepted.
+/// Wait after a failed accept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A port that lets a bounded number of connections in; more wait.
+/// A listener that accepts a bounded number of connections; further ones wait.
 #[derive(Debug)]
-pub struct Gate {
+pub struct LimitedListener {
     listener: TcpListener,
     free: Arc<Semaphore>,
-    patience: Duration,
+    reply_timeout: Duration,
 }
 
-impl Gate {
-    /// Returns a gate before a port. `patience` is how long a connection may go without an answer.
-    pub fn new(listener: TcpListener, most: usize, patience: Duration) -> Self {
+impl LimitedListener {
+    /// Returns a listener. A connection is closed if nothing is sent on it for `reply_timeout`.
+    pub fn new(listener: TcpListener, max_connections: usize, reply_timeout: Duration) -> Self {
         Self {
             listener,
-            free: Arc::new(Semaphore::new(most)),
-            patience,
+            free: Arc::new(Semaphore::new(max_connections)),
+            reply_timeout,
         }
     }
 }
 
-impl Gate {
-    /// Waits for the next connection, and for a place for it.
+impl LimitedListener {
+    /// Waits for a permit and for the next connection.
     pub async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // Nobody closes the semaphore, so there is always a place to wait for.
-        let place = self.free.clone().acquire_owned().await.ok();
+        // Fails only if the semaphore is closed, which never happens.
+        let permit = self.free.clone().acquire_owned().await.ok();
         let (stream, address) = self.next().await;
         let connection = Connection {
             stream,
-            deadline: Box::pin(sleep(self.patience)),
-            patience: self.patience,
-            _place: place,
+            deadline: Box::pin(sleep(self.reply_timeout)),
+            reply_timeout: self.reply_timeout,
+            _permit: permit,
         };
         (connection, address)
     }
 
-    /// Returns the next connection. One that is gone already is none; what the machine lacks, such
-    /// as free descriptors, may be there a little later.
+    /// Returns the next connection. Connections that were reset meanwhile are skipped; other
+    /// errors, such as a lack of file descriptors, are retried later.
     async fn next(&self) -> (TcpStream, SocketAddr) {
         loop {
             match self.listener.accept().await {
@@ -74,19 +73,19 @@ impl Gate {
     }
 }
 
-/// A connection that ends when too much time passes without an answer. Only answers count: one
-/// who sends a request byte by byte does not win time by it.
+/// A connection that fails when nothing is written to it for the reply timeout. Received bytes do
+/// not extend the deadline, so a slow request cannot hold a connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     deadline: Pin<Box<Sleep>>,
-    patience: Duration,
-    _place: Option<OwnedSemaphorePermit>,
+    reply_timeout: Duration,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
-    /// Fails what would wait beyond the deadline.
-    fn in_time<T>(
+    /// Turns a pending operation into a timeout error once the deadline has passed.
+    fn with_deadline<T>(
         &mut self,
         context: &mut Context<'_>,
         poll: Poll<io::Result<T>>,
@@ -108,7 +107,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.in_time(context, poll)
+        self.with_deadline(context, poll)
     }
 }
 
@@ -120,10 +119,10 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
         if poll.is_ready() {
-            let deadline = Instant::now() + self.patience;
+            let deadline = Instant::now() + self.reply_timeout;
             self.deadline.as_mut().reset(deadline);
         }
-        self.in_time(context, poll)
+        self.with_deadline(context, poll)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,6 +1,6 @@
-//! SHA-256, the one checksum that manifests, states and archives speak.
+//! SHA-256, the checksum of manifests, states and archives.
 //!
-//! Knows bytes only; [`super::files`] feeds it files.
+//! Works on bytes; [`super::files`] computes digests of files.
 
 use std::fmt;
 
@@ -34,17 +34,17 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Digests what passes by, piece by piece.
+/// An incremental SHA-256 computation.
 #[derive(Clone, Default)]
 pub struct Digester(Sha256);
 
 impl Digester {
-    /// Adds the next piece.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Returns the digest of all pieces.
+    /// Returns the digest of all added bytes.
     pub fn finish(self) -> Digest {
         Digest(self.0.finalize().into())
     }

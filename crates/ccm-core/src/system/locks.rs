@@ -1,8 +1,8 @@
-//! One of us at a time: an advisory lock that holds across processes and dies with its holder.
+//! Advisory file locks between processes (`flock`).
 //!
-//! The kernel keeps the lock (`flock`), so a killed holder never leaves a stale one. The file
-//! only says who holds it and what for, and is never removed: removing it would let two holders
-//! lock two files of the same name.
+//! The kernel releases the lock when its holder dies, so there are no stale locks. The file's
+//! content names the holder and the purpose. The file is never removed: otherwise two processes
+//! could lock two different files of the same name.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cause, Clock};
 
-/// How long to wait between two tries. The lock is held for whole package transactions, so a
-/// quicker answer would not be noticed.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Wait between two attempts. Locks are held for whole package transactions, so a shorter interval
+/// gains nothing.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The most we read of what a holder wrote about itself.
+/// The largest holder record that is read, in bytes.
 const MAX_HOLDER: u64 = 1024;
 
-/// Why a lock was not taken.
+/// A lock that could not be acquired or inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("could not lock {}: {cause}", path.display())]
@@ -41,16 +41,16 @@ pub enum LockError {
     },
 }
 
-/// What the holder of a lock says about itself; the lock's file holds it as JSON. One that says
-/// nothing readable is another process.
+/// The holder of a lock, stored in the lock file as JSON. The default, without a pid, stands for a
+/// file that has no valid record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holder {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// What the lock is held for, as people read it.
+    /// Human-readable purpose.
     pub purpose: String,
-    /// The id of what it is held for, where that has one.
+    /// Id of the run or other operation, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -68,13 +68,13 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A lock that is held until this value is dropped or the process dies.
+/// A lock that is released when this value is dropped or the process ends.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Takes the lock on `path`, making the file if need be; waits up to `patience` for another
-    /// holder. `purpose` is what others are told while they wait.
+    /// Acquires the lock on `path`, creating the file if necessary. Waits up to `patience` for
+    /// another holder. `purpose` is written to the file for processes that wait.
     pub fn acquire(
         path: &Path,
         purpose: &str,
@@ -84,8 +84,8 @@ impl FileLock {
         Self::acquire_for(path, purpose, None, patience, clock)
     }
 
-    /// The same for a purpose that has an id, which others can ask for.
-    pub fn acquire_for(
+    /// Like [`FileLock::acquire`], and also records an id.
+    pub(crate) fn acquire_for(
         path: &Path,
         purpose: &str,
         id: Option<String>,
@@ -96,8 +96,8 @@ impl FileLock {
             path: path.to_owned(),
             cause,
         };
-        // Lock directories can be writable by all: never follow a link someone left there, and
-        // never wait for the other end of a pipe.
+        // Lock directories can be writable by everyone: don't follow symlinks, and don't block on
+        // a FIFO.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, mode);
@@ -117,11 +117,11 @@ impl FileLock {
                     waited: patience,
                 });
             }
-            clock.sleep(PAUSE.min(left));
+            clock.sleep(RETRY_INTERVAL.min(left));
         }
         let lock = Self(file);
-        // The lock is held whatever the file says; on a full disk it says nothing.
-        let _ = lock.say(&Holder {
+        // The record is informational: the lock is held even if a full disk prevents writing it.
+        let _ = lock.write_holder(&Holder {
             pid: Some(std::process::id()),
             purpose: purpose.into(),
             id,
@@ -129,8 +129,7 @@ impl FileLock {
         Ok(lock)
     }
 
-    /// Returns what the holder of a lock says about itself, or nothing if nobody holds it. Never
-    /// waits, and writes nothing.
+    /// Returns the holder of a lock, or `None` if it is free. Does not block or write.
     pub fn holder(path: &Path) -> Result<Option<Holder>, LockError> {
         let os = |cause: Cause| LockError::Os {
             path: path.to_owned(),
@@ -141,7 +140,7 @@ impl FileLock {
             Err(Errno::NOENT) => return Ok(None),
             file => File::from(file.map_err(|errno| os(errno.into()))?),
         };
-        // Shared, so that those who only ask don't take each other for holders.
+        // Shared, so that concurrent inspections don't report each other as holders.
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
             Err(TryLockError::WouldBlock) => Ok(Some(holder(&mut file))),
@@ -149,18 +148,18 @@ impl FileLock {
         }
     }
 
-    fn say(&self, holder: &Holder) -> std::io::Result<()> {
+    fn write_holder(&self, holder: &Holder) -> std::io::Result<()> {
         let text = serde_json::to_vec(holder)?;
-        // Cut afterwards, not before: a file that is emptied and filled again is written to disk by
-        // some file systems as soon as it is closed, and nobody needs to wait for that.
+        // Truncate after writing, not before: some file systems flush a file on close if it was
+        // truncated to zero and rewritten, which would only cost time.
         self.0.write_all_at(&text, 0)?;
         self.0
             .set_len(u64::try_from(text.len()).unwrap_or_default())
     }
 }
 
-/// Clears the name of the holder and lets go. Closing the file would not be enough: a command that is
-/// just being started has it open, too, until it becomes another program.
+/// Clears the record and unlocks. Closing the file is not enough: a child process between fork and
+/// exec has a copy of the descriptor.
 impl Drop for FileLock {
     fn drop(&mut self) {
         let _ = self.0.set_len(0);
@@ -168,7 +167,7 @@ impl Drop for FileLock {
     }
 }
 
-/// Returns what the holder wrote about itself, as it is; nothing checks it.
+/// Returns the record in a lock file, unverified.
 fn holder(file: &mut File) -> Holder {
     let mut text = Vec::new();
     let read = file
@@ -187,27 +186,27 @@ mod tests {
     use super::super::{Cancel, Command, FixedClock, RunError, Runner as _, SystemRunner};
     use super::*;
 
-    fn held_still() -> FixedClock {
+    fn fixed_clock() -> FixedClock {
         FixedClock::new(DateTime::UNIX_EPOCH)
     }
 
     #[test]
-    fn a_lock_that_is_let_go_is_free_though_somebody_has_its_file_open() {
+    fn a_dropped_lock_is_free_even_if_a_child_has_the_file_open() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("lock");
-        let take = || FileLock::acquire(&file, "test", Duration::ZERO, &held_still());
+        let take = || FileLock::acquire(&file, "test", Duration::ZERO, &fixed_clock());
         let first = take().unwrap();
-        // As a child has it between its birth and its program.
+        // Like the descriptor of a child between fork and exec.
         let _inherited = first.0.try_clone().unwrap();
         drop(first);
         take().unwrap();
     }
 
     #[test]
-    fn a_second_holder_waits_then_learns_who_holds_it_and_why() {
+    fn a_second_process_waits_and_the_error_names_the_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let clock = held_still();
+        let clock = fixed_clock();
         let _held = FileLock::acquire(&path, "first run", Duration::ZERO, &clock).unwrap();
         let patience = Duration::from_millis(120);
         let refused = FileLock::acquire(&path, "second run", patience, &clock).unwrap_err();
@@ -223,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_lock_is_free_and_names_no_one() {
+    fn a_dropped_lock_is_free_and_its_file_empty() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let clock = held_still();
+        let clock = fixed_clock();
         drop(FileLock::acquire(&path, "a", Duration::ZERO, &clock).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
         FileLock::acquire(&path, "b", Duration::ZERO, &clock).unwrap();
@@ -234,20 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn a_link_left_in_place_of_the_lock_is_not_followed() {
+    fn a_symlink_in_place_of_the_lock_file_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         std::os::unix::fs::symlink(dir.path().join("victim"), &path).unwrap();
-        let refused = FileLock::acquire(&path, "a", Duration::ZERO, &held_still()).unwrap_err();
+        let refused = FileLock::acquire(&path, "a", Duration::ZERO, &fixed_clock()).unwrap_err();
         assert!(matches!(refused, LockError::Os { .. }), "{refused}");
         assert!(!dir.path().join("victim").exists());
     }
 
     #[test]
-    fn a_lock_holds_across_processes_and_dies_with_its_holder() {
+    fn a_lock_excludes_other_processes_and_ends_with_its_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let take = || FileLock::acquire(&path, "us", Duration::ZERO, &held_still());
+        let take = || FileLock::acquire(&path, "us", Duration::ZERO, &fixed_clock());
         let cancel = Cancel::new().unwrap();
         let runner = SystemRunner::cancellable(cancel.clone());
         std::thread::scope(|threads| {
@@ -272,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn who_only_asks_learns_the_holder_and_takes_nothing() {
+    fn inspecting_a_lock_names_the_holder_and_acquires_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         assert_eq!(FileLock::holder(&path).unwrap(), None);
-        let held = FileLock::acquire(&path, "a run", Duration::ZERO, &held_still()).unwrap();
-        let told = FileLock::holder(&path).unwrap().unwrap();
+        let held = FileLock::acquire(&path, "a run", Duration::ZERO, &fixed_clock()).unwrap();
+        let holder = FileLock::holder(&path).unwrap().unwrap();
         assert_eq!(
-            told.to_string(),
+            holder.to_string(),
             format!("pid {} (a run)", std::process::id())
         );
         drop(held);
@@ -290,7 +289,7 @@ mod tests {
     fn a_missing_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("none").join("lock");
-        let refused = FileLock::acquire(&path, "a", Duration::ZERO, &held_still()).unwrap_err();
+        let refused = FileLock::acquire(&path, "a", Duration::ZERO, &fixed_clock()).unwrap_err();
         assert_eq!(
             refused.to_string(),
             format!(

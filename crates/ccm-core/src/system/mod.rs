@@ -1,18 +1,19 @@
-//! The edge to the machine: the only room that starts processes, writes managed files or speaks
-//! HTTP.
+//! Operating system access. The only module that starts processes, writes managed files or sends
+//! HTTP requests.
 //!
-//! - [`runner`]: commands, with a clean environment, bounds and a timeout that really ends them
-//! - [`files`]: atomic, symlink-safe files and directories, and looking at them
-//! - [`unpack`]: archives into directories, whatever is in them
-//! - [`http`]: one bounded download
-//! - [`connection_limit`]: a port that strangers can't fill
-//! - [`digest`]: the SHA-256 of bytes
+//! - [`runner`]: commands with a clean environment, bounded output and a timeout that kills the
+//!   whole process tree
+//! - [`files`]: atomic, symlink-safe reads and writes of files and directories
+//! - [`unpack`]: extraction of untrusted archives
+//! - [`http`]: HTTP requests bounded in time and size
+//! - [`connection_limit`]: a TCP listener with a connection limit and a reply deadline
+//! - [`digest`]: SHA-256 digests
 //! - [`users`]: names and ids of users and groups
-//! - [`locks`]: one of us at a time, across processes
-//! - [`clock`]: time that tests can hold
+//! - [`locks`]: advisory file locks between processes
+//! - [`clock`]: a clock that tests can replace
 //!
-//! Everything but the gate blocks. It knows nothing of resources, manifests or policy: it is told what
-//! to do, does that one thing, and says by name what went wrong.
+//! All calls block, except those of `connection_limit`. The module does not know resources,
+//! manifests or policy. Its errors name the path, program or URL.
 
 use std::{fmt, io};
 
@@ -38,12 +39,12 @@ pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, Syst
 pub use unpack::UnpackError;
 pub use users::{AccountError, Accounts};
 
-/// The operating system gave no random bits.
+/// The operating system returned no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("can't get random bits: {0}")]
 pub struct RandomError(#[source] Cause);
 
-/// Returns random bits of the operating system.
+/// Returns 128 random bits from the operating system.
 pub fn random() -> Result<u128, RandomError> {
     let mut bytes = [0; 16];
     fill_random(&mut bytes, |buffer| {
@@ -52,7 +53,7 @@ pub fn random() -> Result<u128, RandomError> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
-/// Fills a buffer, however many bytes come at a time.
+/// Fills a buffer from a source that may return fewer bytes than requested.
 fn fill_random(
     mut buffer: &mut [u8],
     mut draw: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
@@ -69,30 +70,30 @@ fn fill_random(
     Ok(())
 }
 
-/// Lets this process open at least so many files, as far as the machine allows.
+/// Raises the limit of open files of this process to at least `wanted`, if permitted.
 pub fn raise_open_files(wanted: u64) -> Result<(), Cause> {
     let mut limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
     limit.current = Some(wanted);
-    if limit.maximum.is_some_and(|most| most < wanted) {
+    if limit.maximum.is_some_and(|maximum| maximum < wanted) {
         limit.maximum = Some(wanted);
     }
     Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
-/// What the operating system answered, in the words upstream prints: lower case, no number.
+/// An operating system error, displayed as upstream prints it: lower case, without the number.
 #[derive(Debug)]
 pub struct Cause(io::Error);
 
 impl Cause {
-    /// Returns which sort of failure it was.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> io::ErrorKind {
         self.0.kind()
     }
 
-    /// Whether it was this very failure.
+    /// Whether the error has this number.
     pub fn is(&self, errno: Errno) -> bool {
         self.0.raw_os_error() == Some(errno.raw_os_error())
     }
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_bits_that_cannot_be_had_are_an_error() {
+    fn a_missing_random_source_is_an_error() {
         let mut bytes = [7; 16];
         let error = fill_random(&mut bytes, |_| Err(Errno::NOSYS)).unwrap_err();
         let text = "can't get random bits: function not implemented";
@@ -142,16 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn random_bits_are_drawn_until_there_are_enough() {
+    fn short_random_reads_are_repeated() {
         let mut bytes = [0; 16];
-        let mut turn = 0;
+        let mut call = 0;
         let drawn = fill_random(&mut bytes, |buffer| {
-            turn += 1;
-            if turn == 2 {
+            call += 1;
+            if call == 2 {
                 return Err(Errno::INTR);
             }
             let count = buffer.len().min(5);
-            buffer[..count].fill(turn);
+            buffer[..count].fill(call);
             Ok(count)
         });
         assert!(drawn.is_ok());

@@ -1,17 +1,18 @@
-//! Users and groups: names to ids and back, asked once per run.
+//! User and group lookups, names to ids and back, cached for one run.
 //!
-//! A run looks at thousands of files owned by the same few accounts, and a lookup may cross the
-//! network. Ids are remembered with or without a name. A name that is unknown is never
-//! remembered: an earlier resource of the same run may be about to create it.
+//! A run inspects thousands of files of the same few accounts, and a lookup may cross the network.
+//! Ids are cached with or without a name. Unknown names are not cached, because a resource of the
+//! same run may create the account.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User};
+use parking_lot::Mutex;
 
-/// Why a name has no id.
+/// A failed lookup of a user or group by name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccountError {
     #[error("{0} name cannot be empty")]
@@ -26,7 +27,7 @@ pub enum AccountError {
     },
 }
 
-/// Why the machine has no id for a name.
+/// The cause of a failed lookup.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unresolved {
     #[error("id is out of range")]
@@ -42,40 +43,40 @@ pub enum Unresolved {
     },
 }
 
-/// The users and groups of this machine, as first seen.
+/// A cache over the system's user and group databases.
 #[derive(Debug, Default)]
 pub struct Accounts {
-    users: Mutex<Known>,
-    groups: Mutex<Known>,
+    users: Mutex<Cache>,
+    groups: Mutex<Cache>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Cache {
     ids: HashMap<String, u32>,
     names: HashMap<u32, Arc<str>>,
 }
 
 impl Accounts {
-    /// Returns the id of a user: an all-digit name is the id itself.
+    /// Returns the id of a user. A name of digits only is the id itself.
     pub fn uid(&self, name: &str) -> Result<u32, AccountError> {
         id(&self.users, "user", name, |name| {
             Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
         })
     }
 
-    /// Returns the id of a group: an all-digit name is the id itself.
+    /// Returns the id of a group. A name of digits only is the id itself.
     pub fn gid(&self, name: &str) -> Result<u32, AccountError> {
         id(&self.groups, "group", name, |name| {
             Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
         })
     }
 
-    /// Returns the ids of the user and group this process acts as.
+    /// Returns the effective user and group id of this process.
     pub fn current(&self) -> (u32, u32) {
         (Uid::effective().as_raw(), Gid::effective().as_raw())
     }
 
-    /// Returns the name of a user, or the number when no name is found.
+    /// Returns the name of a user, or the id as text if it has none.
     pub fn user_name(&self, uid: u32) -> Arc<str> {
         name(&self.users, uid, |uid| {
             let user = User::from_uid(Uid::from_raw(uid)).ok()??;
@@ -83,7 +84,7 @@ impl Accounts {
         })
     }
 
-    /// Returns the name of a group, or the number when no name is found.
+    /// Returns the name of a group, or the id as text if it has none.
     pub fn group_name(&self, gid: u32) -> Arc<str> {
         name(&self.groups, gid, |gid| {
             let group = Group::from_gid(Gid::from_raw(gid)).ok()??;
@@ -91,33 +92,33 @@ impl Accounts {
         })
     }
 
-    /// Whether a wanted owner is the reported one: the same text, or the same id.
-    pub fn same_user(&self, wanted: &str, reported: &str) -> bool {
+    /// Whether two users are equal, as text or by id.
+    pub(crate) fn same_user(&self, wanted: &str, reported: &str) -> bool {
         wanted == reported
             || matches!((self.uid(wanted), self.uid(reported)), (Ok(a), Ok(b)) if a == b)
     }
 
-    /// Whether a wanted group is the reported one: the same text, or the same id.
-    pub fn same_group(&self, wanted: &str, reported: &str) -> bool {
+    /// Whether two groups are equal, as text or by id.
+    pub(crate) fn same_group(&self, wanted: &str, reported: &str) -> bool {
         wanted == reported
             || matches!((self.gid(wanted), self.gid(reported)), (Ok(a), Ok(b)) if a == b)
     }
 
-    /// Forgets everything, for after a command that may have changed accounts.
+    /// Empties the cache. Call it after a command that may have changed accounts.
     pub fn forget(&self) {
-        *lock(&self.users) = Known::default();
-        *lock(&self.groups) = Known::default();
+        *self.users.lock() = Cache::default();
+        *self.groups.lock() = Cache::default();
     }
 }
 
-/// Returns the home directory that the user database has for the user we act as.
+/// Returns the home directory of the effective user, from the user database.
 pub fn home() -> Option<PathBuf> {
     let user = User::from_uid(Uid::effective()).ok()??;
     Some(user.dir).filter(|home| !home.as_os_str().is_empty())
 }
 
 fn id(
-    known: &Mutex<Known>,
+    cache: &Mutex<Cache>,
     database: &'static str,
     name: &str,
     lookup: impl FnOnce(&str) -> nix::Result<Option<u32>>,
@@ -131,7 +132,7 @@ fn id(
         reason,
     };
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
-        // The highest number means "leave it" to chown, which would then lie about success.
+        // chown takes u32::MAX as "leave unchanged" and would report success.
         return match name.parse() {
             Ok(id) if id != u32::MAX => Ok(id),
             _ => Err(failed(Unresolved::OutOfRange)),
@@ -140,7 +141,7 @@ fn id(
     if name.contains('\0') {
         return Err(failed(Unresolved::Null));
     }
-    if let Some(id) = lock(known).ids.get(name) {
+    if let Some(id) = cache.lock().ids.get(name) {
         return Ok(*id);
     }
     let id = lookup(name)
@@ -151,21 +152,17 @@ fn id(
                 name: name.to_owned(),
             })
         })?;
-    lock(known).ids.insert(name.to_owned(), id);
+    cache.lock().ids.insert(name.to_owned(), id);
     Ok(id)
 }
 
-fn name(known: &Mutex<Known>, id: u32, lookup: impl FnOnce(u32) -> Option<String>) -> Arc<str> {
-    if let Some(name) = lock(known).names.get(&id) {
+fn name(cache: &Mutex<Cache>, id: u32, lookup: impl FnOnce(u32) -> Option<String>) -> Arc<str> {
+    if let Some(name) = cache.lock().names.get(&id) {
         return Arc::clone(name);
     }
     let name: Arc<str> = lookup(id).unwrap_or_else(|| id.to_string()).into();
-    lock(known).names.insert(id, Arc::clone(&name));
+    cache.lock().names.insert(id, Arc::clone(&name));
     name
-}
-
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_that_means_leave_it_to_chown_is_refused() {
+    fn the_id_that_chown_ignores_is_refused() {
         let accounts = Accounts::default();
         for id in ["4294967295", "4294967296", "99999999999999999999999"] {
             assert_eq!(
@@ -207,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_unknown_names_are_errors_that_say_which_database() {
+    fn errors_of_empty_and_unknown_names_name_the_database() {
         let accounts = Accounts::default();
         let text = |result: Result<u32, AccountError>| result.unwrap_err().to_string();
         assert_eq!(text(accounts.uid("")), "user name cannot be empty");
@@ -238,22 +235,22 @@ mod tests {
     }
 
     #[test]
-    fn a_known_name_is_asked_once_and_an_unknown_one_each_time() {
-        let known = Mutex::default();
+    fn known_names_are_cached_and_unknown_ones_are_not() {
+        let cache = Mutex::default();
         let found = |_: &str| Ok(Some(7));
         let missing = |_: &str| Ok(None);
-        assert!(id(&known, "user", "late", missing).is_err());
-        assert_eq!(id(&known, "user", "late", found), Ok(7));
-        assert_eq!(id(&known, "user", "late", missing), Ok(7));
+        assert!(id(&cache, "user", "late", missing).is_err());
+        assert_eq!(id(&cache, "user", "late", found), Ok(7));
+        assert_eq!(id(&cache, "user", "late", missing), Ok(7));
     }
 
     #[test]
-    fn a_numbers_name_is_asked_once_until_forgotten() {
+    fn names_of_ids_are_cached_until_forget() {
         let accounts = Accounts::default();
-        let ask = |answer: &str| name(&accounts.users, 7, |_| Some(answer.into()));
-        assert_eq!(&*ask("before"), "before");
-        assert_eq!(&*ask("after"), "before");
+        let lookup = |result: &str| name(&accounts.users, 7, |_| Some(result.into()));
+        assert_eq!(&*lookup("before"), "before");
+        assert_eq!(&*lookup("after"), "before");
         accounts.forget();
-        assert_eq!(&*ask("after"), "after");
+        assert_eq!(&*lookup("after"), "after");
     }
 }

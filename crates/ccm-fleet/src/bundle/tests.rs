@@ -1,4 +1,4 @@
-//! Tests of bundles: equal content, equal bytes; and whatever packs also unpacks.
+//! Tests of bundle packing: equal content gives equal bytes, and every bundle unpacks.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use ccm_core::model::resource::ArchiveKind;
+use ccm_core::model::resource::ArchiveFormat;
 use ccm_core::system::unpack::{Rules, unpack};
 
 const GOOD: &str = "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n";
@@ -22,7 +22,7 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the author of a bundle is no managed file"
+    reason = "test fixture, not a managed file"
 )]
 fn put(directory: &Path, name: &str, content: &str) {
     let path = directory.join(name);
@@ -32,7 +32,7 @@ fn put(directory: &Path, name: &str, content: &str) {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the author of a bundle is no managed file"
+    reason = "test fixture, not a managed file"
 )]
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -42,21 +42,24 @@ fn packed(directory: &TempDir) -> Result<Packed, String> {
     pack(directory.path(), &Env::default()).map_err(|err| err.to_string())
 }
 
-/// Unpacks as a node does and returns where.
+/// Unpacks as a node does, and returns the directory.
 fn unpacked(packed: &Packed) -> TempDir {
-    let room = tempfile::tempdir().unwrap();
-    let archive = room.path().join("bundle.tgz");
-    #[expect(clippy::disallowed_methods, reason = "a download is no managed file")]
+    let download = tempfile::tempdir().unwrap();
+    let archive = download.path().join("bundle.tgz");
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "test fixture, not a managed file"
+    )]
     fs::write(&archive, &packed.bytes).unwrap();
     let into = tempfile::tempdir().unwrap();
-    let kind = ArchiveKind::TarGz;
+    let kind = ArchiveFormat::TarGz;
     let files = unpack(&archive, kind, into.path(), Rules::Bundle, Limits::BUNDLE).unwrap();
     assert_eq!(files, packed.files);
     into
 }
 
 #[test]
-fn the_same_content_has_the_same_digest_whenever_and_by_whom_it_was_written() {
+fn equal_content_has_the_same_digest_independent_of_times_and_owners() {
     let files = [("manifest.yaml", GOOD), ("b/x", "1"), ("a", "2")];
     let one = directory(&files);
     let other = directory(&[files[2], files[1], files[0]]);
@@ -70,7 +73,7 @@ fn the_same_content_has_the_same_digest_whenever_and_by_whom_it_was_written() {
 }
 
 #[test]
-fn other_content_has_another_digest() {
+fn different_content_has_a_different_digest() {
     let plain = directory(&[("manifest.yaml", GOOD), ("a", "1")]);
     let before = packed(&plain).unwrap();
     set_mode(&plain.path().join("a"), 0o755);
@@ -89,14 +92,14 @@ fn the_manifest_at_the_top_is_the_one_a_node_takes() {
 }
 
 #[test]
-fn what_was_packed_unpacks_with_its_content_and_permission_to_run() {
+fn a_bundle_unpacks_with_content_and_executable_bits() {
     let long = format!("{}/{}", "d".repeat(200), "f".repeat(200));
     let source = directory(&[("manifest.yaml", GOOD), ("run.sh", "echo"), (&long, "deep")]);
     set_mode(&source.path().join("run.sh"), 0o4755);
-    let room = unpacked(&packed(&source).unwrap());
-    let read = |name: &str| fs::read_to_string(room.path().join(name)).unwrap();
+    let target = unpacked(&packed(&source).unwrap());
+    let read = |name: &str| fs::read_to_string(target.path().join(name)).unwrap();
     let mode = |name: &str| {
-        let metadata = fs::metadata(room.path().join(name)).unwrap();
+        let metadata = fs::metadata(target.path().join(name)).unwrap();
         metadata.permissions().mode() & 0o7777
     };
     assert_eq!(read("manifest.yaml"), GOOD);
@@ -109,8 +112,8 @@ fn a_manifest_alone_is_a_bundle() {
     let source = directory(&[("site.yaml", GOOD)]);
     let packed = pack(&source.path().join("site.yaml"), &Env::default()).unwrap();
     assert_eq!(packed.files, [Path::new("manifest.yaml")]);
-    let room = unpacked(&packed);
-    let text = fs::read_to_string(room.path().join("manifest.yaml")).unwrap();
+    let target = unpacked(&packed);
+    let text = fs::read_to_string(target.path().join("manifest.yaml")).unwrap();
     assert_eq!(text, GOOD);
 }
 
@@ -118,12 +121,12 @@ fn a_manifest_alone_is_a_bundle() {
 fn an_empty_directory_is_kept() {
     let source = directory(&[("manifest.yaml", GOOD)]);
     fs::create_dir(source.path().join("spool")).unwrap();
-    let room = unpacked(&packed(&source).unwrap());
-    assert!(room.path().join("spool").is_dir());
+    let target = unpacked(&packed(&source).unwrap());
+    assert!(target.path().join("spool").is_dir());
 }
 
 #[test]
-fn a_manifest_that_would_not_run_is_refused_with_its_problems() {
+fn an_invalid_manifest_is_refused_with_its_problems() {
     for (manifest, problem) in [
         ("ccm:\n  resources: []\n", "manifest must contain resources"),
         (
@@ -154,8 +157,8 @@ fn a_directory_without_a_manifest_is_no_bundle() {
 fn a_link_to_a_file_inside_is_packed_as_that_file() {
     let source = directory(&[("manifest.yaml", GOOD), ("real", "content")]);
     symlink("real", source.path().join("alias")).unwrap();
-    let room = unpacked(&packed(&source).unwrap());
-    let text = fs::read_to_string(room.path().join("alias")).unwrap();
+    let target = unpacked(&packed(&source).unwrap());
+    let text = fs::read_to_string(target.path().join("alias")).unwrap();
     assert_eq!(text, "content");
 }
 
@@ -165,13 +168,13 @@ fn links_out_of_the_bundle_and_special_files_are_refused() {
     for (target, reason) in [
         (
             outside.path().join("secret"),
-            "the link leads out of the bundle, or nowhere",
+            "symlink to a path outside the bundle, or dangling",
         ),
         (
             "gone".into(),
-            "the link leads out of the bundle, or nowhere",
+            "symlink to a path outside the bundle, or dangling",
         ),
-        (".".into(), "the link leads to a directory"),
+        (".".into(), "symlink to a directory"),
     ] {
         let source = directory(&[("manifest.yaml", GOOD)]);
         symlink(target, source.path().join("link")).unwrap();
@@ -182,23 +185,23 @@ fn links_out_of_the_bundle_and_special_files_are_refused() {
     let _socket = std::os::unix::net::UnixListener::bind(source.path().join("s")).unwrap();
     let error = packed(&source).unwrap_err();
     assert!(
-        error.ends_with("s: it is neither a file nor a directory"),
+        error.ends_with("s: neither a file nor a directory"),
         "{error}"
     );
 }
 
 #[test]
-fn what_nests_too_deep_is_refused() {
-    let deep = format!("{}x", "d/".repeat(DEEPEST));
+fn too_deep_nesting_is_refused() {
+    let deep = format!("{}x", "d/".repeat(MAX_DEPTH));
     let error = packed(&directory(&[("manifest.yaml", GOOD), (&deep, "")])).unwrap_err();
     assert!(error.ends_with("more than 128 directories deep"), "{error}");
-    let deepest = format!("{}x", "d/".repeat(DEEPEST - 1));
+    let deepest = format!("{}x", "d/".repeat(MAX_DEPTH - 1));
     let source = directory(&[("manifest.yaml", GOOD), (&deepest, "")]);
     unpacked(&packed(&source).unwrap());
 }
 
 #[test]
-fn what_a_node_would_refuse_is_refused_here_already() {
+fn the_limits_of_nodes_are_checked_when_packing() {
     let source = directory(&[("manifest.yaml", GOOD)]);
     let zeros = fs::File::create(source.path().join("zeros")).unwrap();
     zeros.set_len(1 << 20).unwrap();
@@ -222,7 +225,7 @@ fn what_a_node_would_refuse_is_refused_here_already() {
                 free_bytes: 1 << 20,
                 ..Limits::BUNDLE
             },
-            ": a bundle is packed to no less than one part in 100",
+            ": the compression ratio of a bundle is at most 100",
         ),
     ] {
         let error = pack_within(source.path(), &Env::default(), limits).unwrap_err();
@@ -235,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn whatever_packs_also_unpacks(
+    fn every_bundle_unpacks(
         names in prop::collection::btree_set("([a-cé ]{1,3}/){0,3}[a-cé ]{1,3}\\.f", 0..8),
         content in ".{0,64}",
     ) {
@@ -243,9 +246,9 @@ proptest! {
         for name in &names {
             put(source.path(), name, &content);
         }
-        let room = unpacked(&packed(&source).unwrap());
+        let target = unpacked(&packed(&source).unwrap());
         for name in &names {
-            let text = fs::read_to_string(room.path().join(name)).unwrap();
+            let text = fs::read_to_string(target.path().join(name)).unwrap();
             prop_assert_eq!(&text, &content);
         }
     }

@@ -1,13 +1,15 @@
-//! What a controller does to nodes: assigns, restores, reminds. Each act can be done twice without
-//! harm; when which is done is decided by the judge and followed in the parent.
+//! Controller actions on nodes: assign, restore, notify. Each is idempotent; when to execute which
+//! is decided by the planner and driven by the parent module.
 
 use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::time::Instant;
 
-use super::{AT_ONCE, CHUNK, Drive, NUDGE_EVERY, Verified};
-use crate::assignments::{Found, Given, Presence, assignment, is_same, restored};
+use super::{Drive, MAX_CHUNK, MAX_CONCURRENT, NUDGE_INTERVAL, Verified};
+use crate::assignments::{
+    CurrentAssignment, Presence, WriteResult, assignment, has_same_content, restored,
+};
 use crate::decision::Proofs;
 use crate::rollout_store::RolloutError;
 use ccm_core::model::decision::AssignmentSignature;
@@ -16,55 +18,58 @@ use ccm_core::model::rollout::{Progress, Rollout};
 use ccm_nats::NatsError;
 
 impl<T: FnMut(&Rollout)> Drive<'_, T> {
-    /// Assigns the first of these nodes: first the intent, then the act.
+    /// Assigns the first of these nodes: stores the intent, then writes the assignments.
     pub(super) async fn assign(
         &mut self,
         nodes: Vec<NodeName>,
         now: DateTime<Utc>,
     ) -> Result<(), RolloutError> {
-        let assigning = &self.assigning;
-        let looking = iter(nodes.into_iter().take(CHUNK)).map(|node| async move {
-            let found = assigning.find(&node).await?;
-            let presence = assigning.presence(&node).await?;
+        let assignments = &self.assignments;
+        let lookups = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
+            let found = assignments.find(&node).await?;
+            let presence = assignments.presence(&node).await?;
             Ok::<_, NatsError>((node, found, presence))
         });
-        let looked: Vec<_> = looking.buffered(AT_ONCE).collect().await;
+        let lookup_results: Vec<_> = lookups.buffered(MAX_CONCURRENT).collect().await;
         let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let rollout = &mut self.stored.rollout;
-        let mut told = Vec::new();
-        for found in looked {
+        let mut intended = Vec::new();
+        for found in lookup_results {
             let (node, found, presence) = found?;
             let (pause, requires_signature) = match &presence {
-                Presence::Here {
+                Presence::Online {
                     pause,
                     requires_signature,
                 } => (pause.as_ref(), *requires_signature),
-                Presence::Away => (None, false),
+                Presence::Offline => (None, false),
             };
             let progress = match (&found, pause) {
                 (_, Some(pause)) => Progress::Skipped {
                     reason: format!("paused: {}", pause.reason),
                 },
-                (Found::Broken { cause, .. }, None) => {
-                    Progress::failed(&format!("its present assignment can't be read: {cause}"))
+                (CurrentAssignment::Broken { cause, .. }, None) => {
+                    Progress::failed(&format!("the current assignment can't be read: {cause}"))
                 }
                 _ if requires_signature && proofs.is_none() => {
-                    Progress::failed("it requires signatures and the rollout is not signed")
+                    Progress::failed("the node requires signatures and the rollout is not signed")
                 }
-                (Found::Nothing | Found::Assigned { .. }, None) => {
-                    let reported = self.heard.get(&node).map_or(0, |heard| heard.generation);
+                (CurrentAssignment::Nothing | CurrentAssignment::Assigned { .. }, None) => {
+                    let reported = self
+                        .reported
+                        .get(&node)
+                        .map_or(0, |report| report.generation);
                     let generation = next_generation(found.generation(), reported);
-                    match wanted(rollout, proofs, &node, &found, generation, now) {
-                        Some(wanted) => {
+                    match new_assignment(rollout, proofs, &node, &found, generation, now) {
+                        Some(new_assignment) => {
                             let before = found.assignment().cloned();
-                            rollout.previous.note(node.clone(), before);
-                            told.push((node.clone(), found, presence, wanted));
+                            rollout.previous.record(node.clone(), before);
+                            intended.push((node.clone(), found, presence, new_assignment));
                             Progress::Assigned {
                                 generation,
                                 at: now,
                             }
                         }
-                        None => foreign(),
+                        None => assigned_elsewhere(),
                     }
                 }
             };
@@ -73,63 +78,65 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         if !self.store().await? {
             return Ok(());
         }
-        let assigning = &self.assigning;
-        let telling = iter(told).map(|(node, found, presence, wanted)| async move {
-            let generation = wanted.generation;
-            let given = assigning.give(&node, &wanted, &found).await?;
-            let is_here = presence != Presence::Away;
-            if given == Given::Stands && is_here {
-                assigning.nudge(&node).await?;
+        let assignments = &self.assignments;
+        let writes = iter(intended).map(|(node, found, presence, new_assignment)| async move {
+            let generation = new_assignment.generation;
+            let written = assignments.write(&node, &new_assignment, &found).await?;
+            let is_online = presence != Presence::Offline;
+            if written == WriteResult::Current && is_online {
+                assignments.nudge(&node).await?;
             }
-            let progress = match given {
-                Given::Foreign => Some(foreign()),
-                // It converges when it returns.
-                Given::Stands => (!is_here).then_some(Progress::Unreachable { generation }),
+            let progress = match written {
+                WriteResult::Conflict => Some(assigned_elsewhere()),
+                // An offline node converges when it reconnects.
+                WriteResult::Current => {
+                    (!is_online).then_some(Progress::Unreachable { generation })
+                }
             };
             Ok::<_, NatsError>((node, progress))
         });
-        let done: Vec<_> = telling.buffer_unordered(AT_ONCE).collect().await;
+        let done: Vec<_> = writes.buffer_unordered(MAX_CONCURRENT).collect().await;
         self.nudged = Some(Instant::now());
-        self.note_done(done)
+        self.record_results(done)
     }
 
-    /// Gives the first of these nodes back what they had before.
+    /// Restores the previous assignment of the first of these nodes.
     pub(super) async fn restore(
         &mut self,
         nodes: Vec<NodeName>,
         now: DateTime<Utc>,
     ) -> Result<(), RolloutError> {
-        let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
+        let (rollout, assignments) = (&self.stored.rollout, &self.assignments);
         let proofs = self.verified.as_ref().and_then(Verified::proofs);
-        let restoring = iter(nodes.into_iter().take(CHUNK)).map(|node| async move {
+        let restores = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
             let previous = rollout.previous.get(&node).flatten();
-            let found = assigning.find(&node).await?;
+            let found = assignments.find(&node).await?;
             let present = found.assignment();
             let is_ours = |it: &&Assignment| it.rollout.as_ref() == Some(&rollout.id);
             let progress = if let Some(ours) = present.filter(is_ours) {
                 let mut before = restored(previous, found.generation().saturating_add(1), now);
                 before.signature = proofs.and_then(|it| it.restored(rollout, &node, ours));
-                match assigning.give(&node, &before, &found).await? {
-                    Given::Stands => {
-                        assigning.nudge(&node).await?;
+                match assignments.write(&node, &before, &found).await? {
+                    WriteResult::Current => {
+                        assignments.nudge(&node).await?;
                         Progress::Restored
                     }
-                    Given::Foreign => foreign(),
+                    WriteResult::Conflict => assigned_elsewhere(),
                 }
-            } else if is_same(present, previous) {
-                // It never got ours, or a controller before us was here.
+            } else if has_same_content(present, previous) {
+                // The node never got our assignment, or another controller has restored it.
                 Progress::Restored
             } else {
-                foreign()
+                assigned_elsewhere()
             };
             Ok((node, Some(progress)))
         });
-        let done: Vec<_> = restoring.buffer_unordered(AT_ONCE).collect().await;
-        self.note_done(done)
+        let done: Vec<_> = restores.buffer_unordered(MAX_CONCURRENT).collect().await;
+        self.record_results(done)
     }
 
-    /// Notes what was done for nodes, and returns the first thing that went wrong.
-    fn note_done(
+    /// Records the progress of nodes, and returns the first error.
+    fn record_results(
         &mut self,
         done: Vec<Result<(NodeName, Option<Progress>), NatsError>>,
     ) -> Result<(), RolloutError> {
@@ -147,49 +154,54 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         outcome
     }
 
-    /// Does what was intended and may not have been done.
-    pub(super) async fn make_sure(&mut self, now: DateTime<Utc>) -> Result<(), RolloutError> {
-        let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
+    /// Writes the assignments of stored intents that may not have been written.
+    pub(super) async fn complete_intents(
+        &mut self,
+        now: DateTime<Utc>,
+    ) -> Result<(), RolloutError> {
+        let (rollout, assignments) = (&self.stored.rollout, &self.assignments);
         let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let assigned = rollout.nodes.iter().filter_map(|(node, it)| match it {
             Progress::Assigned { generation, .. } => Some((node.clone(), *generation)),
             _ => None,
         });
         let assigned: Vec<_> = assigned.collect();
-        let checking = iter(assigned).map(|(node, generation)| async move {
-            let found = assigning.find(&node).await?;
+        let checks = iter(assigned).map(|(node, generation)| async move {
+            let found = assignments.find(&node).await?;
             if found.generation() >= generation {
                 return Ok((node, None));
             }
-            let Some(wanted) = wanted(rollout, proofs, &node, &found, generation, now) else {
-                return Ok((node, Some(foreign())));
+            let Some(new_assignment) =
+                new_assignment(rollout, proofs, &node, &found, generation, now)
+            else {
+                return Ok((node, Some(assigned_elsewhere())));
             };
-            let progress = match assigning.give(&node, &wanted, &found).await? {
-                Given::Foreign => foreign(),
-                // Its time to answer begins now.
-                Given::Stands => Progress::Assigned {
+            let progress = match assignments.write(&node, &new_assignment, &found).await? {
+                WriteResult::Conflict => assigned_elsewhere(),
+                // The node timeout starts now.
+                WriteResult::Current => Progress::Assigned {
                     generation,
                     at: now,
                 },
             };
             Ok((node, Some(progress)))
         });
-        let done: Vec<_> = checking.buffer_unordered(AT_ONCE).collect().await;
-        self.note_done(done)?;
-        self.is_unsure = false;
+        let done: Vec<_> = checks.buffer_unordered(MAX_CONCURRENT).collect().await;
+        self.record_results(done)?;
+        self.may_be_incomplete = false;
         self.nudged = None;
         Ok(())
     }
 
-    /// Tells nodes again that have not answered for a while.
+    /// Notifies assigned nodes again that have not reported for a while.
     pub(super) async fn nudge_again(&mut self) -> Result<(), RolloutError> {
-        let is_recent = self.nudged.is_some_and(|at| at.elapsed() < NUDGE_EVERY);
+        let is_recent = self.nudged.is_some_and(|at| at.elapsed() < NUDGE_INTERVAL);
         if is_recent || !self.is_under_way() {
             return Ok(());
         }
         for (node, progress) in &self.stored.rollout.nodes {
             if matches!(progress, Progress::Assigned { .. }) {
-                self.assigning.nudge(node).await?;
+                self.assignments.nudge(node).await?;
             }
         }
         self.nudged = Some(Instant::now());
@@ -197,35 +209,36 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
     }
 }
 
-/// Returns what a node is assigned over what was found; nothing where that is not what the rollout
-/// was signed to replace.
-fn wanted(
+/// Returns the assignment for a node, or none if its current assignment is not the one that the
+/// signed rollout replaces.
+fn new_assignment(
     rollout: &Rollout,
     proofs: Option<&Proofs>,
     node: &NodeName,
-    found: &Found,
+    found: &CurrentAssignment,
     generation: u64,
     now: DateTime<Utc>,
 ) -> Option<Assignment> {
-    let mut wanted = assignment(rollout, generation, now);
+    let mut new_assignment = assignment(rollout, generation, now);
     let Some(proofs) = proofs else {
-        return Some(wanted);
+        return Some(new_assignment);
     };
     let present = found.assignment();
-    // What a later rollback put back is ours no longer: nodes take no decision from before it.
+    // An assignment restored by a rollback no longer belongs to the rollout: nodes refuse decisions
+    // from before the rollback.
     let is_ours = present.is_some_and(|it| {
-        let is_restored = matches!(it.signature, Some(AssignmentSignature::Restored(_)));
+        let is_restored = matches!(it.signature, Some(AssignmentSignature::Rollback(_)));
         it.rollout.as_ref() == Some(&rollout.id) && !is_restored
     });
-    if !is_ours && !proofs.was(node, present).unwrap_or(false) {
+    if !is_ours && !proofs.is_previous(node, present).unwrap_or(false) {
         return None;
     }
-    wanted.signature = Some(proofs.assigned(rollout, node, present)?);
-    Some(wanted)
+    new_assignment.signature = Some(proofs.assigned(rollout, node, present)?);
+    Some(new_assignment)
 }
 
-fn foreign() -> Progress {
+fn assigned_elsewhere() -> Progress {
     Progress::Skipped {
-        reason: "somebody else assigned it meanwhile".into(),
+        reason: "another assignment was written in the meantime".into(),
     }
 }

@@ -1,18 +1,17 @@
-//! The controller: follows what [`planner`] decides, one step after another, until the rollout is
-//! at rest.
+//! Rollout executor: drives a rollout step by step, as [`planner`] decides, until it is at rest.
 //!
-//! Nothing is known here that is not in the stored object. A step is: hear the nodes, decide,
-//! store the intent, act, note. The intent comes first, so a controller that dies in between is
-//! replaced by one that does what may be missing: an assignment is written only over the one that
-//! was read, with the generation that the intent names, so doing it twice does nothing.
+//! All state is in the stored object. A step is: read reports, decide, store the intent, act,
+//! record. The intent is stored first, so that another controller can complete what a dead one has
+//! left: an assignment is written only over the revision that was read, with the generation of the
+//! intent, so writing it twice has no effect.
 //!
-//! A lease in the object says who drives. It spares two controllers the trouble, no more: what
-//! makes sure that only one moves a rollout is that every change compares. Whoever loses that
-//! comparison has lost the lease and waits. What is done to nodes is in `acts`.
+//! A lease in the object names the controller that drives. It only avoids duplicate work:
+//! consistency comes from compare-and-set on every write. A controller whose write conflicts has
+//! lost the lease and waits. The actions on nodes are in `actions`.
 //!
-//! Whoever can write the bucket can change the object. So what was signed is checked each time the
-//! object comes from outside, before anything follows from it; a rollout that is not what its
-//! signer decided is halted.
+//! The object can be changed by anyone with write access to the bucket. So its signature is
+//! verified each time it is read, before anything is done; a rollout that differs from what was
+//! signed is halted.
 
 mod actions;
 
@@ -23,56 +22,57 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-use super::assignments::Assigning;
+use super::assignments::AssignmentStore;
 use super::decision::{self, Proofs, TrustedSigners};
-use super::node_progress::{self, Heard};
+use super::node_progress::{self, ReportSummary};
 use super::planner::{self, Decision};
-use super::rollout_store::{Following, RolloutError, Rollouts, Stored};
-use ccm_core::model::node::{NodeName, Report, Token};
-use ccm_core::model::rollout::{Lease, Rollout, State};
+use super::rollout_store::{RolloutError, RolloutStore, RolloutWatch, StoredRollout};
+use ccm_core::model::node::{NodeName, NodeReport, Token};
+use ccm_core::model::rollout::{Lease, Rollout, RolloutState};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::kv::{Change, Watch};
 use ccm_nats::streams::REPORTED;
 use ccm_nats::{Connection, NatsError, Subjects};
 
-/// How long a controller may stay silent before another takes over, unless configured.
+/// Default lease: time without renewal after which another controller takes over.
 pub const LEASE: Duration = Duration::from_secs(15);
 
-/// How many nodes are assigned between two writes of the rollout.
-const CHUNK: usize = 256;
+/// Maximum number of nodes assigned between two writes of the rollout.
+const MAX_CHUNK: usize = 256;
 
-/// How many nodes are asked or told at once.
-const AT_ONCE: usize = 32;
+/// Number of concurrent requests.
+const MAX_CONCURRENT: usize = 32;
 
-/// How often nodes that were told are told again; one of them may have been reconnecting.
-const NUDGE_EVERY: Duration = Duration::from_secs(10);
+/// Interval of repeated notifications; a node may have been reconnecting.
+const NUDGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long answers that come together are collected before they are noted.
-const GATHER: Duration = Duration::from_millis(50);
+/// Time for which reports are collected before they are recorded.
+const REPORT_WINDOW: Duration = Duration::from_millis(50);
 
-/// How long it may take until all that nodes reported before is read.
-const READ_LIMIT: Duration = Duration::from_secs(30);
+/// Timeout for the initial read of all reports.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often in a row the bus may fail before the controller gives up.
-const MOST_TROUBLE: u32 = 30;
+/// Number of consecutive NATS errors after which the controller gives up.
+const MAX_ERRORS: u32 = 30;
 
-/// How long to wait after the bus failed.
-const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
+/// Delay after a NATS error.
+const ERROR_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether a controller acts or only looks.
+/// Role of a controller for a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Takes the lease as soon as nobody holds it.
+    /// Takes the lease when it is free.
     Drive,
+    /// Only observes.
     Watch,
 }
 
-/// How following a rollout ended.
+/// How [`Controller::follow`] ended.
 #[derive(Clone, Debug)]
-pub enum Ending {
-    /// Nothing more happens unless somebody wants it.
+pub enum FollowOutcome {
+    /// The rollout is at rest until an operator acts.
     AtRest(Rollout),
-    /// We were told to stop; others may go on.
+    /// The caller stopped it; other controllers may continue.
     Stopped(Rollout),
 }
 
@@ -81,15 +81,16 @@ pub enum Ending {
 pub struct Controller {
     connection: Connection,
     subjects: Subjects,
-    /// A name that no other controller has.
+    /// Unique name of this controller.
     holder: String,
     lease: Duration,
     trusted: TrustedSigners,
 }
 
 impl Controller {
-    /// Returns a controller. `holder` must be its own, `lease` how long it may stay silent. One
-    /// whose connection signs drives only rollouts that are signed.
+    /// Returns a controller. `holder` must be unique, `lease` is the time without renewal after
+    /// which another controller may take over. If the connection signs, only signed rollouts are
+    /// driven.
     pub fn new(
         connection: &Connection,
         subjects: &Subjects,
@@ -105,29 +106,30 @@ impl Controller {
         }
     }
 
-    /// Returns the controller, driving only rollouts that these signed.
+    /// Returns the controller restricted to rollouts of these signers.
     #[must_use]
-    pub fn trusting(self, trusted: TrustedSigners) -> Self {
+    pub fn with_trusted_signers(self, trusted: TrustedSigners) -> Self {
         Self { trusted, ..self }
     }
 
-    /// Returns the lease of this controller as of now.
+    /// Returns a lease of this controller that starts now.
     pub fn lease(&self) -> Lease {
         Lease {
             holder: self.holder.clone(),
-            until: later(SystemClock.now(), self.lease),
+            until: add(SystemClock.now(), self.lease),
         }
     }
 
-    /// Follows a rollout until it is at rest or `stop` says so. `tell` hears of every change.
+    /// Follows a rollout until it is at rest or `stop` completes. `on_change` is called with every
+    /// new state.
     pub async fn follow(
         &self,
         id: &Token,
         role: Role,
         stop: impl Future<Output = ()>,
-        tell: impl FnMut(&Rollout),
-    ) -> Result<Ending, RolloutError> {
-        let mut drive = Drive::begin(self, id, role, tell).await?;
+        on_change: impl FnMut(&Rollout),
+    ) -> Result<FollowOutcome, RolloutError> {
+        let mut drive = Drive::begin(self, id, role, on_change).await?;
         let ended = {
             let run = drive.run();
             tokio::select! {
@@ -136,65 +138,65 @@ impl Controller {
             }
         };
         match ended {
-            Some(Ok(())) => Ok(Ending::AtRest(drive.stored.rollout)),
+            Some(Ok(())) => Ok(FollowOutcome::AtRest(drive.stored.rollout)),
             Some(Err(err)) => Err(err),
             None => {
-                drive.leave().await?;
-                Ok(Ending::Stopped(drive.stored.rollout))
+                drive.release().await?;
+                Ok(FollowOutcome::Stopped(drive.stored.rollout))
             }
         }
     }
 }
 
-/// Reports whether nobody else drives a rollout at this time.
-pub fn is_free(rollout: &Rollout, now: DateTime<Utc>) -> bool {
+/// Reports whether the lease of a rollout is free or expired.
+pub fn is_lease_free(rollout: &Rollout, now: DateTime<Utc>) -> bool {
     match &rollout.lease {
         None => true,
         Some(lease) => lease.until <= now,
     }
 }
 
-fn later(time: DateTime<Utc>, span: Duration) -> DateTime<Utc> {
+fn add(time: DateTime<Utc>, span: Duration) -> DateTime<Utc> {
     TimeDelta::from_std(span)
         .ok()
         .and_then(|span| time.checked_add_signed(span))
         .unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-/// What a step leaves to do.
+/// What to do after a step.
 enum Next {
-    /// Decide again at once.
+    /// Decide again immediately.
     Again,
-    /// Nothing until something is heard or this time has come.
+    /// Wait for a report, or until this time.
     Wait(Option<DateTime<Utc>>),
 }
 
-/// One rollout being followed.
+/// A rollout that is being followed.
 struct Drive<'c, T> {
     controller: &'c Controller,
     role: Role,
-    tell: T,
-    rollouts: Rollouts,
-    following: Following,
-    assigning: Assigning,
+    on_change: T,
+    rollouts: RolloutStore,
+    changes: RolloutWatch,
+    assignments: AssignmentStore,
     reports: Watch,
-    /// The nodes of the plan by their keys.
+    /// Nodes of the plan by token.
     names: BTreeMap<Token, NodeName>,
-    /// What the nodes of the plan last reported.
-    heard: BTreeMap<NodeName, Heard>,
-    stored: Stored,
-    /// The rollout differs from what is stored.
+    /// Last reports of the nodes of the plan.
+    reported: BTreeMap<NodeName, ReportSummary>,
+    stored: StoredRollout,
+    /// The rollout has changes that are not stored.
     is_dirty: bool,
-    /// What was intended may not have been done: another controller, or trouble on the bus.
-    is_unsure: bool,
-    /// That what we hold is what was signed.
+    /// Stored intents may not have been executed: after another controller, or after a NATS error.
+    may_be_incomplete: bool,
+    /// Set once the signature of the current object is verified.
     verified: Option<Verified>,
     nudged: Option<Instant>,
 }
 
-/// A rollout that was held against its signature.
+/// A rollout with a verified signature, or without one where that is accepted.
 struct Verified {
-    /// What proves to nodes that they are part of it; nothing where nobody signed.
+    /// Membership proofs for nodes; none if the rollout is not signed.
     proofs: Option<Proofs>,
 }
 
@@ -209,58 +211,58 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         controller: &'c Controller,
         id: &Token,
         role: Role,
-        tell: T,
+        on_change: T,
     ) -> Result<Self, RolloutError> {
         let (connection, subjects) = (&controller.connection, &controller.subjects);
-        let rollouts = Rollouts::open(connection, subjects).await?;
+        let rollouts = RolloutStore::open(connection, subjects).await?;
         let stored = rollouts.get(id).await?;
         let planned = stored.rollout.plan.waves.iter().flat_map(|it| &it.nodes);
         let names = planned.map(|node| (node.token(), node.clone())).collect();
         let mut drive = Self {
             controller,
             role,
-            tell,
-            following: rollouts.follow(id)?,
+            on_change,
+            changes: rollouts.watch(id)?,
             rollouts,
-            assigning: Assigning::open(connection, subjects).await?,
-            reports: connection.watch_bucket(REPORTED, &subjects.keys())?,
+            assignments: AssignmentStore::open(connection, subjects).await?,
+            reports: connection.watch_bucket(REPORTED, &subjects.all_keys())?,
             names,
-            heard: BTreeMap::new(),
+            reported: BTreeMap::new(),
             stored,
             is_dirty: false,
-            is_unsure: true,
+            may_be_incomplete: true,
             verified: None,
             nudged: None,
         };
-        let reading = tokio::time::timeout(READ_LIMIT, drive.hear_present()).await;
-        reading.map_err(|_| NatsError::NoAnswer {
+        let read = tokio::time::timeout(READ_TIMEOUT, drive.read_current_reports()).await;
+        read.map_err(|_| NatsError::NoReply {
             subject: REPORTED.into(),
-            limit: READ_LIMIT,
+            limit: READ_TIMEOUT,
         })??;
-        (drive.tell)(&drive.stored.rollout);
+        (drive.on_change)(&drive.stored.rollout);
         Ok(drive)
     }
 
-    /// Goes on until the rollout is at rest.
+    /// Runs until the rollout is at rest.
     async fn run(&mut self) -> Result<(), RolloutError> {
-        let mut trouble = 0;
+        let mut errors = 0;
         loop {
-            match self.turn().await {
+            match self.advance().await {
                 Ok(true) => return Ok(()),
-                Ok(false) => trouble = 0,
+                Ok(false) => errors = 0,
                 Err(RolloutError::Nats(err)) if err.is_denied() => {
-                    // Whoever may write assignments can go on at once.
-                    let _ = self.leave().await;
+                    // A controller with the permission can take over at once.
+                    let _ = self.release().await;
                     return Err(err.into());
                 }
                 Err(err @ RolloutError::Nats(_)) => {
-                    trouble += 1;
-                    if trouble > MOST_TROUBLE {
+                    errors += 1;
+                    if errors > MAX_ERRORS {
                         return Err(err);
                     }
-                    self.is_unsure = true;
-                    tokio::time::sleep(TROUBLE_PAUSE).await;
-                    // What we hold may be older or newer than what is stored.
+                    self.may_be_incomplete = true;
+                    tokio::time::sleep(ERROR_DELAY).await;
+                    // Our copy may be older or newer than the stored one.
                     if let Ok(stored) = self.rollouts.get(&self.stored.rollout.id).await {
                         self.replace(stored);
                     }
@@ -270,15 +272,15 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         }
     }
 
-    /// Does what is to be done now and waits for more. Returns whether the rollout is at rest.
-    async fn turn(&mut self) -> Result<bool, RolloutError> {
-        if self.stored.rollout.state.is_at_rest() {
-            self.leave().await?;
-            return Ok(self.stored.rollout.state.is_at_rest());
+    /// Executes the next step or waits. Returns whether the rollout is at rest.
+    async fn advance(&mut self) -> Result<bool, RolloutError> {
+        if self.stored.rollout.state.is_finished() {
+            self.release().await?;
+            return Ok(self.stored.rollout.state.is_finished());
         }
         let now = SystemClock.now();
-        if !self.is_ours() {
-            if self.role == Role::Drive && is_free(&self.stored.rollout, now) {
+        if !self.holds_lease() {
+            if self.role == Role::Drive && is_lease_free(&self.stored.rollout, now) {
                 self.store().await?;
             } else {
                 let lease = self.stored.rollout.lease.as_ref();
@@ -292,12 +294,12 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             Next::Again => {}
             Next::Wait(until) => {
                 if self.is_dirty || self.is_lease_due(now) {
-                    // Somebody may have been quicker; then there is something else to decide.
+                    // After a conflict there is something else to decide.
                     self.store().await?;
                     return Ok(false);
                 }
                 self.nudge_again().await?;
-                let renewal = later(now, self.controller.lease / 3);
+                let renewal = add(now, self.controller.lease / 3);
                 let until = until.map_or(renewal, |until| until.min(renewal));
                 self.wait(Some(until)).await?;
             }
@@ -309,18 +311,18 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         if self.verified.is_none() && self.stored.rollout.state.is_active() {
             match decision::verify(&self.stored.rollout, &self.controller.trusted) {
                 Ok(proofs) => self.verified = Some(Verified { proofs }),
-                Err(tampered) => {
-                    let reason = format!("the stored rollout can't be trusted: {tampered}");
-                    planner::note(&mut self.stored.rollout, &Decision::Halt(reason));
+                Err(error) => {
+                    let reason = format!("the stored rollout is not trusted: {error}");
+                    planner::record(&mut self.stored.rollout, &Decision::Halt(reason));
                     self.is_dirty = true;
                     return Ok(Next::Wait(None));
                 }
             }
         }
-        if self.is_unsure && self.is_under_way() {
-            self.make_sure(now).await?;
+        if self.may_be_incomplete && self.is_under_way() {
+            self.complete_intents(now).await?;
         }
-        self.note_heard();
+        self.record_reports();
         let decision = planner::decide(&self.stored.rollout, now);
         match decision {
             Decision::Assign(nodes) => self.assign(nodes, now).await?,
@@ -328,7 +330,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             Decision::Wait(until) => return Ok(Next::Wait(until)),
             Decision::Rest => return Ok(Next::Wait(None)),
             decision => {
-                planner::note(&mut self.stored.rollout, &decision);
+                planner::record(&mut self.stored.rollout, &decision);
                 self.is_dirty = true;
             }
         }
@@ -338,33 +340,33 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
     fn is_under_way(&self) -> bool {
         matches!(
             self.stored.rollout.state,
-            State::Running | State::Baking { .. }
+            RolloutState::Running | RolloutState::Baking { .. }
         )
     }
 
-    fn is_ours(&self) -> bool {
+    fn holds_lease(&self) -> bool {
         let lease = self.stored.rollout.lease.as_ref();
         lease.is_some_and(|lease| lease.holder == self.controller.holder)
     }
 
-    /// Reports whether it is time to say that we are still here.
+    /// Reports whether the lease must be renewed.
     fn is_lease_due(&self, now: DateTime<Utc>) -> bool {
         let lease = self.stored.rollout.lease.as_ref();
         let left = self.controller.lease * 2 / 3;
-        lease.is_none_or(|lease| lease.until <= later(now, left))
+        lease.is_none_or(|lease| lease.until <= add(now, left))
     }
 
-    /// Stores the rollout with our lease on it. Returns false if somebody else was quicker; then
-    /// theirs is what we hold.
+    /// Stores the rollout with our lease. Returns false after a conflict; then the stored rollout
+    /// has been loaded.
     async fn store(&mut self) -> Result<bool, RolloutError> {
         let before = self.stored.rollout.lease.replace(self.controller.lease());
         let is_new = before.is_none_or(|lease| lease.holder != self.controller.holder);
         self.write(is_new).await
     }
 
-    /// Gives our lease back, if we have it.
-    async fn leave(&mut self) -> Result<(), RolloutError> {
-        while self.is_ours() {
+    /// Releases our lease, if we have it.
+    async fn release(&mut self) -> Result<(), RolloutError> {
+        while self.holds_lease() {
             self.stored.rollout.lease = None;
             if self.write(false).await? {
                 break;
@@ -373,19 +375,19 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         Ok(())
     }
 
-    async fn write(&mut self, is_unsure: bool) -> Result<bool, RolloutError> {
-        let Stored { rollout, revision } = &mut self.stored;
+    async fn write(&mut self, may_be_incomplete: bool) -> Result<bool, RolloutError> {
+        let StoredRollout { rollout, revision } = &mut self.stored;
         match self.rollouts.update(rollout, *revision).await {
             Ok(written) => {
                 *revision = written;
                 self.is_dirty = false;
-                self.is_unsure |= is_unsure;
-                (self.tell)(&self.stored.rollout);
+                self.may_be_incomplete |= may_be_incomplete;
+                (self.on_change)(&self.stored.rollout);
                 Ok(true)
             }
             Err(err) if err.is_conflict() => {
                 let (id, revision) = (rollout.id.clone(), *revision);
-                let stored = self.rollouts.get_beyond(&id, revision).await?;
+                let stored = self.rollouts.get_newer(&id, revision).await?;
                 self.replace(stored);
                 Ok(false)
             }
@@ -393,16 +395,16 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         }
     }
 
-    /// Takes what somebody else stored.
-    fn replace(&mut self, stored: Stored) {
-        self.is_unsure |= !self.is_ours();
+    /// Replaces our copy by the stored rollout.
+    fn replace(&mut self, stored: StoredRollout) {
+        self.may_be_incomplete |= !self.holds_lease();
         self.stored = stored;
         self.verified = None;
         self.is_dirty = false;
-        (self.tell)(&self.stored.rollout);
+        (self.on_change)(&self.stored.rollout);
     }
 
-    /// Waits until a node or somebody else is heard, or this time has come.
+    /// Waits for a report, for a change of the rollout by others, or until this time.
     async fn wait(&mut self, until: Option<DateTime<Utc>>) -> Result<(), RolloutError> {
         let left = until.map(|until| (until - SystemClock.now()).to_std().unwrap_or_default());
         let timer = async {
@@ -412,46 +414,46 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             }
         };
         tokio::select! {
-            stored = self.following.next() => {
+            stored = self.changes.next() => {
                 let stored = stored?;
                 if stored.revision > self.stored.revision {
                     self.replace(stored);
                 }
                 return Ok(());
             }
-            change = self.reports.next() => self.hear(change)?,
+            change = self.reports.next() => self.receive(change)?,
             () = timer => return Ok(()),
         }
-        // Many nodes answer at once; they are noted together.
-        let end = Instant::now() + GATHER;
+        // Reports often arrive together; they are recorded together.
+        let end = Instant::now() + REPORT_WINDOW;
         while let Ok(change) = tokio::time::timeout_at(end, self.reports.next()).await {
-            self.hear(change)?;
+            self.receive(change)?;
         }
         Ok(())
     }
 
-    /// Hears what the nodes said before we were here.
-    async fn hear_present(&mut self) -> Result<(), RolloutError> {
+    /// Reads the current reports of all nodes.
+    async fn read_current_reports(&mut self) -> Result<(), RolloutError> {
         loop {
             match self.reports.next().await {
                 Some(Change::Current) => return Ok(()),
-                change => self.hear(change)?,
+                change => self.receive(change)?,
             }
         }
     }
 
-    fn hear(&mut self, change: Option<Change>) -> Result<(), RolloutError> {
+    fn receive(&mut self, change: Option<Change>) -> Result<(), RolloutError> {
         match change {
             None => Err(NatsError::Closed.into()),
             Some(Change::Put(entry)) => {
-                let token = self.controller.subjects.read_key(&entry.key);
+                let token = self.controller.subjects.parse_key(&entry.key);
                 let name = token.and_then(|token| self.names.get(&token));
-                // What can't be read is as good as not said: the node counts as silent.
+                // An unreadable report is ignored: the node counts as not having reported.
                 if let Some(name) = name
-                    && let Ok(report) = serde_json::from_slice::<Report>(&entry.value)
+                    && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
                 {
-                    let heard = Heard::of(&report, &self.stored.rollout);
-                    self.heard.insert(name.clone(), heard);
+                    let summary = ReportSummary::new(&report, &self.stored.rollout);
+                    self.reported.insert(name.clone(), summary);
                 }
                 Ok(())
             }
@@ -460,9 +462,9 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         }
     }
 
-    fn note_heard(&mut self) {
-        for (node, heard) in &self.heard {
-            self.is_dirty |= node_progress::note(&mut self.stored.rollout, node, heard);
+    fn record_reports(&mut self) {
+        for (node, report) in &self.reported {
+            self.is_dirty |= node_progress::record_report(&mut self.stored.rollout, node, report);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of decisions: tables of single steps, and whole rollouts with nodes that misbehave.
+//! Tests of the planner: tables of single steps, and whole rollouts with failing and unreachable
+//! nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -43,7 +44,7 @@ fn rollout(has_canary: bool, sizes: &[usize], settings: Settings) -> Rollout {
             waves: waves.collect(),
             left_out: Vec::new(),
         },
-        state: State::Running,
+        state: RolloutState::Running,
         wave: 0,
         nodes: BTreeMap::new(),
         previous: Default::default(),
@@ -81,7 +82,7 @@ fn halt(decision: Decision) -> String {
     }
 }
 
-const SILENT: Progress = Progress::Unreachable { generation: 1 };
+const UNREACHABLE: Progress = Progress::Unreachable { generation: 1 };
 
 #[test]
 fn a_wave_is_assigned_and_waited_for() {
@@ -98,7 +99,7 @@ fn a_wave_is_assigned_and_waited_for() {
 }
 
 #[test]
-fn only_so_many_nodes_are_under_way_at_once() {
+fn the_number_of_assigned_nodes_is_limited() {
     let settings = Settings {
         parallel: Some(2),
         ..Settings::default()
@@ -116,7 +117,7 @@ fn only_so_many_nodes_are_under_way_at_once() {
 }
 
 #[test]
-fn a_canary_that_fails_halts_after_exactly_the_canary_whatever_the_budget() {
+fn a_failed_canary_halts_the_rollout_even_within_the_budget() {
     let settings = Settings {
         budget: Budget {
             max_failures: Some(50),
@@ -128,19 +129,19 @@ fn a_canary_that_fails_halts_after_exactly_the_canary_whatever_the_budget() {
     assert_eq!(decide(&rollout, at(0)), Decision::Assign(vec![node(0)]));
     set(&mut rollout, [0], &Progress::failed("no space"));
     let decision = decide(&rollout, at(1));
-    note(&mut rollout, &decision);
+    record(&mut rollout, &decision);
     assert_eq!(halt(decision), "the canary failed: n000 (no space)");
     assert_eq!(decide(&rollout, at(2)), Decision::Rest);
     assert_eq!(rollout.tally().pending, 9);
 }
 
 #[test]
-fn a_canary_that_nobody_reached_proves_nothing() {
+fn an_unreachable_canary_halts_the_rollout() {
     let mut rollout = rollout(true, &[2, 2], Settings::default());
-    set(&mut rollout, [0, 1], &SILENT);
+    set(&mut rollout, [0, 1], &UNREACHABLE);
     assert_eq!(
         halt(decide(&rollout, at(0))),
-        "no node of the canary could be reached"
+        "no canary node could be reached"
     );
     set(&mut rollout, [1], &Progress::Ok);
     assert_eq!(decide(&rollout, at(0)), Decision::NextWave(1));
@@ -172,7 +173,7 @@ fn failures_count_over_all_waves() {
 }
 
 #[test]
-fn a_percentage_means_something_once_enough_nodes_finished() {
+fn a_percentage_applies_once_enough_nodes_finished() {
     let settings = budget(|budget| {
         budget.max_failures_percent = Some("10%".parse().unwrap());
         budget.min_sample = 10;
@@ -192,7 +193,7 @@ fn a_percentage_means_something_once_enough_nodes_finished() {
 }
 
 #[test]
-fn the_sample_of_a_small_fleet_is_the_whole_of_it() {
+fn a_small_fleet_is_sampled_once_all_nodes_finished() {
     let settings = budget(|budget| budget.max_failures_percent = Some("10%".parse().unwrap()));
     let mut rollout = rollout(false, &[3], settings);
     set(&mut rollout, [0], &Progress::failed("x"));
@@ -203,21 +204,21 @@ fn the_sample_of_a_small_fleet_is_the_whole_of_it() {
 }
 
 #[test]
-fn a_silent_node_is_unreachable_and_not_failed() {
+fn a_node_that_does_not_report_is_unreachable_and_not_failed() {
     let mut rollout = rollout(false, &[2], Settings::default());
     set(&mut rollout, [0], &assigned(0));
     set(&mut rollout, [1], &Progress::Ok);
     assert_eq!(decide(&rollout, at(599)), Decision::Wait(Some(at(600))));
     let decision = decide(&rollout, at(600));
     assert_eq!(decision, Decision::Unreachable(vec![node(0)]));
-    note(&mut rollout, &decision);
-    assert_eq!(rollout.progress(&node(0)), &SILENT);
+    record(&mut rollout, &decision);
+    assert_eq!(rollout.progress(&node(0)), &UNREACHABLE);
     assert_eq!(decide(&rollout, at(600)), Decision::Done);
 }
 
 #[test]
-fn unreachable_nodes_have_a_bound_of_their_own() {
-    for (most, silent, others, expected) in [
+fn unreachable_nodes_have_their_own_limit() {
+    for (limit, unreachable, others, expected) in [
         ("2", 2, 1, None),
         (
             "2",
@@ -234,14 +235,21 @@ fn unreachable_nodes_have_a_bound_of_their_own() {
         ),
         ("10%", 3, 27, None),
     ] {
-        let settings = budget(|budget| budget.max_unreachable = Some(most.parse().unwrap()));
+        let settings = budget(|budget| budget.max_unreachable = Some(limit.parse().unwrap()));
         let mut rollout = rollout(false, &[30], settings);
-        set(&mut rollout, 0..silent, &SILENT);
-        set(&mut rollout, silent..silent + others, &Progress::Ok);
+        set(&mut rollout, 0..unreachable, &UNREACHABLE);
+        set(
+            &mut rollout,
+            unreachable..unreachable + others,
+            &Progress::Ok,
+        );
         let decision = decide(&rollout, at(0));
         match expected {
             Some(reason) => assert_eq!(halt(decision), reason),
-            None => assert!(!matches!(decision, Decision::Halt(_)), "{most} {silent}"),
+            None => assert!(
+                !matches!(decision, Decision::Halt(_)),
+                "{limit} {unreachable}"
+            ),
         }
     }
 }
@@ -256,11 +264,11 @@ fn a_wave_bakes_before_the_next_and_the_last_does_not() {
     set(&mut rollout, [0], &Progress::Ok);
     let decision = decide(&rollout, at(0));
     assert_eq!(decision, Decision::Bake(at(120)));
-    note(&mut rollout, &decision);
+    record(&mut rollout, &decision);
     assert_eq!(decide(&rollout, at(119)), Decision::Wait(Some(at(120))));
     let decision = decide(&rollout, at(120));
     assert_eq!(decision, Decision::NextWave(1));
-    note(&mut rollout, &decision);
+    record(&mut rollout, &decision);
     set(&mut rollout, [1], &Progress::Ok);
     assert_eq!(decide(&rollout, at(121)), Decision::Done);
 }
@@ -272,13 +280,13 @@ fn a_failure_while_a_wave_bakes_counts() {
         ..Settings::default()
     };
     let mut rollout = rollout(false, &[1, 1], settings);
-    rollout.state = State::Baking { until: at(120) };
+    rollout.state = RolloutState::Baking { until: at(120) };
     set(&mut rollout, [0], &Progress::failed("late"));
     assert!(halt(decide(&rollout, at(1))).contains("n000 (late)"));
 }
 
 #[test]
-fn the_health_gate_holds_the_next_wave_until_everyone_recovered() {
+fn the_health_gate_halts_while_a_node_is_unhealthy() {
     let settings = Settings {
         bake: Duration::from_secs(60),
         health_gate: true,
@@ -287,7 +295,7 @@ fn the_health_gate_holds_the_next_wave_until_everyone_recovered() {
     let mut rollout = rollout(false, &[2, 1], settings);
     set(&mut rollout, [0], &Progress::Ok);
     set(&mut rollout, [1], &Progress::unhealthy("503"));
-    rollout.state = State::Baking { until: at(60) };
+    rollout.state = RolloutState::Baking { until: at(60) };
     assert_eq!(decide(&rollout, at(1)), Decision::Wait(Some(at(60))));
     assert_eq!(halt(decide(&rollout, at(60))), "1 unhealthy: n001 (503)");
     let mut recovered = rollout.clone();
@@ -298,7 +306,7 @@ fn the_health_gate_holds_the_next_wave_until_everyone_recovered() {
 }
 
 #[test]
-fn the_last_wave_bakes_when_health_can_still_say_no() {
+fn the_last_wave_bakes_with_a_health_gate() {
     let settings = Settings {
         bake: Duration::from_secs(60),
         health_gate: true,
@@ -310,7 +318,7 @@ fn the_last_wave_bakes_when_health_can_still_say_no() {
 }
 
 #[test]
-fn nothing_is_begun_after_the_deadline() {
+fn the_deadline_halts_the_rollout() {
     let settings = Settings {
         deadline: Some(at(50)),
         ..Settings::default()
@@ -322,27 +330,27 @@ fn nothing_is_begun_after_the_deadline() {
 }
 
 #[test]
-fn what_was_forgiven_does_not_halt_again_and_new_failures_do() {
+fn only_failures_after_a_resume_halt_again() {
     let mut rollout = rollout(true, &[1, 3], Settings::default());
     set(&mut rollout, [0], &Progress::failed("x"));
     let decision = decide(&rollout, at(0));
-    note(&mut rollout, &decision);
+    record(&mut rollout, &decision);
     controls::resume(&mut rollout, at(1)).unwrap();
     let decision = decide(&rollout, at(1));
     assert_eq!(decision, Decision::NextWave(1));
-    note(&mut rollout, &decision);
+    record(&mut rollout, &decision);
     assert!(matches!(decide(&rollout, at(1)), Decision::Assign(nodes) if nodes.len() == 3));
     set(&mut rollout, [2], &Progress::failed("y"));
     assert!(halt(decide(&rollout, at(1))).starts_with("1 failed, 0 allowed"));
 }
 
 #[test]
-fn a_retry_goes_through_the_waves_that_have_work_and_no_others() {
+fn a_retry_runs_only_the_waves_with_pending_nodes() {
     let settings = budget(|budget| budget.max_failures = Some(9));
     let mut rollout = rollout(false, &[2, 2, 2], settings);
     set(&mut rollout, 0..6, &Progress::Ok);
     set(&mut rollout, [1, 5], &Progress::failed("x"));
-    rollout.state = State::Done;
+    rollout.state = RolloutState::Done;
     controls::retry(&mut rollout).unwrap();
     assert_eq!(decide(&rollout, at(0)), Decision::Assign(vec![node(1)]));
     set(&mut rollout, [1], &Progress::Ok);
@@ -350,12 +358,12 @@ fn a_retry_goes_through_the_waves_that_have_work_and_no_others() {
 }
 
 #[test]
-fn the_way_back_restores_exactly_the_touched_nodes() {
+fn a_rollback_restores_exactly_the_assigned_nodes() {
     let mut rollout = rollout(false, &[2, 2], Settings::default());
     set(&mut rollout, [0], &Progress::failed("x"));
-    set(&mut rollout, [1], &SILENT);
+    set(&mut rollout, [1], &UNREACHABLE);
     for number in [0, 1] {
-        rollout.previous.note(node(number), None);
+        rollout.previous.record(node(number), None);
     }
     controls::rollback(&mut rollout, None, DateTime::UNIX_EPOCH).unwrap();
     assert_eq!(
@@ -365,17 +373,17 @@ fn the_way_back_restores_exactly_the_touched_nodes() {
     set(&mut rollout, [0, 1], &Progress::Restored);
     let decision = decide(&rollout, at(0));
     assert_eq!(decision, Decision::Done);
-    note(&mut rollout, &decision);
-    assert_eq!(rollout.state, State::RolledBack);
+    record(&mut rollout, &decision);
+    assert_eq!(rollout.state, RolloutState::RolledBack);
 }
 
 #[test]
-fn a_rollout_that_nobody_runs_rests() {
+fn an_inactive_rollout_has_no_next_step() {
     for state in [
-        State::Done,
-        State::RolledBack,
-        State::Aborted { by: "ann".into() },
-        State::Paused {
+        RolloutState::Done,
+        RolloutState::RolledBack,
+        RolloutState::Aborted { by: "ann".into() },
+        RolloutState::Paused {
             reason: "lunch".into(),
             by: "ann".into(),
             auto: false,
@@ -387,22 +395,22 @@ fn a_rollout_that_nobody_runs_rests() {
     }
 }
 
-/// What a node does when it is told.
+/// Behaviour of a simulated node.
 #[derive(Clone, Copy, Debug)]
-enum Habit {
-    Works,
+enum Behaviour {
+    Succeeds,
     Fails,
-    Sleeps,
+    DoesNotReport,
 }
 
-/// Follows every decision until there is none, and returns the nodes in the order they were told.
-fn drive(rollout: &mut Rollout, habits: &[Habit]) -> Vec<NodeName> {
-    let mut told = Vec::new();
+/// Executes decisions until there is none. Returns the nodes in the order of their assignment.
+fn drive(rollout: &mut Rollout, behaviours: &[Behaviour]) -> Vec<NodeName> {
+    let mut assigned_nodes = Vec::new();
     let mut now = at(0);
-    // Each step does something to a node or a wave, so there is an end.
-    for _ in 0..habits.len() * 4 + rollout.plan.waves.len() * 4 + 10 {
+    // Each step changes a node or a wave, so the loop ends.
+    for _ in 0..behaviours.len() * 4 + rollout.plan.waves.len() * 4 + 10 {
         let decision = decide(rollout, now);
-        note(rollout, &decision);
+        record(rollout, &decision);
         match decision {
             Decision::Assign(nodes) => {
                 assert!(!nodes.is_empty());
@@ -410,41 +418,41 @@ fn drive(rollout: &mut Rollout, habits: &[Habit]) -> Vec<NodeName> {
                 assert!(nodes.iter().all(|node| wave.nodes.contains(node)));
                 for node in nodes {
                     let number: usize = node.as_str()[1..].parse().unwrap();
-                    let progress = match habits[number] {
-                        Habit::Works => Progress::Changed,
-                        Habit::Fails => Progress::failed("x"),
-                        Habit::Sleeps => Progress::Assigned {
+                    let progress = match behaviours[number] {
+                        Behaviour::Succeeds => Progress::Changed,
+                        Behaviour::Fails => Progress::failed("x"),
+                        Behaviour::DoesNotReport => Progress::Assigned {
                             generation: 1,
                             at: now,
                         },
                     };
                     rollout.nodes.insert(node.clone(), progress);
-                    told.push(node);
+                    assigned_nodes.push(node);
                 }
             }
             Decision::Wait(until) => now = until.expect("something to wait for"),
-            Decision::Rest => return told,
+            Decision::Rest => return assigned_nodes,
             _ => {}
         }
     }
-    panic!("a rollout without an end");
+    panic!("the rollout did not end");
 }
 
-fn habit() -> impl Strategy<Value = Habit> {
+fn behaviour() -> impl Strategy<Value = Behaviour> {
     prop_oneof![
-        6 => Just(Habit::Works),
-        1 => Just(Habit::Fails),
-        1 => Just(Habit::Sleeps),
+        6 => Just(Behaviour::Succeeds),
+        1 => Just(Behaviour::Fails),
+        1 => Just(Behaviour::DoesNotReport),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_rollout_ends_tells_no_node_twice_and_stops_soon_after_its_budget_is_spent(
+    fn a_rollout_ends_assigns_no_node_twice_and_halts_when_the_budget_is_exceeded(
         sizes in prop::collection::vec(1_usize..6, 1..6),
-        habits in prop::collection::vec(habit(), 30),
+        behaviours in prop::collection::vec(behaviour(), 30),
         has_canary: bool,
-        most in 0_usize..4,
+        limit in 0_usize..4,
         parallel in prop::option::of(1_usize..4),
         bake in 0_u64..2,
     ) {
@@ -452,65 +460,65 @@ proptest! {
         let settings = Settings {
             bake: Duration::from_secs(bake * 60),
             parallel,
-            ..budget(|budget| budget.max_failures = Some(most))
+            ..budget(|budget| budget.max_failures = Some(limit))
         };
         let mut rollout = rollout(has_canary, &sizes, settings);
-        let told = drive(&mut rollout, &habits);
+        let assigned_nodes = drive(&mut rollout, &behaviours);
 
-        let distinct: BTreeSet<&NodeName> = told.iter().collect();
-        prop_assert_eq!(distinct.len(), told.len());
-        prop_assert!(told.is_sorted());
+        let distinct: BTreeSet<&NodeName> = assigned_nodes.iter().collect();
+        prop_assert_eq!(distinct.len(), assigned_nodes.len());
+        prop_assert!(assigned_nodes.is_sorted());
         let tally = rollout.tally();
-        prop_assert_eq!(tally.pending, total - told.len());
+        prop_assert_eq!(tally.pending, total - assigned_nodes.len());
         match &rollout.state {
-            State::Done => {
-                prop_assert_eq!(told.len(), total);
-                prop_assert!(tally.failed <= most);
+            RolloutState::Done => {
+                prop_assert_eq!(assigned_nodes.len(), total);
+                prop_assert!(tally.failed <= limit);
             }
-            State::Halted { .. } => {
+            RolloutState::Halted { .. } => {
                 let is_canary = has_canary && rollout.wave == 0;
-                prop_assert!(is_canary || tally.failed > most);
-                // At most those that were under way with the last straw.
-                let together = parallel.unwrap_or(usize::MAX).min(sizes[rollout.wave]);
-                prop_assert!(tally.failed <= most + together);
+                prop_assert!(is_canary || tally.failed > limit);
+                // At most the concurrently assigned nodes in addition.
+                let concurrent = parallel.unwrap_or(usize::MAX).min(sizes[rollout.wave]);
+                prop_assert!(tally.failed <= limit + concurrent);
             }
             other => prop_assert!(false, "ended {other:?}"),
         }
     }
 
     #[test]
-    fn another_controller_goes_on_where_the_first_stopped(
+    fn another_controller_continues_where_the_first_stopped(
         sizes in prop::collection::vec(1_usize..4, 1..4),
-        habits in prop::collection::vec(habit(), 12),
+        behaviours in prop::collection::vec(behaviour(), 12),
     ) {
         let settings = || budget(|budget| budget.max_failures = Some(12));
-        let mut whole = rollout(false, &sizes, settings());
-        drive(&mut whole, &habits);
-        // The object as another reads it after every step of the first.
-        let mut handed = rollout(false, &sizes, settings());
+        let mut uninterrupted = rollout(false, &sizes, settings());
+        drive(&mut uninterrupted, &behaviours);
+        // The stored object, read by another controller after every step.
+        let mut resumed = rollout(false, &sizes, settings());
         let mut now = at(0);
         loop {
-            let text = serde_json::to_string(&handed).unwrap();
-            handed = serde_json::from_str(&text).unwrap();
-            let decision = decide(&handed, now);
-            note(&mut handed, &decision);
+            let text = serde_json::to_string(&resumed).unwrap();
+            resumed = serde_json::from_str(&text).unwrap();
+            let decision = decide(&resumed, now);
+            record(&mut resumed, &decision);
             match decision {
                 Decision::Assign(nodes) => {
-                    // Dies after the first node.
+                    // The controller dies after the first node.
                     let number: usize = nodes[0].as_str()[1..].parse().unwrap();
-                    let progress = match habits[number] {
-                        Habit::Works => Progress::Changed,
-                        Habit::Fails => Progress::failed("x"),
-                        Habit::Sleeps => Progress::Assigned { generation: 1, at: now },
+                    let progress = match behaviours[number] {
+                        Behaviour::Succeeds => Progress::Changed,
+                        Behaviour::Fails => Progress::failed("x"),
+                        Behaviour::DoesNotReport => Progress::Assigned { generation: 1, at: now },
                     };
-                    handed.nodes.insert(nodes[0].clone(), progress);
+                    resumed.nodes.insert(nodes[0].clone(), progress);
                 }
                 Decision::Wait(until) => now = until.unwrap(),
                 Decision::Rest => break,
                 _ => {}
             }
         }
-        prop_assert_eq!(handed.tally(), whole.tally());
-        prop_assert_eq!(handed.state, whole.state);
+        prop_assert_eq!(resumed.tally(), uninterrupted.tally());
+        prop_assert_eq!(resumed.state, uninterrupted.state);
     }
 }

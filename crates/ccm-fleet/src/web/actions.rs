@@ -1,11 +1,11 @@
-//! What people may do from the page. Each deed is one that the command line has, too: nodes are
-//! asked through [`Gatherer`], rollouts are steered by [`controls`] and stored only by comparing.
+//! Actions on nodes and rollouts, the same as those of the command line: requests to nodes through
+//! [`ScatterClient`], controls of rollouts through [`controls`].
 //!
-//! Whoever sets a rollout going also drives it, unless somebody does. Who may act is decided by
-//! `guard`, before anything here is reached.
+//! A rollout that is resumed, retried or rolled back here is also driven here, unless another
+//! controller holds its lease. Authorization is in `auth`.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -13,6 +13,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -20,33 +21,33 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::api::{Failure, Web};
-use crate::controls::{self, SteerError};
+use super::api::{ApiError, AppState};
+use crate::controls::{self, ControlError};
 use crate::executor::{Controller, LEASE, Role};
-use crate::node_reply::{Told, understand};
-use crate::rollout_store::{RolloutError, Rollouts};
-use crate::scatter::{Ask, Gatherer};
+use crate::node_reply::{NodeReply, interpret};
+use crate::rollout_store::{RolloutError, RolloutStore};
+use crate::scatter::{NodeRequest, ScatterClient};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::rollout::Rollout;
 use ccm_core::system::{Clock as _, RandomError, SystemClock, random};
 use ccm_nats::{Connection, Subjects, Verb};
 use ccm_value::text::{go_duration, parse_wait};
 
-/// How long a node may take to answer what costs it nothing, and what is work.
-pub(super) const SOON: Duration = Duration::from_secs(10);
-pub(super) const WORK: Duration = Duration::from_secs(120);
+/// Timeouts of requests that nodes answer immediately, and of those that start a run.
+pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long rollouts that are driven may hold up the end.
-const GRACE: Duration = Duration::from_secs(3);
+/// Grace period for driven rollouts at shutdown.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 
-/// How many rollouts are driven at once.
-const MOST_DRIVEN: usize = 32;
+/// Maximum number of rollouts driven at once.
+const MAX_DRIVEN: usize = 32;
 
-/// What acts on the fleet.
+/// Executes actions.
 pub(super) struct Actions {
     connection: Connection,
     subjects: Subjects,
-    /// Who acts, as nodes and rollouts are told.
+    /// Caller name for nodes and rollouts.
     caller: String,
     driven: Mutex<JoinSet<()>>,
     stop: watch::Sender<bool>,
@@ -71,151 +72,150 @@ impl Actions {
         self.subjects.collective()
     }
 
-    /// Returns what asks nodes in the name of whoever started us.
-    pub(super) fn gatherer(&self) -> Result<Gatherer, Failure> {
-        Gatherer::new(
+    /// Returns a client with a new request id.
+    pub(super) fn client(&self) -> Result<ScatterClient, ApiError> {
+        ScatterClient::new(
             self.connection.clone(),
             self.subjects.clone(),
             &self.caller,
             Arc::new(SystemClock),
         )
-        .map_err(failed)
+        .map_err(internal_error)
     }
 
-    /// Asks one node.
-    async fn ask(&self, node: &NodeName, ask: &Ask) -> Result<Told, Failure> {
-        Ok(understand(
-            ask.verb,
-            self.gatherer()?.ask_one(ask, node).await,
+    /// Sends a request to one node.
+    async fn request(&self, node: &NodeName, request: &NodeRequest) -> Result<NodeReply, ApiError> {
+        Ok(interpret(
+            request.verb,
+            self.client()?.request_one(request, node).await,
         ))
     }
 
-    /// Changes a rollout of this collective.
-    async fn steer<T>(
+    /// Applies a control to a rollout of this collective.
+    async fn control<T>(
         &self,
         id: &Token,
-        change: impl Fn(&mut Rollout) -> Result<T, SteerError>,
-    ) -> Result<Json<Value>, Failure> {
-        let rollouts = Rollouts::open(&self.connection, &self.subjects).await;
-        let rollouts = rollouts.map_err(refused)?;
-        let (_, stored) = rollouts.steer(id, change).await.map_err(refused)?;
+        change: impl Fn(&mut Rollout) -> Result<T, ControlError>,
+    ) -> Result<Json<Value>, ApiError> {
+        let rollouts = RolloutStore::open(&self.connection, &self.subjects).await;
+        let rollouts = rollouts.map_err(rollout_error)?;
+        let (_, stored) = rollouts.control(id, change).await.map_err(rollout_error)?;
         let state = &stored.rollout.state;
         Ok(Json(
             json!({ "id": id, "state": state, "word": state.as_str() }),
         ))
     }
 
-    /// Drives a rollout that was set going, until it rests or we end.
-    fn drive(&self, id: Token) -> Result<(), Failure> {
+    /// Drives a rollout until it is at rest or the server shuts down.
+    fn drive(&self, id: Token) -> Result<(), ApiError> {
         let holder = format!(
             "{} web {:08x}",
             self.caller,
-            random().map_err(failed)? as u32
+            random().map_err(internal_error)? as u32
         );
         let controller = Controller::new(&self.connection, &self.subjects, holder, LEASE);
         let mut stop = self.stop.subscribe();
         let stopped = async move {
-            // A sender that is gone is an end, too.
-            let _either_way = stop.wait_for(|is_over| *is_over).await;
+            // A dropped sender also means shutdown.
+            let _shutdown = stop.wait_for(|is_over| *is_over).await;
         };
-        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driven = self.driven.lock();
         while driven.try_join_next().is_some() {}
-        if driven.len() < MOST_DRIVEN {
+        if driven.len() < MAX_DRIVEN {
             driven.spawn(async move {
-                // What becomes of it is stored in the rollout, for everybody.
-                let _stored = controller.follow(&id, Role::Drive, stopped, |_| {}).await;
+                // The result is stored in the rollout.
+                let _result = controller.follow(&id, Role::Drive, stopped, |_| {}).await;
             });
         }
         Ok(())
     }
 
-    /// Lets go of what is driven; others may go on with it.
-    pub(super) fn end(&self) -> impl Future<Output = ()> + use<> {
+    /// Stops driving rollouts; other controllers may continue.
+    pub(super) fn shut_down(&self) -> impl Future<Output = ()> + use<> {
         self.stop.send_replace(true);
-        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut left = std::mem::take(&mut *driven);
+        let mut driven = self.driven.lock();
+        let mut tasks = std::mem::take(&mut *driven);
         async move {
-            let leaving = async { while left.join_next().await.is_some() {} };
-            let _in_time = timeout(GRACE, leaving).await;
+            let stopped = async { while tasks.join_next().await.is_some() {} };
+            let _in_time = timeout(SHUTDOWN_GRACE, stopped).await;
         }
     }
 }
 
-/// Tells mistakes from failures.
-fn failed(err: RandomError) -> Failure {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, err)
+fn internal_error(err: RandomError) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, err)
 }
 
-fn refused(err: RolloutError) -> Failure {
+fn rollout_error(err: RolloutError) -> ApiError {
     let status = match &err {
-        RolloutError::NotFound(_) | RolloutError::Misplaced { .. } => StatusCode::NOT_FOUND,
-        RolloutError::Steer(_) | RolloutError::Busy(_) => StatusCode::CONFLICT,
+        RolloutError::NotFound(_) | RolloutError::WrongKey { .. } => StatusCode::NOT_FOUND,
+        RolloutError::Control(_) | RolloutError::Busy(_) => StatusCode::CONFLICT,
         RolloutError::Name(_) => StatusCode::BAD_REQUEST,
         _ => StatusCode::BAD_GATEWAY,
     };
-    Failure::new(status, err)
+    ApiError::new(status, err)
 }
 
-/// Reads a request; none means all that is usual.
-fn parse<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
+/// Parses a request body; an empty one means defaults.
+fn parse<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, ApiError> {
     match body.is_empty() {
         true => Ok(T::default()),
-        false => serde_json::from_slice(body).map_err(Failure::bad),
+        false => serde_json::from_slice(body).map_err(ApiError::bad),
     }
 }
 
-fn name<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|err: T::Err| Failure::bad(err))
+fn parse_name<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, ApiError> {
+    text.parse().map_err(|err: T::Err| ApiError::bad(err))
 }
 
-/// Tells what a node said.
-fn said(told: Told) -> Json<Value> {
+/// Returns the API document of a reply.
+fn reply_document(reply: NodeReply) -> Json<Value> {
     Json(json!({
-        "node": told.node,
-        "outcome": told.outcome,
-        "text": told.text,
-        "answer": told.body,
+        "node": reply.node,
+        "outcome": reply.outcome,
+        "text": reply.text,
+        "answer": reply.body,
     }))
 }
 
-/// Why somebody is paused, and for how long.
+/// Body of a pause request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct PauseRequest {
     reason: String,
     #[serde(rename = "for")]
-    lasting: Option<String>,
+    duration: Option<String>,
 }
 
-/// How a resource is asked for.
+/// Query of an ensure request.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Manner {
-    /// Nodes only say what they would do.
+pub(super) struct EnsureOptions {
+    /// Noop: nodes only report what they would change.
     noop: bool,
-    /// They also say what changes in files, or would.
+    /// Includes content diffs of files in the reply.
     diff: bool,
 }
 
 pub(super) async fn pause_node(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     Path(node): Path<String>,
     body: Bytes,
-) -> Result<Json<Value>, Failure> {
-    let node: NodeName = name(&node)?;
-    let wish: PauseRequest = parse(&body)?;
-    let ask = to_pause(&wish.reason, wish.lasting.as_deref())?;
-    Ok(said(web.actions.ask(&node, &ask).await?))
+) -> Result<Json<Value>, ApiError> {
+    let node: NodeName = parse_name(&node)?;
+    let request: PauseRequest = parse(&body)?;
+    let request = pause_request(&request.reason, request.duration.as_deref())?;
+    Ok(reply_document(app.actions.request(&node, &request).await?))
 }
 
-/// Returns the question that pauses a node.
-pub(super) fn to_pause(why: &str, lasting: Option<&str>) -> Result<Ask, Failure> {
+/// Returns the request that pauses a node.
+pub(super) fn pause_request(why: &str, duration: Option<&str>) -> Result<NodeRequest, ApiError> {
     let mut request = json!({ "reason": reason(why) });
-    if let (Some(text), Some(entries)) = (lasting, request.as_object_mut()) {
-        let lasting = parse_wait(text).map_err(Failure::bad)?;
-        entries.insert("for".into(), go_duration(lasting).into());
+    if let (Some(text), Some(entries)) = (duration, request.as_object_mut()) {
+        let duration = parse_wait(text).map_err(ApiError::bad)?;
+        entries.insert("for".into(), go_duration(duration).into());
     }
-    Ok(question(Verb::Pause, request.to_string().into()))
+    Ok(plain_request(Verb::Pause, request.to_string().into()))
 }
 
 fn reason(given: &str) -> &str {
@@ -226,107 +226,111 @@ fn reason(given: &str) -> &str {
 }
 
 pub(super) async fn resume_node(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     Path(node): Path<String>,
-) -> Result<Json<Value>, Failure> {
-    let node: NodeName = name(&node)?;
-    Ok(said(web.actions.ask(&node, &to_resume()).await?))
-}
-
-/// Returns the question that lets a node go on.
-pub(super) fn to_resume() -> Ask {
-    question(Verb::Resume, Bytes::new())
-}
-
-/// Asks a node for a resource. The request is the one of the bus; the node reads it.
-pub(super) async fn ensure(
-    State(web): State<Arc<Web>>,
-    Path(node): Path<String>,
-    manner: Result<Query<Manner>, QueryRejection>,
-    body: Bytes,
-) -> Result<Json<Value>, Failure> {
-    let node: NodeName = name(&node)?;
-    let Query(manner) = manner.map_err(Failure::bad_query)?;
-    Ok(said(
-        web.actions.ask(&node, &to_ensure(body, manner)).await?,
+) -> Result<Json<Value>, ApiError> {
+    let node: NodeName = parse_name(&node)?;
+    Ok(reply_document(
+        app.actions.request(&node, &resume_request()).await?,
     ))
 }
 
-/// Returns the question for a resource, in the words of the bus.
-pub(super) fn to_ensure(body: Bytes, manner: Manner) -> Ask {
-    Ask {
-        noop: manner.noop,
-        diff: manner.diff,
-        limit: WORK,
-        binding: true,
-        ..question(Verb::Ensure, body)
+/// Returns the request that resumes a node.
+pub(super) fn resume_request() -> NodeRequest {
+    plain_request(Verb::Resume, Bytes::new())
+}
+
+/// Ensures a resource on a node. The body is passed on as it is; the node parses it.
+pub(super) async fn ensure(
+    State(app): State<Arc<AppState>>,
+    Path(node): Path<String>,
+    options: Result<Query<EnsureOptions>, QueryRejection>,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let node: NodeName = parse_name(&node)?;
+    let Query(options) = options.map_err(ApiError::bad_query)?;
+    Ok(reply_document(
+        app.actions
+            .request(&node, &ensure_request(body, options))
+            .await?,
+    ))
+}
+
+/// Returns the request that ensures a resource.
+pub(super) fn ensure_request(body: Bytes, options: EnsureOptions) -> NodeRequest {
+    NodeRequest {
+        noop: options.noop,
+        diff: options.diff,
+        timeout: RUN_TIMEOUT,
+        sends_deadline: true,
+        ..plain_request(Verb::Ensure, body)
     }
 }
 
-fn question(verb: Verb, body: Bytes) -> Ask {
-    Ask {
+fn plain_request(verb: Verb, body: Bytes) -> NodeRequest {
+    NodeRequest {
         verb,
         body,
         noop: false,
         diff: false,
-        limit: SOON,
-        binding: false,
+        timeout: REPLY_TIMEOUT,
+        sends_deadline: false,
     }
 }
 
 pub(super) async fn pause_rollout(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     Path(id): Path<String>,
     body: Bytes,
-) -> Result<Json<Value>, Failure> {
-    let wish: PauseRequest = parse(&body)?;
-    let by = &web.actions.caller;
-    let pause = |rollout: &mut Rollout| controls::pause(rollout, reason(&wish.reason), by);
-    web.actions.steer(&name(&id)?, pause).await
+) -> Result<Json<Value>, ApiError> {
+    let request: PauseRequest = parse(&body)?;
+    let by = &app.actions.caller;
+    let pause = |rollout: &mut Rollout| controls::pause(rollout, reason(&request.reason), by);
+    app.actions.control(&parse_name(&id)?, pause).await
 }
 
 pub(super) async fn abort_rollout(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Failure> {
-    let by = &web.actions.caller;
+) -> Result<Json<Value>, ApiError> {
+    let by = &app.actions.caller;
     let abort = |rollout: &mut Rollout| controls::abort(rollout, by);
-    web.actions.steer(&name(&id)?, abort).await
+    app.actions.control(&parse_name(&id)?, abort).await
 }
 
 pub(super) async fn resume_rollout(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, ApiError> {
     let now = SystemClock.now();
-    go_on(&web, &id, |rollout| controls::resume(rollout, now)).await
+    control_and_drive(&app, &id, |rollout| controls::resume(rollout, now)).await
 }
 
 pub(super) async fn retry_rollout(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Failure> {
-    go_on(&web, &id, |rollout| controls::retry(rollout).map(drop)).await
+) -> Result<Json<Value>, ApiError> {
+    control_and_drive(&app, &id, |rollout| controls::retry(rollout).map(drop)).await
 }
 
 pub(super) async fn rollback_rollout(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Failure> {
-    let (signer, now) = (web.actions.connection.signer(), SystemClock.now());
-    go_on(&web, &id, |rollout| {
+) -> Result<Json<Value>, ApiError> {
+    let (signer, now) = (app.actions.connection.signer(), SystemClock.now());
+    control_and_drive(&app, &id, |rollout| {
         controls::rollback(rollout, signer, now)
     })
     .await
 }
 
-async fn go_on(
-    web: &Web,
+async fn control_and_drive(
+    app: &AppState,
     id: &str,
-    change: impl Fn(&mut Rollout) -> Result<(), SteerError>,
-) -> Result<Json<Value>, Failure> {
-    let id: Token = name(id)?;
-    let answer = web.actions.steer(&id, change).await?;
-    web.actions.drive(id)?;
-    Ok(answer)
+    change: impl Fn(&mut Rollout) -> Result<(), ControlError>,
+) -> Result<Json<Value>, ApiError> {
+    let id: Token = parse_name(id)?;
+    let response = app.actions.control(&id, change).await?;
+    app.actions.drive(id)?;
+    Ok(response)
 }

@@ -1,7 +1,8 @@
-//! The JSON API: which path answers what. Reads the live state and decides nothing.
+//! JSON API: routes and handlers, which read the live state.
 //!
-//! [`reads`] and [`acts`] are the lists of paths; `assets/openapi.json` describes them and a test
-//! compares the two. Acting is in `act`, news in `stream`, who may ask in `guard`.
+//! [`read_routes`] and [`action_routes`] list the paths; `assets/openapi.json` describes them, and
+//! a test compares the two. Actions are in `actions` and `bulk`, server-sent events in
+//! `event_stream`, authorization in `auth`.
 
 use std::sync::Arc;
 
@@ -15,36 +16,36 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::actions::{self, Actions};
-use super::auth::{Guard, guard};
-use super::ingest::Shared;
-use super::live_state::Wish;
+use super::auth::{Auth, authorize};
+use super::ingest::SharedState;
+use super::live_state::NodeQuery;
 use super::node_row::NodeState;
-use super::{assets_handler, bulk, event_stream, metrics};
+use super::{bulk, event_stream, metrics, static_files};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::system::{Clock as _, SystemClock};
 
-/// How many lines one answer holds, unless told, and at most.
-const USUAL: usize = 100;
-const MOST: usize = 10_000;
+/// Default and maximum number of rows in a response.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 10_000;
 
-/// The largest request that is read.
+/// Maximum size of a request body.
 const MAX_BODY: usize = 1 << 20;
 
-/// Everything that an answer is made from.
-pub(super) struct Web {
-    pub(super) shared: Shared,
-    pub(super) guard: Guard,
+/// State of the web server, shared by all handlers.
+pub(super) struct AppState {
+    pub(super) shared: SharedState,
+    pub(super) auth: Auth,
     pub(super) actions: Actions,
 }
 
-/// Why there is no answer.
+/// An error response.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ApiError {
     pub(super) status: StatusCode,
     reason: String,
 }
 
-impl Failure {
+impl ApiError {
     pub(super) fn new(status: StatusCode, reason: impl ToString) -> Self {
         Self {
             status,
@@ -62,7 +63,7 @@ impl Failure {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let body = Json(json!({ "error": self.reason }));
         match self.status {
@@ -74,13 +75,13 @@ impl IntoResponse for Failure {
     }
 }
 
-type Answer = Result<Json<Value>, Failure>;
+type ApiResult = Result<Json<Value>, ApiError>;
 
-/// A path with what it answers.
-type Route = (&'static str, MethodRouter<Arc<Web>>);
+/// A path and its handler.
+type Route = (&'static str, MethodRouter<Arc<AppState>>);
 
-/// Returns every path that can be read.
-fn reads() -> [Route; 10] {
+/// Returns the routes that read.
+fn read_routes() -> [Route; 10] {
     [
         ("/api/summary", get(summary)),
         ("/api/nodes", get(nodes)),
@@ -88,15 +89,15 @@ fn reads() -> [Route; 10] {
         ("/api/rollouts", get(rollouts)),
         ("/api/rollouts/{id}", get(rollout)),
         ("/api/events", get(events)),
-        ("/api/stream", get(news)),
+        ("/api/stream", get(stream)),
         ("/api/openapi.json", get(openapi)),
         ("/metrics", get(prometheus)),
         ("/healthz", get(health)),
     ]
 }
 
-/// Returns every path that acts.
-fn acts() -> [Route; 11] {
+/// Returns the routes of actions.
+fn action_routes() -> [Route; 11] {
     [
         ("/api/pause", post(bulk::pause)),
         ("/api/resume", post(bulk::resume)),
@@ -115,70 +116,70 @@ fn acts() -> [Route; 11] {
     ]
 }
 
-/// Returns the whole server: API, page and guard.
-pub(super) fn router(web: Arc<Web>) -> Router {
-    let routes = reads().into_iter().chain(acts());
-    let api = routes.fold(Router::new(), |router, (path, answer)| {
-        router.route(path, answer)
+/// Returns the router: API, static files and authorization.
+pub(super) fn router(app: Arc<AppState>) -> Router {
+    let routes = read_routes().into_iter().chain(action_routes());
+    let api = routes.fold(Router::new(), |router, (path, handler)| {
+        router.route(path, handler)
     });
-    let has_token = web.guard.token.is_some();
-    let assets = assets_handler::ASSETS.iter().fold(api, |router, asset| {
-        let answer = async move || assets_handler::answer(asset, has_token);
-        router.route(asset.path, get(answer))
+    let has_token = app.auth.token.is_some();
+    let assets = static_files::ASSETS.iter().fold(api, |router, asset| {
+        let handler = async move || static_files::serve(asset, has_token);
+        router.route(asset.path, get(handler))
     });
     assets
-        .fallback(async || Failure::new(StatusCode::NOT_FOUND, "there is no such page"))
+        .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "no such path"))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn_with_state(web.clone(), guard))
-        .with_state(web)
+        .layer(middleware::from_fn_with_state(app.clone(), authorize))
+        .with_state(app)
 }
 
-async fn summary(State(web): State<Arc<Web>>) -> Json<Value> {
+async fn summary(State(app): State<Arc<AppState>>) -> Json<Value> {
     let now = SystemClock.now();
-    let live = web.shared.read();
+    let live = app.shared.read();
     let rollouts = live.rollouts();
     let active = rollouts.iter().filter(|it| it.is_active()).count();
     Json(json!({
-        "collective": web.actions.collective(),
+        "collective": app.actions.collective(),
         "version": env!("CARGO_PKG_VERSION"),
-        "mark": event_stream::mark(&live.cursor()),
+        "mark": event_stream::format_position(&live.cursor()),
         "now": now.timestamp(),
-        "connected": web.actions.is_connected(),
-        "complete": live.is_complete() && live.hears_events(),
-        "actions": web.guard.allow_actions,
+        "connected": app.actions.is_connected(),
+        "complete": live.is_complete() && live.is_reading_events(),
+        "actions": app.auth.allow_actions,
         "totals": live.totals(),
         "rollouts": { "all": rollouts.len(), "active": active },
         "timeline": live.timeline().hour(now),
     }))
 }
 
-/// Which nodes are wanted.
+/// Query of the node list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct NodesQuery {
     q: String,
-    /// States, joined by commas.
+    /// Comma-separated states.
     state: String,
     after: Option<NodeName>,
     limit: Option<usize>,
 }
 
 async fn nodes(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     query: Result<Query<NodesQuery>, QueryRejection>,
-) -> Answer {
-    let Query(query) = query.map_err(Failure::bad_query)?;
+) -> ApiResult {
+    let Query(query) = query.map_err(ApiError::bad_query)?;
     let words = query.state.split(',').filter(|word| !word.is_empty());
-    let states: Result<Vec<NodeState>, Failure> = words.map(state).collect();
+    let states: Result<Vec<NodeState>, ApiError> = words.map(state).collect();
     let (page, mark) = {
-        let live = web.shared.read();
-        let page = live.page(&Wish {
+        let live = app.shared.read();
+        let page = live.page(&NodeQuery {
             text: &query.q,
             states: &states?,
             after: query.after.as_ref(),
             limit: limit(query.limit),
         });
-        (page, event_stream::mark(&live.cursor()))
+        (page, event_stream::format_position(&live.cursor()))
     };
     let next = page.rows.last().filter(|_| page.has_more);
     Ok(Json(json!({
@@ -189,48 +190,48 @@ async fn nodes(
     })))
 }
 
-fn state(word: &str) -> Result<NodeState, Failure> {
+fn state(word: &str) -> Result<NodeState, ApiError> {
     let found = NodeState::ALL.into_iter().find(|it| it.as_str() == word);
     found.ok_or_else(|| {
         let known = NodeState::ALL.map(NodeState::as_str).join(", ");
         let word = ccm_value::text::quote(word);
-        Failure::bad(format!("unknown state {word}: use {known}"))
+        ApiError::bad(format!("unknown state {word}: use {known}"))
     })
 }
 
 fn limit(wanted: Option<usize>) -> usize {
-    wanted.unwrap_or(USUAL).min(MOST)
+    wanted.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT)
 }
 
-impl Failure {
+impl ApiError {
     pub(super) fn bad_query(rejection: QueryRejection) -> Self {
         Self::bad(rejection.body_text())
     }
 }
 
-async fn node(State(web): State<Arc<Web>>, Path(name): Path<String>) -> Answer {
-    let parsed: NodeName = name.parse().map_err(Failure::bad)?;
-    let found = web.shared.read().node(&parsed);
+async fn node(State(app): State<Arc<AppState>>, Path(name): Path<String>) -> ApiResult {
+    let parsed: NodeName = name.parse().map_err(ApiError::bad)?;
+    let found = app.shared.read().node(&parsed);
     found
         .map(Json)
-        .ok_or_else(|| Failure::not_found("node", &name))
+        .ok_or_else(|| ApiError::not_found("node", &name))
 }
 
-async fn rollouts(State(web): State<Arc<Web>>) -> Json<Value> {
-    let rollouts = web.shared.read().rollouts();
+async fn rollouts(State(app): State<Arc<AppState>>) -> Json<Value> {
+    let rollouts = app.shared.read().rollouts();
     let rows: Vec<Value> = rollouts.iter().map(|it| it.row()).collect();
     Json(json!({ "rollouts": rows }))
 }
 
-async fn rollout(State(web): State<Arc<Web>>, Path(id): Path<String>) -> Answer {
-    let parsed: Token = id.parse().map_err(Failure::bad)?;
-    let found = web.shared.read().rollout(&parsed);
+async fn rollout(State(app): State<Arc<AppState>>, Path(id): Path<String>) -> ApiResult {
+    let parsed: Token = id.parse().map_err(ApiError::bad)?;
+    let found = app.shared.read().rollout(&parsed);
     found
-        .map(|shown| Json(shown.document()))
-        .ok_or_else(|| Failure::not_found("rollout", &id))
+        .map(|row| Json(row.document()))
+        .ok_or_else(|| ApiError::not_found("rollout", &id))
 }
 
-/// Which events are wanted; what is not given may be anything.
+/// Query of the event list; without a parameter everything matches.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct EventsQuery {
@@ -243,14 +244,14 @@ struct EventsQuery {
 }
 
 async fn events(
-    State(web): State<Arc<Web>>,
+    State(app): State<Arc<AppState>>,
     query: Result<Query<EventsQuery>, QueryRejection>,
-) -> Answer {
-    let Query(query) = query.map_err(Failure::bad_query)?;
-    let is = |wish: &Option<String>, word: &str| wish.as_ref().is_none_or(|wish| wish == word);
+) -> ApiResult {
+    let Query(query) = query.map_err(ApiError::bad_query)?;
+    let is = |filter: &Option<String>, word: &str| filter.as_ref().is_none_or(|it| it == word);
     let text = query.q.to_lowercase();
     let (found, mark) = {
-        let live = web.shared.read();
+        let live = app.shared.read();
         let found = live.events(limit(query.limit), |event| {
             is(&query.node, event.node.as_str())
                 && is(&query.type_name, &event.type_name)
@@ -259,60 +260,60 @@ async fn events(
                     || event.node.as_str().contains(&text)
                     || event.text.to_lowercase().contains(&text))
         });
-        (found, event_stream::mark(&live.cursor()))
+        (found, event_stream::format_position(&live.cursor()))
     };
     Ok(Json(json!({ "mark": mark, "events": found })))
 }
 
-/// Where to begin to tell.
+/// Query of the stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StreamQuery {
     after: Option<String>,
 }
 
-async fn news(
-    State(web): State<Arc<Web>>,
+async fn stream(
+    State(app): State<Arc<AppState>>,
     headers: HeaderMap,
     query: Result<Query<StreamQuery>, QueryRejection>,
-) -> Result<Response, Failure> {
-    let Query(query) = query.map_err(Failure::bad_query)?;
+) -> Result<Response, ApiError> {
+    let Query(query) = query.map_err(ApiError::bad_query)?;
     let seen = headers.get("last-event-id");
     let seen = seen.and_then(|value| value.to_str().ok().map(str::to_owned));
     let after = match seen.or(query.after) {
         None => None,
-        Some(text) => Some(event_stream::read_mark(&text).ok_or_else(|| {
+        Some(text) => Some(event_stream::parse_position(&text).ok_or_else(|| {
             let text = ccm_value::text::quote(&text);
-            Failure::bad(format!("{text} is no place in the stream"))
+            ApiError::bad(format!("invalid stream position {text}"))
         })?),
     };
-    Ok(event_stream::tell(web.shared.clone(), after).into_response())
+    Ok(event_stream::stream(app.shared.clone(), after).into_response())
 }
 
 async fn openapi() -> impl IntoResponse {
     (
         [(header::CONTENT_TYPE, "application/json")],
-        assets_handler::OPENAPI,
+        static_files::OPENAPI,
     )
 }
 
-async fn prometheus(State(web): State<Arc<Web>>) -> impl IntoResponse {
-    let text = metrics::print(&web.shared.read(), web.actions.is_connected());
+async fn prometheus(State(app): State<Arc<AppState>>) -> impl IntoResponse {
+    let text = metrics::render(&app.shared.read(), app.actions.is_connected());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)
 }
 
-async fn health(State(web): State<Arc<Web>>) -> Answer {
-    let (is_complete, hears_events) = {
-        let live = web.shared.read();
-        (live.is_complete(), live.hears_events())
+async fn health(State(app): State<Arc<AppState>>) -> ApiResult {
+    let (is_complete, is_reading_events) = {
+        let live = app.shared.read();
+        (live.is_complete(), live.is_reading_events())
     };
-    let unwell = |reason| Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, reason));
-    if !web.actions.is_connected() {
-        unwell("the NATS servers can't be reached")
+    let unavailable = |reason| Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason));
+    if !app.actions.is_connected() {
+        unavailable("not connected to NATS")
     } else if !is_complete {
-        unwell("the fleet's buckets are not read yet; `ccm fleet init` makes them")
-    } else if !hears_events {
-        unwell("the stream of events is not read; `ccm fleet init` makes it")
+        unavailable("the fleet buckets are not read yet: create them with `ccm fleet init`")
+    } else if !is_reading_events {
+        unavailable("the event stream is not read: create it with `ccm fleet init`")
     } else {
         Ok(Json(json!({ "status": "ok" })))
     }
@@ -325,8 +326,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_of_the_api_names_every_path_and_no_other() {
-        let document: Value = serde_json::from_str(assets_handler::OPENAPI).unwrap();
+    fn the_openapi_document_has_exactly_the_served_paths() {
+        let document: Value = serde_json::from_str(static_files::OPENAPI).unwrap();
         let described: BTreeSet<(String, String)> = document["paths"]
             .as_object()
             .unwrap()
@@ -338,16 +339,16 @@ mod tests {
             .collect();
         let served =
             |method: &'static str| move |(path, _): Route| (path.to_owned(), method.to_owned());
-        let reads = reads().into_iter().map(served("get"));
+        let reads = read_routes().into_iter().map(served("get"));
         let served: BTreeSet<(String, String)> = reads
-            .chain(acts().into_iter().map(served("post")))
+            .chain(action_routes().into_iter().map(served("post")))
             .collect();
         assert_eq!(described, served);
     }
 
     #[test]
     fn every_parameter_in_a_path_is_described() {
-        let document: Value = serde_json::from_str(assets_handler::OPENAPI).unwrap();
+        let document: Value = serde_json::from_str(static_files::OPENAPI).unwrap();
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
                 let is_described = operation["parameters"]

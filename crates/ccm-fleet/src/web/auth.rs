@@ -1,10 +1,9 @@
-//! Who may ask, and what browsers are told about our answers.
+//! Authorization of requests, and security headers of responses.
 //!
-//! A server that has a token answers nobody without it, wherever it listens: only the files of the
-//! page, which hold no data, are open, because they are what asks for the token. A server without one
-//! listens on loopback and can only be read. There a page of somebody else's may not read either,
-//! which is why the name that was asked for must be one of this machine. Acting takes a server that
-//! was started to be acted on, too.
+//! A server with a token requires it for everything but the static files of the page, which have no
+//! fleet data and prompt for the token. A server without a token listens on loopback only and is
+//! read-only; there, the `Host` header must name this machine, so that foreign web pages can't read
+//! it by DNS rebinding. Actions need the token and a server that allows them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,12 +13,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::api::{Failure, Web};
-use super::assets_handler;
+use super::api::{ApiError, AppState};
+use super::static_files;
 use ccm_core::system::Digest;
 use ccm_value::secret::Secret;
 
-/// What every answer says to browsers: nothing from elsewhere, nothing inline, no frames.
+/// Security headers of every response: no external or inline resources, no frames.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -39,24 +38,24 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
 ];
 
-/// Whom the server listens to.
+/// Authorization rules of the server.
 #[derive(Clone, Debug)]
-pub(super) struct Guard {
-    /// The address that is listened on can only be reached from this machine.
+pub(super) struct Auth {
+    /// The listen address is a loopback address.
     pub(super) is_local: bool,
     pub(super) token: Option<Secret>,
     pub(super) allow_actions: bool,
 }
 
-impl Guard {
-    /// Refuses a request that may not be answered.
-    fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
-        if self.is_local && !asks_this_machine(headers) {
-            let reason = "the host that was asked for is not this machine";
-            return Err(Failure::new(StatusCode::FORBIDDEN, reason));
+impl Auth {
+    /// Checks a request.
+    fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
+        if self.is_local && !is_for_this_machine(headers) {
+            let reason = "the Host header does not name this machine";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, reason));
         }
         let is_read = *method == Method::GET || *method == Method::HEAD;
-        if is_read && assets_handler::is_asset(path) {
+        if is_read && static_files::is_asset(path) {
             return Ok(());
         }
         if let Some(token) = &self.token {
@@ -64,38 +63,36 @@ impl Guard {
         }
         match is_read || (self.allow_actions && self.token.is_some()) {
             true => Ok(()),
-            false => Err(Failure::new(
+            false => Err(ApiError::new(
                 StatusCode::FORBIDDEN,
-                "actions are off: start the server with --allow-actions",
+                "actions are disabled: start the server with --allow-actions",
             )),
         }
     }
 }
 
-/// Refuses a request that does not carry the token.
-fn check_token(token: &Secret, headers: &HeaderMap) -> Result<(), Failure> {
-    let refused = |reason| Err(Failure::new(StatusCode::UNAUTHORIZED, reason));
+/// Checks the token of a request.
+fn check_token(token: &Secret, headers: &HeaderMap) -> Result<(), ApiError> {
+    let refused = |reason| Err(ApiError::new(StatusCode::UNAUTHORIZED, reason));
     let given = headers.get(header::AUTHORIZATION);
     let given = given.and_then(|value| value.to_str().ok());
     match given.and_then(|value| value.strip_prefix("Bearer ")) {
-        None => refused("this server has a token: send Authorization: Bearer TOKEN"),
-        Some(given) if !is_same(given.trim(), token.reveal()) => {
-            refused("this is not the token of this server")
-        }
+        None => refused("this server requires a token: send Authorization: Bearer TOKEN"),
+        Some(given) if !is_same(given.trim(), token.reveal()) => refused("wrong token"),
         Some(_) => Ok(()),
     }
 }
 
-/// Compares in a time that says nothing about where two texts differ, nor about their lengths.
+/// Compares two texts in constant time.
 fn is_same(one: &str, other: &str) -> bool {
     let [one, other] = [one, other].map(|text| Digest::of(text.as_bytes()));
     let pairs = one.as_bytes().iter().zip(other.as_bytes());
     pairs.fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
-/// Reports whether the name that was asked for can only mean this machine. A page of somebody
-/// else's can make its own name lead here, but it can't change the name.
-fn asks_this_machine(headers: &HeaderMap) -> bool {
+/// Reports whether the `Host` header can only mean this machine. DNS rebinding can make a foreign
+/// name resolve to this machine, but the header then has that name.
+fn is_for_this_machine(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST);
     let Some(host) = host.and_then(|value| value.to_str().ok()) else {
         return false;
@@ -109,20 +106,24 @@ fn asks_this_machine(headers: &HeaderMap) -> bool {
         || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Lets a request through, or says why not; adds what browsers must know.
-pub(super) async fn guard(State(web): State<Arc<Web>>, request: Request, next: Next) -> Response {
-    let checked = web
-        .guard
+/// Middleware: checks a request and adds security headers to the response.
+pub(super) async fn authorize(
+    State(app): State<Arc<AppState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let checked = app
+        .auth
         .check(request.method(), request.uri().path(), request.headers());
     let mut response = match checked {
         Ok(()) => next.run(request).await,
-        Err(failure) => failure.into_response(),
+        Err(error) => error.into_response(),
     };
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // What is told is of this moment.
+    // Responses are never cached.
     let fresh = HeaderValue::from_static("no-store");
     headers.entry(header::CACHE_CONTROL).or_insert(fresh);
     response
@@ -142,24 +143,24 @@ mod tests {
         headers
     }
 
-    fn guard(is_local: bool, allow_actions: bool) -> Guard {
-        Guard {
+    fn auth(is_local: bool, allow_actions: bool) -> Auth {
+        Auth {
             is_local,
             token: Some(Secret::new("correct horse")),
             allow_actions,
         }
     }
 
-    fn status(guard: &Guard, method: &Method, path: &str, headers: &HeaderMap) -> Option<u16> {
-        let checked = guard.check(method, path, headers);
-        checked.err().map(|failure| failure.status.as_u16())
+    fn status(auth: &Auth, method: &Method, path: &str, headers: &HeaderMap) -> Option<u16> {
+        let checked = auth.check(method, path, headers);
+        checked.err().map(|error| error.status.as_u16())
     }
 
     #[test]
-    fn a_page_whose_own_name_leads_here_reads_nothing() {
-        let guard = Guard {
+    fn foreign_host_names_are_refused_on_loopback() {
+        let auth = Auth {
             token: None,
-            ..guard(true, false)
+            ..auth(true, false)
         };
         for (host, refused) in [
             ("127.0.0.1:8480", None),
@@ -169,13 +170,13 @@ mod tests {
             ("127.0.0.1.evil.example", Some(403)),
         ] {
             let headers = headers(host, None);
-            let found = status(&guard, &Method::GET, "/api/nodes", &headers);
+            let found = status(&auth, &Method::GET, "/api/nodes", &headers);
             assert_eq!(found, refused, "{host}");
         }
     }
 
     #[test]
-    fn a_server_with_a_token_tells_nothing_without_it_but_the_page_itself() {
+    fn a_server_with_a_token_serves_only_static_files_without_it() {
         for is_local in [true, false] {
             for (path, token, refused) in [
                 ("/api/nodes", None, Some(401)),
@@ -189,14 +190,14 @@ mod tests {
                 ("/app.js", None, None),
             ] {
                 let headers = headers("localhost", token);
-                let found = status(&guard(is_local, false), &Method::GET, path, &headers);
+                let found = status(&auth(is_local, false), &Method::GET, path, &headers);
                 assert_eq!(found, refused, "{path} {token:?} {is_local}");
             }
         }
     }
 
     #[test]
-    fn acting_takes_a_server_that_allows_it_and_the_token() {
+    fn actions_need_the_option_and_the_token() {
         for (allow, token, refused) in [
             (false, None, Some(401)),
             (false, Some("correct horse"), Some(403)),
@@ -205,15 +206,15 @@ mod tests {
             (true, Some("correct horse"), None),
         ] {
             let headers = headers("localhost:1", token);
-            // A path of the page is none to act on.
+            // A path of the page has no action.
             for path in ["/api/nodes/web1/pause", "/"] {
-                let found = status(&guard(true, allow), &Method::POST, path, &headers);
+                let found = status(&auth(true, allow), &Method::POST, path, &headers);
                 assert_eq!(found, refused, "{path} {allow} {token:?}");
             }
         }
-        let open = Guard {
+        let open = Auth {
             token: None,
-            ..guard(true, true)
+            ..auth(true, true)
         };
         let headers = headers("localhost:1", None);
         let found = status(&open, &Method::POST, "/api/nodes/web1/pause", &headers);

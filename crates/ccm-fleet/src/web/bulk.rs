@@ -1,7 +1,7 @@
-//! Deeds on many nodes at once: each is asked the same, and equal answers are told once.
+//! Bulk actions: one request to many nodes, with equal replies grouped.
 //!
-//! What is asked is made by `act`; how answers are gathered and folded is known to the room. A
-//! diff is kept of one node for each kind of answer: the others differ in names at most.
+//! Requests are built in `actions`. One diff is kept for each group of equal replies, since the
+//! others differ in names at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,133 +14,133 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::actions::{self, Manner};
-use super::api::{Failure, Web};
-use crate::node_reply::{Told, understand};
-use crate::scatter::{Ask, Whom};
-use crate::summarize::{Answer, Outcome, fold};
+use super::actions::{self, EnsureOptions};
+use super::api::{ApiError, AppState};
+use crate::node_reply::{NodeReply, interpret};
+use crate::scatter::{NodeRequest, Recipients};
+use crate::summarize::{Outcome, ReplyLine, summarize};
 use ccm_core::model::node::NodeName;
 
-/// How many nodes may be named at once.
-const MOST_NODES: usize = 10_000;
+/// Maximum number of nodes in a request.
+const MAX_NODES: usize = 10_000;
 
-/// How many diffs are told, and how much of each.
-const MOST_DIFFS: usize = 20;
-const LONGEST_DIFF: usize = 16 << 10;
+/// Maximum number of diffs, and maximum size of each.
+const MAX_DIFFS: usize = 20;
+const MAX_DIFF_BYTES: usize = 16 << 10;
 
-type Answered = Result<Json<Value>, Failure>;
+type ApiResult = Result<Json<Value>, ApiError>;
 
-/// Whom to pause, why, and for how long.
+/// Body of a bulk pause.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PauseMany {
+struct BulkPause {
     nodes: Vec<NodeName>,
     #[serde(default)]
     reason: String,
     #[serde(default, rename = "for")]
-    lasting: Option<String>,
+    duration: Option<String>,
 }
 
-/// Whom to let go on.
+/// Body of a bulk resume.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ResumeMany {
+struct BulkResume {
     nodes: Vec<NodeName>,
 }
 
-/// Whom to ask for a resource. The request is the one of the bus; the nodes read it.
+/// Body of a bulk ensure. `request` is passed on to the nodes, which parse it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EnsureMany {
+struct BulkEnsure {
     nodes: Vec<NodeName>,
     request: Value,
 }
 
-pub(super) async fn pause(State(web): State<Arc<Web>>, body: Bytes) -> Answered {
-    let wish: PauseMany = read(&body)?;
-    let ask = actions::to_pause(&wish.reason, wish.lasting.as_deref())?;
-    ask_all(&web, wish.nodes, &ask).await
+pub(super) async fn pause(State(app): State<Arc<AppState>>, body: Bytes) -> ApiResult {
+    let body: BulkPause = parse(&body)?;
+    let request = actions::pause_request(&body.reason, body.duration.as_deref())?;
+    request_all(&app, body.nodes, &request).await
 }
 
-pub(super) async fn resume(State(web): State<Arc<Web>>, body: Bytes) -> Answered {
-    let wish: ResumeMany = read(&body)?;
-    ask_all(&web, wish.nodes, &actions::to_resume()).await
+pub(super) async fn resume(State(app): State<Arc<AppState>>, body: Bytes) -> ApiResult {
+    let body: BulkResume = parse(&body)?;
+    request_all(&app, body.nodes, &actions::resume_request()).await
 }
 
 pub(super) async fn ensure(
-    State(web): State<Arc<Web>>,
-    manner: Result<Query<Manner>, QueryRejection>,
+    State(app): State<Arc<AppState>>,
+    options: Result<Query<EnsureOptions>, QueryRejection>,
     body: Bytes,
-) -> Answered {
-    let Query(manner) = manner.map_err(Failure::bad_query)?;
-    let wish: EnsureMany = read(&body)?;
-    let ask = actions::to_ensure(wish.request.to_string().into(), manner);
-    ask_all(&web, wish.nodes, &ask).await
+) -> ApiResult {
+    let Query(options) = options.map_err(ApiError::bad_query)?;
+    let body: BulkEnsure = parse(&body)?;
+    let request = actions::ensure_request(body.request.to_string().into(), options);
+    request_all(&app, body.nodes, &request).await
 }
 
-fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
-    serde_json::from_slice(body).map_err(Failure::bad)
+fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(ApiError::bad)
 }
 
-async fn ask_all(web: &Web, nodes: Vec<NodeName>, ask: &Ask) -> Answered {
+async fn request_all(app: &AppState, nodes: Vec<NodeName>, request: &NodeRequest) -> ApiResult {
     let nodes: Vec<NodeName> = nodes
         .into_iter()
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
-    if nodes.is_empty() || nodes.len() > MOST_NODES {
+    if nodes.is_empty() || nodes.len() > MAX_NODES {
         let count = nodes.len();
-        let reason = format!("{count} nodes are named: from 1 to {MOST_NODES} can be asked");
-        return Err(Failure::bad(reason));
+        let reason = format!("{count} nodes in the request: expected 1 to {MAX_NODES}");
+        return Err(ApiError::bad(reason));
     }
-    let mut said = Said::default();
-    let gatherer = web.actions.gatherer()?;
-    let asked = gatherer.gather(ask, Whom::These(&nodes), |heard| {
-        said.note(understand(ask.verb, heard));
+    let mut replies = ReplyCollector::default();
+    let client = app.actions.client()?;
+    let sent = client.scatter(request, Recipients::Nodes(&nodes), |reply| {
+        replies.add(interpret(request.verb, reply));
     });
-    asked.await.map_err(Failure::bad)?;
-    Ok(Json(said.document(nodes.len())))
+    sent.await.map_err(ApiError::bad)?;
+    Ok(Json(replies.document(nodes.len())))
 }
 
-/// What was said so far.
+/// The replies so far.
 #[derive(Debug, Default)]
-struct Said {
-    answers: Vec<Answer>,
-    /// One diff for each kind of answer, with the node that it is of.
+struct ReplyCollector {
+    lines: Vec<ReplyLine>,
+    /// One diff per group of equal replies, with its node.
     diffs: BTreeMap<(Outcome, String), (NodeName, String)>,
 }
 
-impl Said {
-    fn note(&mut self, told: Told) {
-        let answer = told.to_answer();
-        let diff = told.body.get("diff").and_then(Value::as_str);
+impl ReplyCollector {
+    fn add(&mut self, reply: NodeReply) {
+        let line = reply.to_line();
+        let diff = reply.body.get("diff").and_then(Value::as_str);
         if let Some(diff) = diff.filter(|diff| !diff.is_empty())
-            && self.diffs.len() < MOST_DIFFS
+            && self.diffs.len() < MAX_DIFFS
         {
-            let kind = (told.outcome, told.text.clone());
-            let kept = self.diffs.entry(kind);
-            kept.or_insert_with(|| (told.node.clone(), cut(diff)));
+            let group = (reply.outcome, reply.text.clone());
+            let entry = self.diffs.entry(group);
+            entry.or_insert_with(|| (reply.node.clone(), cut(diff)));
         }
-        self.answers.push(answer);
+        self.lines.push(line);
     }
 
-    fn document(self, asked: usize) -> Value {
-        let Self { answers, diffs } = self;
-        let folded = fold(answers).into_iter().map(|one| {
-            let kind = (one.outcome, one.text);
-            let diff = diffs.get(&kind);
+    fn document(self, requested: usize) -> Value {
+        let Self { lines, diffs } = self;
+        let groups = summarize(lines).into_iter().map(|one| {
+            let group = (one.outcome, one.text);
+            let diff = diffs.get(&group);
             let diff = diff.map(|(node, text)| json!({ "node": node, "text": text }));
-            let (outcome, text) = kind;
+            let (outcome, text) = group;
             json!({ "outcome": outcome, "text": text, "nodes": one.nodes, "diff": diff })
         });
-        let folded: Vec<Value> = folded.collect();
-        json!({ "asked": asked, "answers": folded })
+        let groups: Vec<Value> = groups.collect();
+        json!({ "asked": requested, "answers": groups })
     }
 }
 
-/// Returns as much of a diff as is told.
+/// Returns a diff, cut to the maximum size.
 fn cut(diff: &str) -> String {
-    let end = diff.floor_char_boundary(LONGEST_DIFF);
+    let end = diff.floor_char_boundary(MAX_DIFF_BYTES);
     match diff.get(..end) {
         Some(start) if end < diff.len() => format!("{start}…"),
         _ => diff.to_owned(),
@@ -153,23 +153,23 @@ mod tests {
 
     use super::*;
 
-    fn told(node: &str, text: &str, diff: &str) -> Told {
-        Told {
+    fn reply(node: &str, text: &str, diff: &str) -> NodeReply {
+        NodeReply {
             node: node.parse().unwrap(),
             outcome: Outcome::Changed,
             text: text.into(),
             body: json!({ "diff": diff }),
-            took: Duration::ZERO,
+            elapsed: Duration::ZERO,
         }
     }
 
     #[test]
-    fn equal_answers_are_told_once_with_the_diff_of_one_node() {
-        let mut said = Said::default();
-        said.note(told("web2", "would change", "-a\n+b\n"));
-        said.note(told("web1", "would change", "-a\n+c\n"));
-        said.note(told("db1", "would be made", ""));
-        let document = said.document(3);
+    fn equal_replies_are_grouped_with_the_diff_of_one_node() {
+        let mut replies = ReplyCollector::default();
+        replies.add(reply("web2", "would change", "-a\n+b\n"));
+        replies.add(reply("web1", "would change", "-a\n+c\n"));
+        replies.add(reply("db1", "would be made", ""));
+        let document = replies.document(3);
         assert_eq!(
             document,
             json!({"asked": 3, "answers": [
@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn diffs_take_bounded_room() {
-        let mut said = Said::default();
-        let long = "é".repeat(LONGEST_DIFF);
-        for number in 0..MOST_DIFFS + 5 {
-            said.note(told("web1", &format!("answer {number}"), &long));
+    fn number_and_size_of_diffs_are_limited() {
+        let mut replies = ReplyCollector::default();
+        let long = "é".repeat(MAX_DIFF_BYTES);
+        for number in 0..MAX_DIFFS + 5 {
+            replies.add(reply("web1", &format!("answer {number}"), &long));
         }
-        assert_eq!(said.diffs.len(), MOST_DIFFS);
-        let kept = said.diffs.values().map(|(_, text)| text.len());
-        assert!(kept.max().unwrap() <= LONGEST_DIFF + '…'.len_utf8());
+        assert_eq!(replies.diffs.len(), MAX_DIFFS);
+        let lengths = replies.diffs.values().map(|(_, text)| text.len());
+        assert!(lengths.max().unwrap() <= MAX_DIFF_BYTES + '…'.len_utf8());
     }
 }

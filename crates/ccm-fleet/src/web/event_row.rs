@@ -1,35 +1,35 @@
-//! Events as the page shows them: one line each, small enough to keep thousands.
+//! Event rows: events and run summaries as one line each, small enough to keep thousands.
 //!
-//! Events are the words of nodes. Texts are cut to one line of plain characters; what a line says
-//! is decided by [`super::super::node_reply`]. Where events are kept is `live`.
+//! Texts come from nodes, so they are reduced to one line of printable characters. The line of a
+//! resource event is made by [`super::super::node_reply`]; rows are kept in `live_state`.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::super::node_reply::line_of;
+use super::super::node_reply::event_line;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::health::HealthStatus;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::run::RunSummary;
 use ccm_nats::Subjects;
-use ccm_nats::event_feed::Stored;
+use ccm_nats::event_feed::StoredEvent;
 use ccm_value::text::timestamp;
 
-/// The longest text that is kept of a node's words.
+/// Maximum length of a text, in characters.
 const MAX_TEXT: usize = 300;
 
-/// The type that summaries of runs have in subjects.
+/// Type of run summaries in subjects.
 const RUN: &str = "run";
 
-/// One event, told.
+/// One event as a row of the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct EventRow {
-    /// Grows from event to event.
+    /// Sequence number of the live state.
     pub(super) number: u64,
     pub(super) node: NodeName,
     #[serde(rename = "type")]
     pub(super) type_name: String,
-    /// The resource, or what was applied.
+    /// Name of the resource, or source of the run.
     pub(super) name: String,
     pub(super) outcome: String,
     pub(super) text: String,
@@ -41,18 +41,18 @@ pub(super) struct EventRow {
     pub(super) health: Option<HealthStatus>,
 }
 
-/// An event as it is heard, with the run that it sums up, if it does.
-pub(super) struct Told {
-    pub(super) happening: EventRow,
+/// A parsed event; `run` is set if it is a run summary.
+pub(super) struct ParsedEvent {
+    pub(super) row: EventRow,
     pub(super) run: Option<RunSummary>,
 }
 
 impl EventRow {
-    /// Reads a stored event; nothing comes of what names no node of ours.
-    pub(super) fn read(subjects: &Subjects, stored: &Stored) -> Option<Told> {
-        let (token, type_name, outcome) = subjects.read_event(&stored.subject)?;
+    /// Parses a stored event; none if its subject is not that of a node of the collective.
+    pub(super) fn parse(subjects: &Subjects, stored: &StoredEvent) -> Option<ParsedEvent> {
+        let (token, type_name, outcome) = subjects.parse_event(&stored.subject)?;
         let node = name_of(&token)?;
-        let mut happening = Self {
+        let mut row = Self {
             number: 0,
             text: format!("{type_name} {outcome}"),
             node,
@@ -64,20 +64,20 @@ impl EventRow {
             health: None,
         };
         let mut run = None;
-        if happening.type_name == RUN {
+        if row.type_name == RUN {
             let summary: Option<RunSummary> = serde_json::from_slice(&stored.body).ok();
-            // Nobody speaks for another node.
-            run = summary.filter(|run| run.identity == happening.node);
+            // The run must have the identity of the subject.
+            run = summary.filter(|run| run.identity == row.node);
             if let Some(run) = &run {
-                happening.tell_run(run);
+                row.set_run(run);
             }
         } else if let Ok(event) = serde_json::from_slice::<TransactionEvent>(&stored.body) {
-            happening.tell(&event);
+            row.set_event(&event);
         }
-        Some(Told { happening, run })
+        Some(ParsedEvent { row, run })
     }
 
-    fn tell_run(&mut self, run: &RunSummary) {
+    fn set_run(&mut self, run: &RunSummary) {
         let error = match run.error.as_str() {
             "" => String::new(),
             error => format!(": {error}"),
@@ -88,14 +88,14 @@ impl EventRow {
         self.millis = millis(run.summary.total_duration);
     }
 
-    fn tell(&mut self, event: &TransactionEvent) {
+    fn set_event(&mut self, event: &TransactionEvent) {
         self.name = short(&event.name);
-        self.text = short(&line_of(event));
+        self.text = short(&event_line(event));
         self.at = event.timestamp;
         self.millis = millis(event.duration);
         let checks = event.health_check.iter();
         let results = checks.map(|it| it.as_ref().map_or(HealthStatus::Unknown, |it| it.status));
-        self.health = results.max_by_key(|status| badness(*status));
+        self.health = results.max_by_key(|status| severity(*status));
     }
 
     pub(super) fn is_failure(&self) -> bool {
@@ -122,7 +122,7 @@ impl EventRow {
     }
 }
 
-fn badness(status: HealthStatus) -> u8 {
+fn severity(status: HealthStatus) -> u8 {
     match status {
         HealthStatus::Ok => 0,
         HealthStatus::Unknown => 1,
@@ -135,12 +135,12 @@ fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the node of a token. Names hold no `_`, so a token leads back to its name.
+/// Returns the node of a token. Node names have no `_`, so a token maps back to the name.
 pub(super) fn name_of(token: &Token) -> Option<NodeName> {
     token.as_str().replace('_', ".").parse().ok()
 }
 
-/// Returns a text as one line of plain characters, cut where it gets long.
+/// Returns a text as one line of printable characters, cut to [`MAX_TEXT`].
 pub(super) fn short(text: &str) -> String {
     let plain = |c: char| match c.is_control() {
         true => ' ',
@@ -161,8 +161,8 @@ mod tests {
         Subjects::new("ccm.v1", "lab".parse().unwrap()).unwrap()
     }
 
-    fn stored(subject: &str, body: &str) -> Stored {
-        Stored {
+    fn stored(subject: &str, body: &str) -> StoredEvent {
+        StoredEvent {
             subject: subject.into(),
             body: body.to_owned().into(),
             time: DateTime::UNIX_EPOCH,
@@ -170,31 +170,31 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_cannot_be_read_is_told_by_its_subject() {
+    fn an_event_that_can_not_be_parsed_is_described_by_its_subject() {
         let stored = stored("ccm.v1.lab.event.web1_lan.file.changed", "{");
-        let told = EventRow::read(&subjects(), &stored).unwrap();
-        assert_eq!(told.happening.node.as_str(), "web1.lan");
-        assert_eq!(told.happening.text, "file changed");
-        assert!(told.run.is_none());
+        let event = EventRow::parse(&subjects(), &stored).unwrap();
+        assert_eq!(event.row.node.as_str(), "web1.lan");
+        assert_eq!(event.row.text, "file changed");
+        assert!(event.run.is_none());
     }
 
     #[test]
-    fn events_of_other_collectives_are_not_ours() {
+    fn events_of_other_collectives_are_ignored() {
         let stored = stored("ccm.v1.prod.event.web1.file.changed", "{}");
-        assert!(EventRow::read(&subjects(), &stored).is_none());
+        assert!(EventRow::parse(&subjects(), &stored).is_none());
     }
 
     #[test]
-    fn a_run_that_speaks_for_another_node_says_nothing() {
+    fn a_run_with_the_identity_of_another_node_is_ignored() {
         let run = super::super::fixture::run("db1", ccm_core::model::run::RunOutcome::Failed, 1);
         let body = serde_json::to_string(&run).unwrap();
         let stored = stored("ccm.v1.lab.event.web1.run.failed", &body);
-        let told = EventRow::read(&subjects(), &stored).unwrap();
-        assert!(told.run.is_none());
+        let event = EventRow::parse(&subjects(), &stored).unwrap();
+        assert!(event.run.is_none());
     }
 
     #[test]
-    fn hostile_texts_become_one_short_line() {
+    fn control_characters_and_long_texts_are_cut() {
         let text = short(&format!("a\u{1b}[2J\nb{}", "é".repeat(1000)));
         assert!(text.starts_with("a [2J b"), "{text}");
         assert_eq!(text.chars().count(), MAX_TEXT + 1);

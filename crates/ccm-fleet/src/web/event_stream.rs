@@ -1,8 +1,8 @@
-//! News as server-sent events: one stream for nodes, events and rollouts.
+//! Server-sent events: one stream of changed nodes, events and rollouts.
 //!
-//! A reader is told at most so often, and then everything that is new at once. Nothing is queued
-//! for it: while its connection is full nothing is made, and what it missed meanwhile is counted.
-//! `resync` says that news can't express what happened and everything must be read again.
+//! A client gets at most one message per interval, with everything that is new. Nothing is queued:
+//! while its connection is full nothing is sent, and skipped events are counted. `resync` tells the
+//! client to load everything again.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,36 +13,36 @@ use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::ingest::Shared;
-use super::live_state::{Cursor, News};
+use super::ingest::SharedState;
+use super::live_state::{Changes, Cursor};
 
-/// How long news is collected before it is told.
-const EVERY: Duration = Duration::from_millis(250);
+/// Minimum interval between two messages.
+const INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often a quiet stream says that it is alive.
-const ALIVE: Duration = Duration::from_secs(15);
+/// Interval of keep-alive comments.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 struct Reader {
-    shared: Shared,
+    shared: SharedState,
     cursor: Cursor,
-    news: watch::Receiver<u64>,
+    revisions: watch::Receiver<u64>,
     is_first: bool,
 }
 
-/// Returns a place in the stream, as readers keep it.
-pub(super) fn mark(cursor: &Cursor) -> String {
+/// Returns a stream position as text.
+pub(super) fn format_position(cursor: &Cursor) -> String {
     format!("{:x}-{}", cursor.epoch, cursor.revision())
 }
 
-/// Reads a place in the stream.
-pub(super) fn read_mark(text: &str) -> Option<(u64, u64)> {
+/// Parses a stream position.
+pub(super) fn parse_position(text: &str) -> Option<(u64, u64)> {
     let (epoch, revision) = text.split_once('-')?;
     Some((u64::from_str_radix(epoch, 16).ok()?, revision.parse().ok()?))
 }
 
-/// Tells everything after a place; without one, what happens from now on.
-pub(super) fn tell(
-    shared: Shared,
+/// Streams everything after a position; without one, from now on.
+pub(super) fn stream(
+    shared: SharedState,
     after: Option<(u64, u64)>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let cursor = {
@@ -53,65 +53,73 @@ pub(super) fn tell(
         }
     };
     let reader = Reader {
-        news: shared.subscribe(),
+        revisions: shared.subscribe(),
         shared,
         cursor,
         is_first: true,
     };
-    let told = stream::unfold(reader, |mut reader| async {
+    let messages = stream::unfold(reader, |mut reader| async {
         let event = reader.next().await?;
         Some((Ok(event), reader))
     });
-    Sse::new(told).keep_alive(KeepAlive::new().interval(ALIVE).text("alive"))
+    Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE).text("alive"))
 }
 
 impl Reader {
     async fn next(&mut self) -> Option<Event> {
         if self.is_first {
             self.is_first = false;
-            self.news.mark_changed();
-            return Some(Event::default().event("hello").data(mark(&self.cursor)));
+            self.revisions.mark_changed();
+            return Some(
+                Event::default()
+                    .event("hello")
+                    .data(format_position(&self.cursor)),
+            );
         }
         loop {
-            self.news.changed().await.ok()?;
-            sleep(EVERY).await;
-            self.news.mark_unchanged();
-            let (news, totals) = {
+            self.revisions.changed().await.ok()?;
+            sleep(INTERVAL).await;
+            self.revisions.mark_unchanged();
+            let (changes, totals) = {
                 let live = self.shared.read();
-                let news = live.news(&mut self.cursor);
+                let changes = live.changes(&mut self.cursor);
                 if self.cursor.revision() < live.revision() {
-                    // There is more than is told at once.
-                    self.news.mark_changed();
+                    // More changes than fit into one message.
+                    self.revisions.mark_changed();
                 }
-                (news, live.totals())
+                (changes, live.totals())
             };
-            if let Some(mut body) = document(&news) {
+            if let Some(mut body) = document(&changes) {
                 if let Some(entries) = body.as_object_mut() {
                     entries.insert("states".into(), json!(totals.states));
                 }
-                let name = match news.resync {
+                let name = match changes.resync {
                     true => "resync",
                     false => "news",
                 };
-                let event = Event::default().event(name).id(mark(&self.cursor));
+                let event = Event::default()
+                    .event(name)
+                    .id(format_position(&self.cursor));
                 return Some(event.data(body.to_string()));
             }
         }
     }
 }
 
-/// Returns news as it is told, or nothing if there is none.
-fn document(news: &News) -> Option<Json> {
-    let is_empty =
-        !news.resync && news.nodes.is_empty() && news.events.is_empty() && news.rollouts.is_empty();
+/// Returns the message, or none without changes.
+fn document(changes: &Changes) -> Option<Json> {
+    let is_empty = !changes.resync
+        && changes.nodes.is_empty()
+        && changes.events.is_empty()
+        && changes.rollouts.is_empty();
     if is_empty {
         return None;
     }
-    let rollouts: Vec<Json> = news.rollouts.iter().map(|it| it.row()).collect();
+    let rollouts: Vec<Json> = changes.rollouts.iter().map(|it| it.row()).collect();
     Some(json!({
-        "nodes": news.nodes,
-        "events": news.events,
-        "skipped": news.skipped,
+        "nodes": changes.nodes,
+        "events": changes.events,
+        "skipped": changes.skipped,
         "rollouts": rollouts,
     }))
 }
@@ -119,29 +127,29 @@ fn document(news: &News) -> Option<Json> {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::rollout;
-    use super::super::live_state::Live;
+    use super::super::live_state::LiveState;
     use super::*;
 
     #[test]
-    fn a_place_is_read_back_and_nonsense_is_not() {
-        let live = Live::new(0xabc);
-        let text = mark(&live.cursor_at(0xabc, 12));
+    fn positions_are_parsed_and_invalid_ones_refused() {
+        let live = LiveState::new(0xabc);
+        let text = format_position(&live.cursor_at(0xabc, 12));
         assert_eq!(
-            (text.as_str(), read_mark(&text)),
+            (text.as_str(), parse_position(&text)),
             ("abc-12", Some((0xabc, 12)))
         );
         for bad in ["", "1", "x-1", "1-", "1-x"] {
-            assert_eq!(read_mark(bad), None, "{bad}");
+            assert_eq!(parse_position(bad), None, "{bad}");
         }
     }
 
     #[test]
-    fn no_news_is_not_told() {
-        assert!(document(&News::default()).is_none());
-        let mut live = Live::new(1);
+    fn there_is_no_message_without_changes() {
+        assert!(document(&Changes::default()).is_none());
+        let mut live = LiveState::new(1);
         let mut cursor = live.cursor();
         live.put_rollout(rollout("r1"));
-        let told = document(&live.news(&mut cursor)).unwrap();
-        assert_eq!(told["rollouts"][0]["id"], "r1");
+        let message = document(&live.changes(&mut cursor)).unwrap();
+        assert_eq!(message["rollouts"][0]["id"], "r1");
     }
 }

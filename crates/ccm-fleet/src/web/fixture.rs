@@ -1,11 +1,11 @@
-//! Records of made-up nodes, for the tests of this folder.
+//! Test fixtures: node status, report, run and rollout.
 
 use chrono::DateTime;
 use serde_json::json;
 
 use ccm_core::model::event::Summary;
 use ccm_core::model::id::EventId;
-use ccm_core::model::node::{NODE_STATUS, NodeStatus, REPORT, Report};
+use ccm_core::model::node::{NODE_STATUS, NodeReport, NodeStatus, REPORT};
 use ccm_core::model::rollout::{ROLLOUT, Rollout};
 use ccm_core::model::run::{RUN_SUMMARY, RunOutcome, RunSummary, Trigger};
 
@@ -23,7 +23,7 @@ pub(super) fn status(identity: &str) -> NodeStatus {
     .unwrap()
 }
 
-pub(super) fn report(identity: &str, generation: u64) -> Report {
+pub(super) fn report(identity: &str, generation: u64) -> NodeReport {
     serde_json::from_value(json!({
         "protocol": REPORT,
         "identity": identity,
@@ -34,7 +34,7 @@ pub(super) fn report(identity: &str, generation: u64) -> Report {
     .unwrap()
 }
 
-/// Returns a run that ended so many seconds after the epoch.
+/// Returns a run that ended this many seconds after the epoch.
 pub(super) fn run(identity: &str, outcome: RunOutcome, second: i64) -> RunSummary {
     let at = DateTime::from_timestamp(second, 0).unwrap();
     RunSummary {

@@ -1,55 +1,57 @@
-//! From the bus into the live state: one watch for each bucket, one reader of events.
+//! Ingest: keeps the live state up to date from NATS, with one watch per bucket and one reader of
+//! events.
 //!
-//! Watches outlive servers by themselves and tell everything anew when they may have missed
-//! something. A record that can't be read, is too large or speaks for another node is counted and
-//! left out: one broken node hides no others. What records mean is not decided here.
+//! Watches survive reconnects and reread everything when they may have missed changes. A record
+//! that can't be parsed, is too large, or has another identity than its key is counted and left
+//! out, so that a broken node hides no others.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::event_row::{EventRow, name_of};
-use super::live_state::{Live, Record, Source};
+use super::live_state::{LiveState, Record, Source};
 use crate::rollout_encoding;
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Report};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::event_feed::{Reading, Stored};
+use ccm_nats::event_feed::{ReadOptions, StoredEvent};
 use ccm_nats::kv::{Change, Entry, Watch};
 use ccm_nats::streams::{DESIRED, LABELS, NODES, REPORTED, ROLLOUTS};
 use ccm_nats::{Connection, Denial, NatsError, Subjects};
 
-/// How far back events are read at the start.
-const RECENT: TimeDelta = TimeDelta::hours(1);
+/// Age of the oldest events that are read at the start.
+const HISTORY: TimeDelta = TimeDelta::hours(1);
 
-/// The largest record of a node that is kept.
+/// Maximum size of a record.
 const MAX_RECORD: usize = 512 << 10;
 
-/// How often those are looked for that went without a word.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval of the check for missed heartbeats.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long to wait before a stream that is not there is looked for again.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Delay before a missing stream is opened again.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How long events wait for the buckets, which say whose they are.
-const BUCKETS_FIRST: Duration = Duration::from_secs(15);
+/// Maximum time for which events wait until the buckets are read.
+const BUCKETS_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The live state, shared by those who write and those who read.
+/// The live state, shared between ingest and requests.
 #[derive(Clone)]
-pub(super) struct Shared {
-    live: Arc<Mutex<Live>>,
+pub(super) struct SharedState {
+    live: Arc<Mutex<LiveState>>,
     revision: watch::Sender<u64>,
-    /// What the server forbids us to read.
+    /// A NATS permission error.
     denied: watch::Sender<Option<Denial>>,
 }
 
-impl Shared {
-    pub(super) fn new(live: Live) -> Self {
+impl SharedState {
+    pub(super) fn new(live: LiveState) -> Self {
         Self {
             live: Arc::new(Mutex::new(live)),
             revision: watch::Sender::new(0),
@@ -57,34 +59,33 @@ impl Shared {
         }
     }
 
-    /// Looks at the state. Nobody may wait while looking.
-    pub(super) fn read(&self) -> MutexGuard<'_, Live> {
-        // A reader that panicked changed nothing.
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the state. The guard must not be held across an await.
+    pub(super) fn read(&self) -> MutexGuard<'_, LiveState> {
+        self.live.lock()
     }
 
-    /// Changes the state and wakes those who wait for news.
-    pub(super) fn write(&self, change: impl FnOnce(&mut Live)) {
+    /// Changes the state and wakes readers.
+    pub(super) fn write(&self, change: impl FnOnce(&mut LiveState)) {
         let revision = {
             let mut live = self.read();
             change(&mut live);
             live.revision()
         };
         self.revision.send_if_modified(|known| {
-            let is_news = *known != revision;
+            let is_changed = *known != revision;
             *known = revision;
-            is_news
+            is_changed
         });
     }
 
-    /// Waits until the server forbids us to read something.
+    /// Waits for a NATS permission error.
     pub(super) async fn denied(&self) -> Denial {
         let mut denied = self.denied.subscribe();
         loop {
             if let Some(denial) = denied.borrow_and_update().clone() {
                 return denial;
             }
-            // The sender is ours, so it is still there.
+            // Can't fail: `self` has the sender.
             let _ = denied.changed().await;
         }
     }
@@ -93,29 +94,34 @@ impl Shared {
         self.denied.send_replace(Some(denial));
     }
 
-    /// Returns what tells when there is news.
+    /// Returns a receiver of new revisions.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 }
 
-/// Starts to hear. Ends when the set is dropped.
+/// Starts the tasks. They end when the set is dropped.
 pub(super) fn start(
     connection: &Connection,
     subjects: &Subjects,
-    shared: &Shared,
+    shared: &SharedState,
 ) -> Result<JoinSet<()>, NatsError> {
     let mut tasks = JoinSet::new();
     for (bucket, source) in [
         (NODES, Source::Presence),
         (REPORTED, Source::Report),
-        (DESIRED, Source::Wanted),
+        (DESIRED, Source::Assignment),
         (LABELS, Source::Labels),
     ] {
-        let watch = connection.watch_bucket(bucket, &subjects.keys())?;
-        tasks.spawn(follow(watch, source, subjects.clone(), shared.clone()));
+        let watch = connection.watch_bucket(bucket, &subjects.all_keys())?;
+        tasks.spawn(follow_nodes(
+            watch,
+            source,
+            subjects.clone(),
+            shared.clone(),
+        ));
     }
-    let watch = connection.watch_bucket(ROLLOUTS, &subjects.keys())?;
+    let watch = connection.watch_bucket(ROLLOUTS, &subjects.all_keys())?;
     tasks.spawn(follow_rollouts(watch, subjects.clone(), shared.clone()));
     tasks.spawn(follow_events(
         connection.clone(),
@@ -124,7 +130,7 @@ pub(super) fn start(
     ));
     let shared = shared.clone();
     tasks.spawn(async move {
-        let mut beat = interval(LOOK_EVERY);
+        let mut beat = interval(EXPIRY_INTERVAL);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beat.tick().await;
@@ -134,8 +140,8 @@ pub(super) fn start(
     Ok(tasks)
 }
 
-async fn follow(mut watch: Watch, source: Source, subjects: Subjects, shared: Shared) {
-    let node = |key: &str| subjects.read_key(key).as_ref().and_then(name_of);
+async fn follow_nodes(mut watch: Watch, source: Source, subjects: Subjects, shared: SharedState) {
+    let node = |key: &str| subjects.parse_key(key).as_ref().and_then(name_of);
     while let Some(change) = watch.next().await {
         let now = Instant::now();
         match change {
@@ -148,8 +154,8 @@ async fn follow(mut watch: Watch, source: Source, subjects: Subjects, shared: Sh
                 }
             }
             Change::Put(entry) => {
-                let found =
-                    node(&entry.key).and_then(|name| Some((read(source, &name, &entry)?, name)));
+                let found = node(&entry.key)
+                    .and_then(|name| Some((parse_record(source, &name, &entry)?, name)));
                 shared.write(|live| match found {
                     Some((record, name)) => live.put(name, record, now),
                     None => live.count_unreadable(),
@@ -159,8 +165,8 @@ async fn follow(mut watch: Watch, source: Source, subjects: Subjects, shared: Sh
     }
 }
 
-/// Reads a record that speaks for the node of its key.
-fn read(source: Source, name: &NodeName, entry: &Entry) -> Option<Record> {
+/// Parses a record, which must have the identity of its key.
+fn parse_record(source: Source, name: &NodeName, entry: &Entry) -> Option<Record> {
     if entry.value.len() > MAX_RECORD {
         return None;
     }
@@ -171,73 +177,75 @@ fn read(source: Source, name: &NodeName, entry: &Entry) -> Option<Record> {
         Source::Presence => parse::<NodeStatus>(entry)
             .filter(|status| status.identity == *name)
             .map(|status| Record::Presence(Box::new(status))),
-        Source::Report => parse::<Report>(entry)
+        Source::Report => parse::<NodeReport>(entry)
             .filter(|report| report.identity == *name)
             .map(|report| Record::Report(Box::new(report))),
-        Source::Wanted => parse::<Assignment>(entry).map(|it| Record::Wanted(Box::new(it))),
+        Source::Assignment => parse::<Assignment>(entry).map(|it| Record::Assignment(Box::new(it))),
         Source::Labels => parse::<Labels>(entry).map(Record::Labels),
     }
 }
 
-async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: Shared) {
+async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: SharedState) {
     while let Some(change) = watch.next().await {
         match change {
-            Change::Restart => shared.write(Live::restart_rollouts),
-            Change::Current => shared.write(Live::finish_rollouts),
+            Change::Restart => shared.write(LiveState::restart_rollouts),
+            Change::Current => shared.write(LiveState::finish_rollouts),
             Change::Denied(denial) => shared.deny(denial),
             Change::Removed { key, .. } => {
-                if let Some(id) = subjects.read_key(&key) {
+                if let Some(id) = subjects.parse_key(&key) {
                     shared.write(|live| live.remove_rollout(&id));
                 }
             }
             Change::Put(entry) => match rollout_encoding::decode(&entry.value) {
-                // The key is what people steer it by.
+                // The id and collective must match the key.
                 Ok(rollout)
                     if rollout.collective == *subjects.collective()
                         && subjects.key(&rollout.id) == entry.key =>
                 {
                     shared.write(|live| live.put_rollout(rollout));
                 }
-                _ => shared.write(Live::count_unreadable),
+                _ => shared.write(LiveState::count_unreadable),
             },
         }
     }
 }
 
-async fn follow_events(connection: Connection, subjects: Subjects, shared: Shared) {
-    let began = Instant::now();
-    let mut news = shared.subscribe();
-    while !shared.read().is_complete() && began.elapsed() < BUCKETS_FIRST {
+async fn follow_events(connection: Connection, subjects: Subjects, shared: SharedState) {
+    let start = Instant::now();
+    let mut revisions = shared.subscribe();
+    while !shared.read().is_complete() && start.elapsed() < BUCKETS_TIMEOUT {
         tokio::select! {
-            _ = news.changed() => {}
+            _ = revisions.changed() => {}
             () = sleep(Duration::from_millis(200)) => {}
         }
     }
     let start = SystemClock.now();
-    let mut last: DateTime<Utc> = start.checked_sub_signed(RECENT).unwrap_or(start);
+    let mut last: DateTime<Utc> = start.checked_sub_signed(HISTORY).unwrap_or(start);
     loop {
-        let reading = Reading {
+        let reading = ReadOptions {
             filter: subjects.events(),
             since: Some(last),
             follow: true,
         };
-        let opened = || shared.write(|live| live.hear_events(true));
-        let each = |stored: Stored| {
+        let opened = || shared.write(|live| live.set_reading_events(true));
+        let each = |stored: StoredEvent| {
             last = stored.time;
-            if let Some(told) = EventRow::read(&subjects, &stored) {
-                shared.write(|live| live.tell(told, stored.time, stored.time >= start));
+            if let Some(event) = EventRow::parse(&subjects, &stored) {
+                shared.write(|live| live.add_event(event, stored.time, stored.time >= start));
             }
             true
         };
-        // It only ends where there is no stream, or the connection is gone for good.
-        let ended = connection.read_opened_events(&reading, opened, each).await;
+        // Ends only if there is no stream or the connection is closed.
+        let ended = connection
+            .read_events_notifying_open(&reading, opened, each)
+            .await;
         if let Err(NatsError::Denied(denial)) = ended {
             shared.deny(denial);
         }
-        shared.write(|live| live.hear_events(false));
-        // An event that was the last must not be told twice.
+        shared.write(|live| live.set_reading_events(false));
+        // Excludes the last event.
         last += TimeDelta::nanoseconds(1);
-        sleep(AGAIN).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
@@ -256,16 +264,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_speaks_for_another_node() {
+    fn a_record_with_another_identity_is_left_out() {
         let record = entry(serde_json::to_vec(&status("web1")).unwrap());
         let (own, other) = ("web1".parse().unwrap(), "web2".parse().unwrap());
-        assert!(read(Source::Presence, &own, &record).is_some());
-        assert!(read(Source::Presence, &other, &record).is_none());
+        assert!(parse_record(Source::Presence, &own, &record).is_some());
+        assert!(parse_record(Source::Presence, &other, &record).is_none());
     }
 
     #[test]
-    fn a_record_beyond_reason_is_left_out() {
+    fn a_too_large_record_is_left_out() {
         let record = entry(vec![b' '; MAX_RECORD + 1]);
-        assert!(read(Source::Labels, &"web1".parse().unwrap(), &record).is_none());
+        assert!(parse_record(Source::Labels, &"web1".parse().unwrap(), &record).is_none());
     }
 }

@@ -1,11 +1,11 @@
-//! The fleet as it is now, kept in bounded memory by hearing of every change.
+//! Live state of the fleet, in bounded memory.
 //!
-//! Every change gets the next number of one count. Whoever wants news says the number it has seen
-//! and gets what is newer: nodes and rollouts as they are now, however often they changed, and the
-//! events that are still kept. So a slow reader costs nothing and can't fall behind for good.
+//! Every change gets the next revision number. A reader passes the revision it has seen and gets
+//! what is newer: the current rows of changed nodes and rollouts, however often they changed, and
+//! the events that are still kept. So slow readers need no queue.
 //!
-//! No bus and no clock: changes and moments are handed in, by `hear`. How a node's records become
-//! a state is in `node`.
+//! Without NATS and without a clock: changes and times are passed in by `ingest`. Node states are
+//! computed in `node_row`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,82 +15,82 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
-use super::event_row::{EventRow, Told};
-use super::node_row::{Node, NodeState, Row};
-use super::rollout_row::Shown;
+use super::event_row::{EventRow, ParsedEvent};
+use super::node_row::{Node, NodeRow, NodeState};
+use super::rollout_row::RolloutRow;
 use super::timeline::Timeline;
 use ccm_core::model::TypeName;
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Report, Token};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, Token};
 use ccm_core::model::rollout::Rollout;
 
-/// How many events are kept.
-const MOST_EVENTS: usize = 5_000;
+/// Maximum number of events.
+const MAX_EVENTS: usize = 5_000;
 
-/// How many nodes are kept; more are counted and not shown.
-const MOST_NODES: usize = 50_000;
+/// Maximum number of nodes; further ones are counted as unreadable and not shown.
+const MAX_NODES: usize = 50_000;
 
-/// How many resources of all nodes are remembered with their last event.
-const MOST_RESOURCES: usize = 200_000;
+/// Maximum number of resources of all nodes that are kept with their last event.
+const MAX_RESOURCES: usize = 200_000;
 
-/// How many rollouts are kept, the newest by name.
-const MOST_ROLLOUTS: usize = 200;
+/// Maximum number of rollouts, the newest by id.
+const MAX_ROLLOUTS: usize = 200;
 
-/// How much of the news is told at once.
-const MOST_ROWS_AT_ONCE: usize = 1_000;
-const MOST_EVENTS_AT_ONCE: usize = 100;
+/// Maximum number of rows and events in one message.
+const MAX_ROWS_PER_MESSAGE: usize = 1_000;
+const MAX_EVENTS_PER_MESSAGE: usize = 100;
 
-/// One record about a node.
+/// A bucket record about a node.
 #[derive(Debug)]
 pub(super) enum Record {
     Presence(Box<NodeStatus>),
-    Report(Box<Report>),
-    Wanted(Box<Assignment>),
+    Report(Box<NodeReport>),
+    Assignment(Box<Assignment>),
     Labels(Labels),
 }
 
-/// Which bucket speaks of nodes.
+/// The bucket of a node record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
     Presence,
     Report,
-    Wanted,
+    Assignment,
     Labels,
 }
 
-/// A node with its line, and when that last changed.
+/// A node, its row, and the revision of its last change.
 #[derive(Debug)]
-struct Kept {
+struct NodeEntry {
     node: Node,
-    row: Arc<Row>,
+    row: Arc<NodeRow>,
     revision: u64,
 }
 
 /// The fleet as it is now.
 #[derive(Debug)]
-pub(super) struct Live {
-    /// Differs after everything that news can't express.
+pub(super) struct LiveState {
+    /// Changes whenever [`Changes`] can't express what happened; readers then start over.
     epoch: u64,
     revision: u64,
-    nodes: BTreeMap<NodeName, Kept>,
-    /// Nodes by the number of their last change.
+    nodes: BTreeMap<NodeName, NodeEntry>,
+    /// Nodes by the revision of their last change.
     changed: BTreeMap<u64, NodeName>,
     events: VecDeque<Arc<EventRow>>,
     resources: usize,
-    rollouts: BTreeMap<Token, Arc<Shown>>,
+    rollouts: BTreeMap<Token, Arc<RolloutRow>>,
     timeline: Timeline,
-    /// Who was named since a bucket began to tell everything anew.
-    retold: BTreeMap<Source, BTreeSet<NodeName>>,
-    retold_rollouts: Option<BTreeSet<Token>>,
-    /// Which sources have told everything once.
+    /// Nodes seen since a bucket watch restarted.
+    seen_nodes: BTreeMap<Source, BTreeSet<NodeName>>,
+    seen_rollouts: Option<BTreeSet<Token>>,
+    /// Sources that were read completely at least once.
     current: BTreeSet<Source>,
-    /// The stream of events is there and read.
-    hears_events: bool,
+    /// Whether the event stream exists and is being read.
+    is_reading_events: bool,
     unreadable: u64,
     counts: BTreeMap<(String, String), u64>,
 }
 
-/// How far a reader has read.
+/// Read position of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) epoch: u64,
@@ -100,48 +100,48 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Returns the number before which nothing is missing.
+    /// Returns the revision up to which nothing is missing.
     pub(super) fn revision(&self) -> u64 {
         self.nodes.min(self.events).min(self.rollouts)
     }
 }
 
-/// What a reader has not seen.
+/// Changes that a reader has not seen.
 #[derive(Debug, Default)]
-pub(super) struct News {
-    pub(super) nodes: Vec<Arc<Row>>,
+pub(super) struct Changes {
+    pub(super) nodes: Vec<Arc<NodeRow>>,
     pub(super) events: Vec<Arc<EventRow>>,
-    /// How many events happened that are not among them.
+    /// Number of further events that are not included.
     pub(super) skipped: u64,
-    pub(super) rollouts: Vec<Arc<Shown>>,
-    /// What was read before is of no use: read everything again.
+    pub(super) rollouts: Vec<Arc<RolloutRow>>,
+    /// The reader must load everything again.
     pub(super) resync: bool,
 }
 
-/// Which nodes are wanted, and how many.
+/// Filter and page of a node list.
 #[derive(Debug, Default)]
-pub(super) struct Wish<'a> {
+pub(super) struct NodeQuery<'a> {
     pub(super) text: &'a str,
     pub(super) states: &'a [NodeState],
     pub(super) after: Option<&'a NodeName>,
     pub(super) limit: usize,
 }
 
-/// A page of nodes.
+/// A page of a node list.
 #[derive(Debug)]
-pub(super) struct Page {
-    pub(super) rows: Vec<Arc<Row>>,
-    /// How many there are, on this page or not.
+pub(super) struct NodePage {
+    pub(super) rows: Vec<Arc<NodeRow>>,
+    /// Number of matching nodes on all pages.
     pub(super) matched: usize,
     pub(super) has_more: bool,
 }
 
-/// The fleet in numbers.
+/// Totals of the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Totals {
     pub(super) nodes: usize,
     pub(super) states: BTreeMap<&'static str, usize>,
-    /// Nodes and resources that are not as they should be.
+    /// Number of resources that differ from their assignment.
     pub(super) drifted_resources: usize,
     pub(super) lagging: usize,
     pub(super) spooled: u64,
@@ -149,9 +149,9 @@ pub(super) struct Totals {
     pub(super) unreadable: u64,
 }
 
-impl Live {
-    /// Returns a fleet that nothing is known of. `epoch` should be chance: a reader of another
-    /// time must not take our numbers for its own.
+impl LiveState {
+    /// Returns an empty state. `epoch` should be random, so that readers of an earlier process
+    /// start over.
     pub(super) fn new(epoch: u64) -> Self {
         Self {
             epoch,
@@ -162,10 +162,10 @@ impl Live {
             resources: 0,
             rollouts: BTreeMap::new(),
             timeline: Timeline::default(),
-            retold: BTreeMap::new(),
-            retold_rollouts: None,
+            seen_nodes: BTreeMap::new(),
+            seen_rollouts: None,
             current: BTreeSet::new(),
-            hears_events: false,
+            is_reading_events: false,
             unreadable: 0,
             counts: BTreeMap::new(),
         }
@@ -175,7 +175,7 @@ impl Live {
         self.revision
     }
 
-    /// Returns the cursor of a reader that has read everything.
+    /// Returns the cursor of a reader that has seen everything.
     pub(super) fn cursor(&self) -> Cursor {
         self.cursor_at(self.epoch, self.revision)
     }
@@ -189,45 +189,45 @@ impl Live {
         }
     }
 
-    /// Reports whether every bucket has told what it holds.
+    /// Reports whether all buckets were read completely.
     pub(super) fn is_complete(&self) -> bool {
         self.current.len() == 4
     }
 
-    /// Notes whether the stream of events is there and read.
-    pub(super) fn hear_events(&mut self, is_heard: bool) {
-        self.hears_events = is_heard;
+    /// Sets whether the event stream exists and is being read.
+    pub(super) fn set_reading_events(&mut self, is_reading: bool) {
+        self.is_reading_events = is_reading;
     }
 
-    pub(super) fn hears_events(&self) -> bool {
-        self.hears_events
+    pub(super) fn is_reading_events(&self) -> bool {
+        self.is_reading_events
     }
 
-    /// Counts a record that can't be read.
+    /// Counts an unreadable record.
     pub(super) fn count_unreadable(&mut self) {
         self.unreadable += 1;
     }
 
-    /// Takes a record about a node.
+    /// Applies a record of a node.
     pub(super) fn put(&mut self, name: NodeName, record: Record, now: Instant) {
         let source = match &record {
             Record::Presence(_) => Source::Presence,
             Record::Report(_) => Source::Report,
-            Record::Wanted(_) => Source::Wanted,
+            Record::Assignment(_) => Source::Assignment,
             Record::Labels(_) => Source::Labels,
         };
-        if let Some(retold) = self.retold.get_mut(&source) {
-            retold.insert(name.clone());
+        if let Some(seen_nodes) = self.seen_nodes.get_mut(&source) {
+            seen_nodes.insert(name.clone());
         }
         self.change(name, |node| match record {
             Record::Presence(status) => node.set_presence(Some(*status), now),
             Record::Report(report) => node.set_report(Some(*report)),
-            Record::Wanted(wanted) => node.set_wanted(Some(*wanted)),
+            Record::Assignment(assignment) => node.set_assignment(Some(*assignment)),
             Record::Labels(labels) => node.set_labels(labels),
         });
     }
 
-    /// Forgets what a source said about a node.
+    /// Removes the record of a source about a node.
     pub(super) fn remove(&mut self, name: &NodeName, source: Source, now: Instant) {
         if !self.nodes.contains_key(name) {
             return;
@@ -235,93 +235,93 @@ impl Live {
         self.change(name.clone(), |node| match source {
             Source::Presence => node.set_presence(None, now),
             Source::Report => node.set_report(None),
-            Source::Wanted => node.set_wanted(None),
+            Source::Assignment => node.set_assignment(None),
             Source::Labels => node.set_labels(Labels::default()),
         });
-        let is_forgotten = self
+        let has_no_records = self
             .nodes
             .get(name)
-            .is_some_and(|kept| kept.node.is_forgotten());
-        // One that only said goodbye stays as offline while events still tell of it.
-        if is_forgotten && source != Source::Presence {
+            .is_some_and(|entry| entry.node.has_no_records());
+        // A node that only lost its presence stays, as offline.
+        if has_no_records && source != Source::Presence {
             self.forget(name);
         }
     }
 
     fn forget(&mut self, name: &NodeName) {
-        if let Some(kept) = self.nodes.remove(name) {
-            self.changed.remove(&kept.revision);
-            self.resources = self.resources.saturating_sub(kept.node.resource_count());
+        if let Some(entry) = self.nodes.remove(name) {
+            self.changed.remove(&entry.revision);
+            self.resources = self.resources.saturating_sub(entry.node.resource_count());
             self.revision += 1;
-            // News can't say that somebody is gone.
+            // Removals can't be expressed in [`Changes`].
             self.epoch = self.epoch.wrapping_add(1);
         }
     }
 
-    /// A source begins to tell everything anew.
+    /// Starts a complete reread of a source.
     pub(super) fn restart(&mut self, source: Source) {
-        self.retold.insert(source, BTreeSet::new());
+        self.seen_nodes.insert(source, BTreeSet::new());
     }
 
-    /// A source has told everything: who was not named is no more.
+    /// Ends a complete reread of a source: nodes that were not seen are removed from it.
     pub(super) fn finish(&mut self, source: Source, now: Instant) {
         self.current.insert(source);
-        let Some(named) = self.retold.remove(&source) else {
+        let Some(seen) = self.seen_nodes.remove(&source) else {
             return;
         };
-        let gone: Vec<NodeName> = self
+        let removed: Vec<NodeName> = self
             .nodes
             .keys()
-            .filter(|name| !named.contains(*name))
+            .filter(|name| !seen.contains(*name))
             .cloned()
             .collect();
-        for name in gone {
+        for name in removed {
             self.remove(&name, source, now);
         }
     }
 
-    /// Lets those go offline that were silent for too long.
+    /// Removes the presence of nodes that missed their heartbeats.
     pub(super) fn expire(&mut self, now: Instant) {
-        let silent: Vec<NodeName> = self
+        let expired: Vec<NodeName> = self
             .nodes
             .iter()
-            .filter(|(_, kept)| kept.node.is_silent(now))
+            .filter(|(_, entry)| entry.node.is_expired(now))
             .map(|(name, _)| name.clone())
             .collect();
-        for name in silent {
+        for name in expired {
             self.remove(&name, Source::Presence, now);
         }
     }
 
-    /// Takes an event that was stored at a time.
-    pub(super) fn tell(&mut self, told: Told, stored: DateTime<Utc>, is_new: bool) {
+    /// Adds an event with its storage time. `is_new` events are counted.
+    pub(super) fn add_event(&mut self, event: ParsedEvent, stored: DateTime<Utc>, is_new: bool) {
         self.revision += 1;
-        let mut happening = told.happening;
-        happening.number = self.revision;
-        self.timeline.add(stored, &happening);
+        let ParsedEvent { mut row, run } = event;
+        row.number = self.revision;
+        self.timeline.add(stored, &row);
         if is_new {
-            self.count(&happening);
+            self.count(&row);
         }
-        let event = Arc::new(happening);
+        let event = Arc::new(row);
         if self.nodes.contains_key(&event.node) {
-            let is_full = self.resources >= MOST_RESOURCES;
-            let mut more = 0;
+            let is_full = self.resources >= MAX_RESOURCES;
+            let mut added = 0;
             self.change(event.node.clone(), |node| {
-                if let Some(run) = told.run {
-                    node.note_run(run);
+                if let Some(run) = run {
+                    node.record_run(run);
                 } else if !event.is_run() {
-                    more = node.note_resource(&event, is_full);
+                    added = node.record_resource(&event, is_full);
                 }
             });
-            self.resources += more;
+            self.resources += added;
         }
         self.events.push_back(event);
-        if self.events.len() > MOST_EVENTS {
+        if self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
     }
 
-    /// Counts an event by words of ours only, so that no node can make up series.
+    /// Counts an event by known types and outcomes only, so that nodes can't create metric series.
     fn count(&mut self, event: &EventRow) {
         const OUTCOMES: [&str; 5] = ["changed", "failed", "skipped", "stable", "noop"];
         let known = |words: &[&'static str], word: &str| {
@@ -337,45 +337,45 @@ impl Live {
         *self.counts.entry(key).or_default() += 1;
     }
 
-    /// Changes a node, which may be new, and notes whether that shows.
+    /// Changes a node, adding it if needed, and records whether its row changed.
     fn change(&mut self, name: NodeName, change: impl FnOnce(&mut Node)) {
-        if !self.nodes.contains_key(&name) && self.nodes.len() >= MOST_NODES {
+        if !self.nodes.contains_key(&name) && self.nodes.len() >= MAX_NODES {
             self.unreadable += 1;
             return;
         }
         let revision = self.revision + 1;
-        let kept = self.nodes.entry(name.clone()).or_insert_with(|| {
+        let entry = self.nodes.entry(name.clone()).or_insert_with(|| {
             let node = Node::new(name.clone());
             let row = Arc::new(node.row());
-            Kept {
+            NodeEntry {
                 node,
                 row,
                 revision: 0,
             }
         });
-        change(&mut kept.node);
-        let row = kept.node.row();
-        // Most beats change nothing that shows.
-        if kept.revision != 0 && *kept.row == row {
+        change(&mut entry.node);
+        let row = entry.node.row();
+        // Most heartbeats do not change the row.
+        if entry.revision != 0 && *entry.row == row {
             return;
         }
-        self.changed.remove(&kept.revision);
-        kept.row = Arc::new(row);
-        kept.revision = revision;
+        self.changed.remove(&entry.revision);
+        entry.row = Arc::new(row);
+        entry.revision = revision;
         self.changed.insert(revision, name);
         self.revision = revision;
     }
 
-    /// Takes a rollout as it is now.
+    /// Adds or replaces a rollout.
     pub(super) fn put_rollout(&mut self, rollout: Rollout) {
         self.revision += 1;
         let id = rollout.id.clone();
-        if let Some(retold) = &mut self.retold_rollouts {
-            retold.insert(id.clone());
+        if let Some(seen_nodes) = &mut self.seen_rollouts {
+            seen_nodes.insert(id.clone());
         }
-        let shown = Shown::new(rollout, self.revision);
-        self.rollouts.insert(id, Arc::new(shown));
-        if self.rollouts.len() > MOST_ROLLOUTS {
+        let row = RolloutRow::new(rollout, self.revision);
+        self.rollouts.insert(id, Arc::new(row));
+        if self.rollouts.len() > MAX_ROLLOUTS {
             self.rollouts.pop_first();
         }
     }
@@ -388,108 +388,109 @@ impl Live {
     }
 
     pub(super) fn restart_rollouts(&mut self) {
-        self.retold_rollouts = Some(BTreeSet::new());
+        self.seen_rollouts = Some(BTreeSet::new());
     }
 
     pub(super) fn finish_rollouts(&mut self) {
-        let Some(named) = self.retold_rollouts.take() else {
+        let Some(seen) = self.seen_rollouts.take() else {
             return;
         };
-        let gone = self.rollouts.keys().filter(|id| !named.contains(*id));
-        let gone: Vec<Token> = gone.cloned().collect();
-        for id in gone {
+        let removed = self.rollouts.keys().filter(|id| !seen.contains(*id));
+        let removed: Vec<Token> = removed.cloned().collect();
+        for id in removed {
             self.remove_rollout(&id);
         }
     }
 
-    /// Returns what a reader has not seen, as much as is told at once, and moves its cursor on.
-    pub(super) fn news(&self, cursor: &mut Cursor) -> News {
+    /// Returns the changes after a cursor, up to the limits per message, and advances the cursor.
+    pub(super) fn changes(&self, cursor: &mut Cursor) -> Changes {
         if cursor.epoch != self.epoch || cursor.revision() > self.revision {
             *cursor = self.cursor();
-            return News {
+            return Changes {
                 resync: true,
-                ..News::default()
+                ..Changes::default()
             };
         }
-        let mut news = News::default();
+        let mut changes = Changes::default();
         for (revision, name) in self
             .changed
             .range(cursor.nodes + 1..)
-            .take(MOST_ROWS_AT_ONCE)
+            .take(MAX_ROWS_PER_MESSAGE)
         {
-            if let Some(kept) = self.nodes.get(name) {
-                news.nodes.push(kept.row.clone());
+            if let Some(entry) = self.nodes.get(name) {
+                changes.nodes.push(entry.row.clone());
             }
             cursor.nodes = *revision;
         }
         let first = self
             .events
             .partition_point(|event| event.number <= cursor.events);
-        news.events = worth_telling(self.events.range(first..));
-        let skipped = self.events.len() - first - news.events.len();
-        news.skipped = u64::try_from(skipped).unwrap_or(u64::MAX);
-        let seen = cursor.rollouts;
+        changes.events = select_events(self.events.range(first..));
+        let skipped = self.events.len() - first - changes.events.len();
+        changes.skipped = u64::try_from(skipped).unwrap_or(u64::MAX);
+        let known = cursor.rollouts;
         let rollouts = self.rollouts.values();
-        news.rollouts
-            .extend(rollouts.filter(|it| it.revision > seen).cloned());
+        changes
+            .rollouts
+            .extend(rollouts.filter(|it| it.revision > known).cloned());
         cursor.events = self.revision;
         cursor.rollouts = self.revision;
-        if news.nodes.len() < MOST_ROWS_AT_ONCE {
+        if changes.nodes.len() < MAX_ROWS_PER_MESSAGE {
             cursor.nodes = self.revision;
         }
-        news
+        changes
     }
 
-    /// Returns the nodes that are wished for, in the order of their names.
-    pub(super) fn page(&self, wish: &Wish<'_>) -> Page {
-        let text = wish.text.to_lowercase();
-        let is_wanted = |kept: &&Kept| {
-            (wish.states.is_empty() || wish.states.contains(&kept.row.state))
-                && (text.is_empty() || kept.node.mentions(&text))
+    /// Returns the matching nodes, sorted by name.
+    pub(super) fn page(&self, query: &NodeQuery<'_>) -> NodePage {
+        let text = query.text.to_lowercase();
+        let is_match = |entry: &&NodeEntry| {
+            (query.states.is_empty() || query.states.contains(&entry.row.state))
+                && (text.is_empty() || entry.node.matches_text(&text))
         };
-        let mut page = Page {
+        let mut page = NodePage {
             rows: Vec::new(),
             matched: 0,
             has_more: false,
         };
-        for kept in self.nodes.values().filter(is_wanted) {
+        for entry in self.nodes.values().filter(is_match) {
             page.matched += 1;
-            if wish.after.is_some_and(|after| kept.row.name <= *after) {
+            if query.after.is_some_and(|after| entry.row.name <= *after) {
                 continue;
             }
-            match page.rows.len() < wish.limit {
-                true => page.rows.push(kept.row.clone()),
+            match page.rows.len() < query.limit {
+                true => page.rows.push(entry.row.clone()),
                 false => page.has_more = true,
             }
         }
         page
     }
 
-    /// Returns everything about a node.
+    /// Returns the API document of a node.
     pub(super) fn node(&self, name: &NodeName) -> Option<Json> {
-        self.nodes.get(name).map(|kept| kept.node.document())
+        self.nodes.get(name).map(|entry| entry.node.document())
     }
 
-    /// Returns the newest events that are wanted, the newest first.
+    /// Returns the newest matching events, the newest first.
     pub(super) fn events(
         &self,
         limit: usize,
-        is_wanted: impl Fn(&EventRow) -> bool,
+        is_match: impl Fn(&EventRow) -> bool,
     ) -> Vec<Arc<EventRow>> {
         let events = self.events.iter().rev();
         events
-            .filter(|event| is_wanted(event))
+            .filter(|event| is_match(event))
             .take(limit)
             .cloned()
             .collect()
     }
 
     /// Returns the rollouts, the newest first.
-    pub(super) fn rollouts(&self) -> Vec<Arc<Shown>> {
+    pub(super) fn rollouts(&self) -> Vec<Arc<RolloutRow>> {
         self.rollouts.values().rev().cloned().collect()
     }
 
-    pub(super) fn rollout(&self, id: &Token) -> Option<Arc<Shown>> {
+    pub(super) fn rollout(&self, id: &Token) -> Option<Arc<RolloutRow>> {
         self.rollouts.get(id).cloned()
     }
 
@@ -497,7 +498,7 @@ impl Live {
         &self.timeline
     }
 
-    /// Returns how many events of each type and outcome were heard since the start.
+    /// Returns the number of events by type and outcome since the start.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&str, &str, u64)> {
         let counts = self.counts.iter();
         counts.map(|((type_name, outcome), count)| (type_name.as_str(), outcome.as_str(), *count))
@@ -510,11 +511,11 @@ impl Live {
             unreadable: self.unreadable,
             ..Totals::default()
         };
-        for kept in self.nodes.values() {
-            *totals.states.entry(kept.row.state.as_str()).or_default() += 1;
-            totals.drifted_resources += kept.row.drift;
-            totals.lagging += usize::from(kept.row.lagging);
-            let (spooled, dropped) = kept.node.spool();
+        for entry in self.nodes.values() {
+            *totals.states.entry(entry.row.state.as_str()).or_default() += 1;
+            totals.drifted_resources += entry.row.drift;
+            totals.lagging += usize::from(entry.row.lagging);
+            let (spooled, dropped) = entry.node.spool();
             totals.spooled = totals.spooled.saturating_add(spooled);
             totals.dropped = totals.dropped.saturating_add(dropped);
         }
@@ -522,30 +523,30 @@ impl Live {
     }
 }
 
-/// Returns as many of the events as are told at once, in their order: failures before others, since
-/// somebody may look for just these, and the newest of each.
-fn worth_telling<'a, I>(unseen: I) -> Vec<Arc<EventRow>>
+/// Selects events for one message, in order: failures take precedence, since a reader may filter
+/// for them; of both kinds the newest.
+fn select_events<'a, I>(unseen: I) -> Vec<Arc<EventRow>>
 where
     I: DoubleEndedIterator<Item = &'a Arc<EventRow>> + Clone,
 {
     let failures = unseen.clone().filter(|event| event.is_failure()).count();
-    let mut failures = failures.min(MOST_EVENTS_AT_ONCE);
-    let mut others = MOST_EVENTS_AT_ONCE - failures;
-    let mut told: Vec<Arc<EventRow>> = unseen
+    let mut failures = failures.min(MAX_EVENTS_PER_MESSAGE);
+    let mut others = MAX_EVENTS_PER_MESSAGE - failures;
+    let mut selected: Vec<Arc<EventRow>> = unseen
         .rev()
         .filter(|event| {
-            let room = match event.is_failure() {
+            let remaining = match event.is_failure() {
                 true => &mut failures,
                 false => &mut others,
             };
-            let has_room = *room > 0;
-            *room = room.saturating_sub(1);
-            has_room
+            let is_selected = *remaining > 0;
+            *remaining = remaining.saturating_sub(1);
+            is_selected
         })
         .cloned()
         .collect();
-    told.reverse();
-    told
+    selected.reverse();
+    selected
 }
 
 #[cfg(test)]

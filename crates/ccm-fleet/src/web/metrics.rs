@@ -1,30 +1,30 @@
-//! The fleet in the text format of Prometheus (0.0.4).
+//! Metrics in the Prometheus text format (0.0.4).
 //!
-//! Labels are words of ours and names that were checked when they were read, so nothing needs to
-//! be escaped. Only rollouts that are not over, and the last few, have series.
+//! Label values are fixed words and validated names, so nothing needs escaping. Only active
+//! rollouts and the last few others have series.
 
 use std::fmt::{self, Write as _};
 
-use super::live_state::Live;
-use super::rollout_row::Shown;
+use super::live_state::LiveState;
+use super::rollout_row::RolloutRow;
 use ccm_core::model::rollout::Tally;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How many rollouts that are over still have series.
+/// Number of finished rollouts with series.
 const RECENT_ROLLOUTS: usize = 5;
 
-/// Returns all metrics. `is_connected` is whether the servers are reached.
-pub(super) fn print(live: &Live, is_connected: bool) -> String {
+/// Returns all metrics. `is_connected` is the state of the NATS connection.
+pub(super) fn render(live: &LiveState, is_connected: bool) -> String {
     let mut text = String::new();
-    // Writing into a text can't fail.
+    // Writing to a string can't fail.
     let _infallible = write_all(&mut text, live, is_connected);
     text
 }
 
-fn write_all(out: &mut String, live: &Live, is_connected: bool) -> fmt::Result {
+fn write_all(out: &mut String, live: &LiveState, is_connected: bool) -> fmt::Result {
     let totals = live.totals();
-    head(out, "ccm_fleet_nodes", "gauge", "Nodes by state.")?;
+    header(out, "ccm_fleet_nodes", "gauge", "Nodes by state.")?;
     for (state, count) in &totals.states {
         writeln!(out, "ccm_fleet_nodes{{state=\"{state}\"}} {count}")?;
     }
@@ -32,45 +32,45 @@ fn write_all(out: &mut String, live: &Live, is_connected: bool) -> fmt::Result {
         (
             "ccm_fleet_nodes_lagging",
             "gauge",
-            "Nodes that have not reported on their newest assignment.",
+            "Nodes without a report about their newest assignment.",
             u64::try_from(totals.lagging).unwrap_or(u64::MAX),
         ),
         (
             "ccm_fleet_drifted_resources",
             "gauge",
-            "Resources that are not as their assignment says.",
+            "Resources that differ from their assignment.",
             u64::try_from(totals.drifted_resources).unwrap_or(u64::MAX),
         ),
         (
             "ccm_fleet_spooled_events",
             "gauge",
-            "Events that wait on the disks of nodes.",
+            "Events spooled on the disks of nodes.",
             totals.spooled,
         ),
         (
             "ccm_fleet_dropped_events",
             "gauge",
-            "Events that nodes had to give up.",
+            "Events dropped by nodes because their spool was full.",
             totals.dropped,
         ),
         (
             "ccm_fleet_unreadable_records_total",
             "counter",
-            "Records of the fleet that could not be read.",
+            "Unreadable records in the fleet buckets.",
             totals.unreadable,
         ),
         (
             "ccm_fleet_connected",
             "gauge",
-            "Whether the NATS servers are reached.",
+            "Whether the server is connected to NATS.",
             u64::from(is_connected),
         ),
     ] {
-        head(out, name, kind, help)?;
+        header(out, name, kind, help)?;
         writeln!(out, "{name} {value}")?;
     }
     let help = "Events by type and outcome since the server started.";
-    head(out, "ccm_fleet_events_total", "counter", help)?;
+    header(out, "ccm_fleet_events_total", "counter", help)?;
     for (type_name, outcome, count) in live.counts() {
         let labels = format!("type=\"{type_name}\",outcome=\"{outcome}\"");
         writeln!(out, "ccm_fleet_events_total{{{labels}}} {count}")?;
@@ -78,23 +78,23 @@ fn write_all(out: &mut String, live: &Live, is_connected: bool) -> fmt::Result {
     write_rollouts(out, live)
 }
 
-fn write_rollouts(out: &mut String, live: &Live) -> fmt::Result {
-    let mut over = 0;
-    let mut is_shown = |shown: &Shown| {
-        over += usize::from(!shown.is_active());
-        shown.is_active() || over <= RECENT_ROLLOUTS
+fn write_rollouts(out: &mut String, live: &LiveState) -> fmt::Result {
+    let mut finished = 0;
+    let mut is_shown = |row: &RolloutRow| {
+        finished += usize::from(!row.is_active());
+        row.is_active() || finished <= RECENT_ROLLOUTS
     };
     let rollouts = live.rollouts();
     let shown: Vec<_> = rollouts.iter().filter(|it| is_shown(it)).collect();
-    let help = "Rollouts that are not over, and the last few, by what they are.";
-    head(out, "ccm_fleet_rollout_state", "gauge", help)?;
+    let help = "Active rollouts and the last few others, by state.";
+    header(out, "ccm_fleet_rollout_state", "gauge", help)?;
     for rollout in &shown {
         let (id, state) = (rollout.id(), rollout.state());
         let labels = format!("rollout=\"{id}\",state=\"{state}\"");
         writeln!(out, "ccm_fleet_rollout_state{{{labels}}} 1")?;
     }
-    let help = "Nodes of a rollout by what became of them.";
-    head(out, "ccm_fleet_rollout_nodes", "gauge", help)?;
+    let help = "Nodes of a rollout by outcome.";
+    header(out, "ccm_fleet_rollout_nodes", "gauge", help)?;
     for rollout in &shown {
         for (outcome, count) in outcomes(&rollout.tally()) {
             let labels = format!("rollout=\"{}\",outcome=\"{outcome}\"", rollout.id());
@@ -104,7 +104,7 @@ fn write_rollouts(out: &mut String, live: &Live) -> fmt::Result {
     Ok(())
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+fn header(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")
 }
 
@@ -132,11 +132,11 @@ mod tests {
 
     #[test]
     fn nodes_and_rollouts_are_counted() {
-        let mut live = Live::new(1);
+        let mut live = LiveState::new(1);
         let record = Record::Presence(Box::new(status("web1")));
         live.put("web1".parse().unwrap(), record, Instant::now());
         live.put_rollout(rollout("r1"));
-        let text = print(&live, true);
+        let text = render(&live, true);
         for line in [
             "ccm_fleet_nodes{state=\"stable\"} 1",
             "ccm_fleet_nodes{state=\"failed\"} 0",
@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn old_rollouts_have_no_series() {
-        let mut live = Live::new(1);
+        let mut live = LiveState::new(1);
         for number in 0..RECENT_ROLLOUTS + 3 {
-            let mut over = rollout(&format!("r{number}"));
-            over.state = ccm_core::model::rollout::State::Done;
-            live.put_rollout(over);
+            let mut done = rollout(&format!("r{number}"));
+            done.state = ccm_core::model::rollout::RolloutState::Done;
+            live.put_rollout(done);
         }
-        let text = print(&live, true);
+        let text = render(&live, true);
         let series = text.lines().filter(|line| line.contains("state=\"done\""));
         assert_eq!(series.count(), RECENT_ROLLOUTS);
         assert!(!text.contains("rollout=\"r0\""));

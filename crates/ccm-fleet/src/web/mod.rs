@@ -1,19 +1,18 @@
-//! The live page of a fleet: what `ccm fleet serve` answers.
+//! Web server of the fleet: page, JSON API and metrics, as started by `ccm fleet serve`.
 //!
-//! - `live`: the fleet as it is now, in bounded memory; `node`, `happening`, `progress`
-//!   and `timeline` are what it is made of
-//! - `hear`: from the bus into the live state
-//! - `api`: paths and answers; `stream` for news, `metrics` for Prometheus, `act` for deeds and
-//!   `many` for those on many nodes at once
-//! - `guard`: who may ask
-//! - `page`: the files of the page
+//! - `live_state`: the fleet in bounded memory, made of `node_row`, `event_row`, `rollout_row` and
+//!   `timeline`
+//! - `ingest`: from NATS into the live state
+//! - `api`: routes and responses; `event_stream` for server-sent events, `metrics` for Prometheus,
+//!   `actions` and `bulk` for actions on nodes and rollouts
+//! - `auth`: authorization of requests
+//! - `static_files`: files of the page
 //!
-//! Everything shown is read from buckets and the stream of events; nothing is kept on disk, and
-//! any number of these may run. What happens on a node is not known here.
+//! Everything shown is read from buckets and the event stream; nothing is stored on disk, and any
+//! number of servers may run.
 
 mod actions;
 mod api;
-mod assets_handler;
 mod auth;
 mod bulk;
 mod event_row;
@@ -25,6 +24,7 @@ mod live_state;
 mod metrics;
 mod node_row;
 mod rollout_row;
+mod static_files;
 mod timeline;
 
 use std::future::Future;
@@ -37,36 +37,36 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use self::actions::Actions;
-use self::api::Web;
-use self::auth::Guard;
-use self::ingest::Shared;
-use self::live_state::Live;
-use ccm_core::system::connection_limit::{self, Gate};
+use self::api::AppState;
+use self::auth::Auth;
+use self::ingest::SharedState;
+use self::live_state::LiveState;
+use ccm_core::system::connection_limit::{self, LimitedListener};
 use ccm_core::system::{Cause, RandomError, random};
 use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::secret::Secret;
 
-/// How many connections are open at once; each page holds one.
+/// Maximum number of connections; each open page holds one.
 const MAX_CONNECTIONS: usize = 512;
 
-/// How long a connection may go without an answer of ours: longer than the longest work of nodes.
-/// A quiet stream says more often that it is alive.
-const PATIENCE: Duration = actions::WORK.saturating_add(Duration::from_secs(10));
+/// Time after which a connection without a response is closed: longer than the longest request to
+/// nodes. Idle streams send keep-alives more often.
+const IDLE_TIMEOUT: Duration = actions::RUN_TIMEOUT.saturating_add(Duration::from_secs(10));
 
-/// How long requests that are being answered may hold up the end. Streams never end by themselves.
-const GRACE: Duration = Duration::from_secs(1);
+/// Grace period for open requests at shutdown. Streams never end by themselves.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// The shortest token that is worth guessing at.
-const SHORTEST_TOKEN: usize = 16;
+/// Minimum length of a token.
+const MIN_TOKEN_LENGTH: usize = 16;
 
-/// Why nothing is served.
+/// Why the server can't start or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
-    #[error("{0} can be reached from other machines: that takes a token")]
+    #[error("{0} is not a loopback address: a token is required")]
     Open(SocketAddr),
-    #[error("actions take a token")]
+    #[error("actions require a token")]
     NoToken,
-    #[error("the token must have {SHORTEST_TOKEN} characters or more, without spaces")]
+    #[error("the token must have {MIN_TOKEN_LENGTH} characters or more, without spaces")]
     WeakToken,
     #[error("listen on {address}: {cause}")]
     Bind { address: SocketAddr, cause: Cause },
@@ -78,24 +78,24 @@ pub enum WebError {
     Random(#[from] RandomError),
 }
 
-/// How to serve.
+/// Options of the server.
 #[derive(Debug)]
 pub struct Options {
     pub listen: SocketAddr,
     pub token: Option<Secret>,
-    /// People with the token may act, not only look.
+    /// Allows actions with the token; else the server is read-only.
     pub allow_actions: bool,
-    /// Who acts, as nodes and rollouts are told; by convention `user@host`.
+    /// Caller name for nodes and rollouts; by convention `user@host`.
     pub caller: String,
 }
 
 impl Options {
-    /// Refuses what would let strangers in.
+    /// Refuses unsafe combinations of options.
     fn check(&self) -> Result<(), WebError> {
         if let Some(token) = &self.token {
             let text = token.reveal();
             let is_plain = text.chars().all(|c| c.is_ascii_graphic());
-            if text.len() < SHORTEST_TOKEN || !is_plain {
+            if text.len() < MIN_TOKEN_LENGTH || !is_plain {
                 return Err(WebError::WeakToken);
             }
         } else if self.allow_actions {
@@ -107,7 +107,7 @@ impl Options {
     }
 }
 
-/// A port that is ours, and will be served.
+/// A bound server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -116,7 +116,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the port, unless that would let strangers in.
+    /// Checks the options and binds the address.
     pub async fn bind(options: Options) -> Result<Self, WebError> {
         options.check()?;
         let failed = |err: std::io::Error| WebError::Bind {
@@ -131,12 +131,12 @@ impl Server {
         })
     }
 
-    /// Returns where the port is.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop` comes. Servers of NATS may come and go meanwhile.
+    /// Serves requests until `stop` completes. Reconnects to NATS as needed.
     pub async fn serve(
         self,
         connection: Connection,
@@ -145,42 +145,42 @@ impl Server {
     ) -> Result<(), WebError> {
         let address = self.address;
         let epoch = (random()? >> 64) as u64;
-        let shared = Shared::new(Live::new(epoch));
-        let _hearing = ingest::start(&connection, &subjects, &shared)?;
-        let denied = shared.clone();
-        let web = Arc::new(Web {
+        let shared = SharedState::new(LiveState::new(epoch));
+        let _ingest = ingest::start(&connection, &subjects, &shared)?;
+        let permissions = shared.clone();
+        let app = Arc::new(AppState {
             shared,
-            guard: Guard {
+            auth: Auth {
                 is_local: address.ip().is_loopback(),
                 token: self.options.token,
                 allow_actions: self.options.allow_actions,
             },
             actions: Actions::new(connection, subjects, self.options.caller),
         });
-        let gate = Gate::new(self.listener, MAX_CONNECTIONS, PATIENCE);
+        let listener = LimitedListener::new(self.listener, MAX_CONNECTIONS, IDLE_TIMEOUT);
         let stop = stop.shared();
-        let serving = axum::serve(Port(gate), api::router(web.clone()))
+        let serving = axum::serve(Port(listener), api::router(app.clone()))
             .with_graceful_shutdown(stop.clone())
             .into_future();
-        let too_late = async {
+        let grace_ended = async {
             stop.await;
-            sleep(GRACE).await;
+            sleep(SHUTDOWN_GRACE).await;
         };
         let served = tokio::select! {
             served = serving => served.map_err(|err| WebError::Serve {
                 address,
                 cause: err.into(),
             }),
-            () = too_late => Ok(()),
-            denial = denied.denied() => Err(NatsError::from(denial).into()),
+            () = grace_ended => Ok(()),
+            denial = permissions.denied() => Err(NatsError::from(denial).into()),
         };
-        web.actions.end().await;
+        app.actions.shut_down().await;
         served
     }
 }
 
-/// The gate as the server takes connections from it.
-struct Port(Gate);
+/// Adapter that implements `axum::serve::Listener` for the limited listener.
+struct Port(LimitedListener);
 
 impl axum::serve::Listener for Port {
     type Io = connection_limit::Connection;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_let_in_by_mistake() {
+    fn unsafe_options_are_refused() {
         const GOOD: Option<&str> = Some("0123456789abcdef");
         for (listen, token, actions, error) in [
             ("127.0.0.1:0", None, false, ""),
@@ -218,10 +218,10 @@ mod tests {
                 "0.0.0.0:1",
                 None,
                 false,
-                "0.0.0.0:1 can be reached from other machines: that takes a token",
+                "0.0.0.0:1 is not a loopback address: a token is required",
             ),
             ("0.0.0.0:0", GOOD, false, ""),
-            ("127.0.0.1:0", None, true, "actions take a token"),
+            ("127.0.0.1:0", None, true, "actions require a token"),
             ("127.0.0.1:0", GOOD, true, ""),
             (
                 "127.0.0.1:0",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_in_use_is_one_clear_error() {
+    async fn a_port_in_use_is_an_error() {
         let first = Server::bind(options("127.0.0.1:0", None, false))
             .await
             .unwrap();

@@ -1,8 +1,7 @@
-//! One node as the page shows it: its state in one word, and the line of a table.
+//! Node rows: the state of a node and its row in the node list.
 //!
-//! Folded from what the node says (presence, report), what is wanted of it (assignment, labels)
-//! and the runs and resources that events told of. No bus and no clock but the moments that are
-//! handed in, so every colour on the page can be tested as a function.
+//! Computed from presence, report, assignment and labels, and from the runs and resources of
+//! events. Without NATS and without a clock: times are passed in.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,29 +14,29 @@ use tokio::time::Instant;
 
 use super::event_row::{EventRow, short};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Refusal, Report, Token};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, Refusal, Token};
 use ccm_core::model::run::{RunOutcome, RunSummary};
 use ccm_value::text::maybe_timestamp;
 use ccm_value::{Value, json};
 
-/// How many resources of one node are remembered.
-pub(super) const MOST_RESOURCES: usize = 500;
+/// Maximum number of resources per node that are kept.
+pub(super) const MAX_RESOURCES: usize = 500;
 
-/// How many beats may be missed where nobody tells that presence has expired: servers before
-/// 2.11 do not.
-const MISSED_BEATS: u32 = 3;
+/// Number of missed heartbeats after which a node is offline. Needed for NATS servers before 2.11,
+/// which do not publish the expiry of presence.
+const MAX_MISSED_BEATS: u32 = 3;
 
-/// The shortest beat that counts for that, so that a busy node is not lost at once.
-const SHORTEST_BEAT: Duration = Duration::from_secs(30);
+/// Shortest heartbeat interval for that purpose.
+const MIN_BEAT: Duration = Duration::from_secs(30);
 
-/// What a node is, in the one word that gives it its colour.
+/// State of a node, which determines its colour on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum NodeState {
     Failed,
-    /// Something is not as the assignment says.
+    /// At least one resource differs from the assignment.
     Drifted,
-    /// Known, and not there.
+    /// Known, but without presence.
     Offline,
     Paused,
     Running,
@@ -66,43 +65,43 @@ impl NodeState {
     }
 }
 
-/// The line of a node in a table: all that the overview needs.
+/// The row of a node in the node list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Row {
+pub(super) struct NodeRow {
     pub(super) name: NodeName,
     pub(super) state: NodeState,
     pub(super) version: String,
     pub(super) groups: Vec<Token>,
-    /// How its last run came out.
+    /// Outcome of its last run.
     pub(super) outcome: Option<RunOutcome>,
     #[serde(with = "maybe_timestamp")]
     pub(super) ran: Option<DateTime<Utc>>,
-    /// How many resources differ from the assignment.
+    /// Number of resources that differ from the assignment.
     pub(super) drift: usize,
-    /// Nothing was heard since it was assigned something new.
+    /// No report yet about the newest assignment.
     pub(super) lagging: bool,
-    /// What one should know about it, in one line.
+    /// Most important detail about the state, as one line.
     pub(super) note: String,
 }
 
-/// Presence, without the facts.
+/// Presence; the facts are kept separately.
 #[derive(Debug)]
 struct Presence {
     status: NodeStatus,
-    /// As text: facts of thousands of nodes are rarely looked at.
+    /// Facts as JSON text, which takes less memory and is rarely needed.
     facts: Box<str>,
-    heard: Instant,
+    received: Instant,
 }
 
-/// All that is known about a node.
+/// All records of a node.
 #[derive(Debug)]
 pub(super) struct Node {
     name: NodeName,
     presence: Option<Presence>,
-    report: Option<Report>,
-    wanted: Option<Assignment>,
+    report: Option<NodeReport>,
+    assignment: Option<Assignment>,
     labels: Labels,
-    /// The newest run that an event told of.
+    /// Newest run of an event.
     run: Option<RunSummary>,
     /// The last event about each resource, by type and name.
     resources: BTreeMap<(String, String), Arc<EventRow>>,
@@ -114,7 +113,7 @@ impl Node {
             name,
             presence: None,
             report: None,
-            wanted: None,
+            assignment: None,
             labels: Labels::default(),
             run: None,
             resources: BTreeMap::new(),
@@ -125,28 +124,28 @@ impl Node {
         self.presence = status.map(|mut status| {
             let facts = std::mem::take(&mut status.facts);
             Presence {
-                // A value of ours always has a text.
+                // Serializing a value can't fail.
                 facts: json::compact(&facts).unwrap_or_default().into(),
                 status,
-                heard: now,
+                received: now,
             }
         });
     }
 
-    pub(super) fn set_report(&mut self, report: Option<Report>) {
+    pub(super) fn set_report(&mut self, report: Option<NodeReport>) {
         self.report = report;
     }
 
-    pub(super) fn set_wanted(&mut self, wanted: Option<Assignment>) {
-        self.wanted = wanted;
+    pub(super) fn set_assignment(&mut self, assignment: Option<Assignment>) {
+        self.assignment = assignment;
     }
 
     pub(super) fn set_labels(&mut self, labels: Labels) {
         self.labels = labels;
     }
 
-    /// Notes the run that an event told of, unless a later one is known.
-    pub(super) fn note_run(&mut self, run: RunSummary) {
+    /// Records the run of an event, unless a later one is known.
+    pub(super) fn record_run(&mut self, run: RunSummary) {
         if self
             .run
             .as_ref()
@@ -156,8 +155,8 @@ impl Node {
         }
     }
 
-    /// Remembers what happened to a resource last. Returns by how many resources more are known.
-    pub(super) fn note_resource(&mut self, event: &Arc<EventRow>, is_full: bool) -> usize {
+    /// Records the last event of a resource. Returns the number of added resources.
+    pub(super) fn record_resource(&mut self, event: &Arc<EventRow>, is_full: bool) -> usize {
         let key = (event.type_name.clone(), event.name.clone());
         if let Some(known) = self.resources.get_mut(&key) {
             *known = event.clone();
@@ -167,10 +166,10 @@ impl Node {
             return 0;
         }
         self.resources.insert(key, event.clone());
-        if self.resources.len() <= MOST_RESOURCES {
+        if self.resources.len() <= MAX_RESOURCES {
             return 1;
         }
-        // What was not heard of for longest makes room.
+        // Removes the resource with the oldest event.
         let oldest = self.resources.iter().min_by_key(|(_, one)| one.number);
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
             self.resources.remove(&key);
@@ -182,23 +181,23 @@ impl Node {
         self.resources.len()
     }
 
-    /// Reports whether a node that counts as present was silent for too long.
-    pub(super) fn is_silent(&self, now: Instant) -> bool {
+    /// Reports whether an online node has missed too many heartbeats.
+    pub(super) fn is_expired(&self, now: Instant) -> bool {
         self.presence.as_ref().is_some_and(|presence| {
-            let beat = Duration::from_secs(presence.status.beat).max(SHORTEST_BEAT);
-            now.duration_since(presence.heard) > beat.saturating_mul(MISSED_BEATS)
+            let beat = Duration::from_secs(presence.status.beat).max(MIN_BEAT);
+            now.duration_since(presence.received) > beat.saturating_mul(MAX_MISSED_BEATS)
         })
     }
 
-    /// Reports whether nothing but events speaks of it.
-    pub(super) fn is_forgotten(&self) -> bool {
+    /// Reports whether no bucket has a record of the node.
+    pub(super) fn has_no_records(&self) -> bool {
         self.presence.is_none()
             && self.report.is_none()
-            && self.wanted.is_none()
+            && self.assignment.is_none()
             && self.labels.is_empty()
     }
 
-    /// Returns how many events wait on its disk, and how many it had to give up.
+    /// Returns the number of spooled and of dropped events.
     pub(super) fn spool(&self) -> (u64, u64) {
         self.presence.as_ref().map_or((0, 0), |presence| {
             let spool = presence.status.spool;
@@ -206,32 +205,32 @@ impl Node {
         })
     }
 
-    /// Returns the run that ended last, whoever told of it.
+    /// Returns the latest run of presence, report and events.
     fn last_run(&self) -> Option<&RunSummary> {
-        let said = self.presence.as_ref();
-        let said = said.and_then(|presence| presence.status.last_run.as_ref());
+        let present = self.presence.as_ref();
+        let present = present.and_then(|presence| presence.status.last_run.as_ref());
         let reported = self.report.as_ref().and_then(|report| report.run.as_ref());
-        [said, reported, self.run.as_ref()]
+        [present, reported, self.run.as_ref()]
             .into_iter()
             .flatten()
             .max_by_key(|run| run.timestamp)
     }
 
-    /// Reports whether it has not answered to its assignment yet.
+    /// Reports whether the newest assignment is not reported yet.
     fn is_lagging(&self) -> bool {
-        let wanted = self.wanted.as_ref().map_or(0, |it| it.generation);
+        let assignment = self.assignment.as_ref().map_or(0, |it| it.generation);
         let reported = self.report.as_ref().map_or(0, |it| it.generation);
-        reported < wanted
+        reported < assignment
     }
 
-    /// Returns why it does not follow its assignment.
+    /// Returns the refusal of the current assignment.
     fn refusal(&self) -> Option<&Refusal> {
-        let wanted = self.wanted.as_ref()?.generation;
+        let assignment = self.assignment.as_ref()?.generation;
         let refusal = self.report.as_ref()?.refusal.as_ref()?;
-        (refusal.generation == Some(wanted)).then_some(refusal)
+        (refusal.generation == Some(assignment)).then_some(refusal)
     }
 
-    /// Returns why the assignment could not even be tried.
+    /// Returns why the assignment could not be applied.
     fn error(&self) -> &str {
         let report = self.report.as_ref().filter(|_| !self.is_lagging());
         report.map_or("", |report| &report.error)
@@ -272,7 +271,7 @@ impl Node {
             NodeState::Running => current.map(|run| run.source.clone()),
             NodeState::Failed => Some(self.failure()),
             NodeState::Drifted => Some(drift.map_or_else(
-                || "its last run was a noop that would change something".to_owned(),
+                || "the last run was a noop run with pending changes".to_owned(),
                 |one| format!("{}#{}: {}", one.type_name, one.name, one.message),
             )),
             NodeState::Stable => status.map(NodeStatus::trust_note),
@@ -281,7 +280,7 @@ impl Node {
         short(&text.unwrap_or_default())
     }
 
-    /// Returns why it failed, as far as anybody said.
+    /// Returns the reason of the failure, if it is known.
     fn failure(&self) -> String {
         if let Some(refusal) = self.refusal() {
             return refusal.to_string();
@@ -298,12 +297,12 @@ impl Node {
         failed.map_or_else(String::new, |event| event.text.clone())
     }
 
-    /// Returns its line.
-    pub(super) fn row(&self) -> Row {
+    /// Returns the row.
+    pub(super) fn row(&self) -> NodeRow {
         let status = self.presence.as_ref().map(|presence| &presence.status);
         let run = self.last_run();
         let state = self.state();
-        Row {
+        NodeRow {
             name: self.name.clone(),
             state,
             version: status.map_or_else(String::new, |status| short(&status.version)),
@@ -316,7 +315,7 @@ impl Node {
         }
     }
 
-    /// Returns everything about it, as the API tells it.
+    /// Returns the API document of the node.
     pub(super) fn document(&self) -> Json {
         let facts = self.presence.as_ref().map(|presence| &*presence.facts);
         let facts: Value = facts
@@ -329,15 +328,15 @@ impl Node {
             "status": self.presence.as_ref().map(|presence| &presence.status),
             "facts": facts,
             "labels": self.labels,
-            "assignment": self.wanted,
+            "assignment": self.assignment,
             "report": self.report,
             "last_run": self.last_run(),
             "resources": resources,
         })
     }
 
-    /// Reports whether a text is part of its name, a group or a label.
-    pub(super) fn mentions(&self, text: &str) -> bool {
+    /// Reports whether a text is part of the name, a group or a label.
+    pub(super) fn matches_text(&self, text: &str) -> bool {
         let status = self.presence.as_ref().map(|presence| &presence.status);
         let mut groups = status.into_iter().flat_map(|status| &status.groups);
         let mut labels = self.labels.iter();
@@ -368,9 +367,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_outweighs_what_its_runs_say() {
+    fn a_pause_takes_precedence_over_runs() {
         let mut node = node();
-        node.note_run(run("web1", RunOutcome::Failed, 10));
+        node.record_run(run("web1", RunOutcome::Failed, 10));
         assert_eq!(node.row().state, NodeState::Failed);
         let mut paused = status("web1");
         paused.pause = serde_json::from_value(json!({
@@ -386,15 +385,15 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_run_counts_whoever_told_of_it() {
+    fn the_newest_run_counts_whatever_its_source() {
         let mut node = node();
-        node.note_run(run("web1", RunOutcome::Failed, 10));
+        node.record_run(run("web1", RunOutcome::Failed, 10));
         let mut after = report("web1", 1);
         after.run = Some(run("web1", RunOutcome::Changed, 20));
         node.set_report(Some(after));
         assert_eq!(node.row().state, NodeState::Stable);
-        node.note_run(run("web1", RunOutcome::Failed, 5));
-        assert_eq!(node.row().state, NodeState::Stable, "an old run is no news");
+        node.record_run(run("web1", RunOutcome::Failed, 5));
+        assert_eq!(node.row().state, NodeState::Stable, "an old run is ignored");
     }
 
     #[test]
@@ -411,20 +410,20 @@ mod tests {
         assert_eq!((row.state, row.drift), (NodeState::Drifted, 1));
         assert_eq!(row.note, "file#/etc/motd: would change content");
         let mut noop = node();
-        noop.note_run(run("web1", RunOutcome::Noop, 1));
+        noop.record_run(run("web1", RunOutcome::Noop, 1));
         let row = noop.row();
         assert_eq!(row.state, NodeState::Drifted);
         assert!(row.note.contains("noop"), "{}", row.note);
     }
 
     #[test]
-    fn an_error_about_an_older_assignment_is_no_news() {
+    fn an_error_about_an_older_assignment_is_ignored() {
         let mut node = node();
         let mut failed = report("web1", 1);
         failed.error = "no such bundle".into();
         node.set_report(Some(failed));
         assert_eq!(node.row().state, NodeState::Failed);
-        node.set_wanted(
+        node.set_assignment(
             serde_json::from_value(json!({
                 "protocol": "x", "generation": 2, "manifests": [],
                 "assigned": "2027-01-15T08:00:00Z"
@@ -436,11 +435,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_misses_its_beats_is_silent() {
+    fn a_node_that_misses_heartbeats_is_expired() {
         let node = node();
         let now = Instant::now();
-        assert!(!node.is_silent(now + Duration::from_secs(80)));
-        assert!(node.is_silent(now + Duration::from_secs(100)));
+        assert!(!node.is_expired(now + Duration::from_secs(80)));
+        assert!(node.is_expired(now + Duration::from_secs(100)));
     }
 
     #[test]
@@ -451,22 +450,22 @@ mod tests {
         node.set_presence(Some(grouped), Instant::now());
         node.set_labels(serde_json::from_value(json!({"role": "Edge"})).unwrap());
         for text in ["web", "front", "role=edge"] {
-            assert!(node.mentions(text), "{text}");
+            assert!(node.matches_text(text), "{text}");
         }
-        assert!(!node.mentions("db"));
+        assert!(!node.matches_text("db"));
     }
 
     #[test]
-    fn so_many_resources_of_a_node_are_remembered_and_no_more() {
+    fn the_number_of_resources_per_node_is_limited() {
         let mut node = node();
         let mut known = 0;
-        for number in 0..MOST_RESOURCES as u64 + 10 {
+        for number in 0..MAX_RESOURCES as u64 + 10 {
             let event = EventRow::example(number, "web1", &format!("/etc/{number}"), "stable");
-            known += node.note_resource(&Arc::new(event), false);
+            known += node.record_resource(&Arc::new(event), false);
         }
         assert_eq!(
             (known, node.resource_count()),
-            (MOST_RESOURCES, MOST_RESOURCES)
+            (MAX_RESOURCES, MAX_RESOURCES)
         );
         assert!(
             !node
@@ -474,6 +473,6 @@ mod tests {
                 .contains_key(&("file".into(), "/etc/0".into()))
         );
         let late = EventRow::example(9999, "web1", "/late", "stable");
-        assert_eq!(node.note_resource(&Arc::new(late), true), 0);
+        assert_eq!(node.record_resource(&Arc::new(late), true), 0);
     }
 }

@@ -1,21 +1,21 @@
-//! Rollouts as the page shows them: waves as they fill, who failed and why.
+//! Rollout rows: rollouts as the API and the page show them, with waves and the progress of nodes.
 //!
-//! What nodes were before is left out: it is only needed to give it back, and it is large.
+//! Previous assignments are dropped: they are large and only needed for a rollback.
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use ccm_core::model::node::{NodeName, Token};
-use ccm_core::model::rollout::{Previous, Progress, Rollout, Tally};
+use ccm_core::model::rollout::{PreviousAssignments, Progress, Rollout, Tally};
 
-/// A rollout, and the revision of the page's state that it came with.
+/// A rollout and the revision of the live state in which it changed.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct RolloutRow {
     rollout: Rollout,
     pub(super) revision: u64,
 }
 
-/// A wave, counted.
+/// A wave with counts.
 #[derive(Debug, Serialize)]
 struct WaveTally<'a> {
     name: &'a str,
@@ -24,9 +24,9 @@ struct WaveTally<'a> {
     tally: Tally,
 }
 
-impl Shown {
+impl RolloutRow {
     pub(super) fn new(mut rollout: Rollout, revision: u64) -> Self {
-        rollout.previous = Previous::default();
+        rollout.previous = PreviousAssignments::default();
         rollout.previous_digests.clear();
         Self { rollout, revision }
     }
@@ -35,20 +35,20 @@ impl Shown {
         &self.rollout.id
     }
 
-    /// Returns the word for where it is.
+    /// Returns the name of the state.
     pub(super) fn state(&self) -> &'static str {
         self.rollout.state.as_str()
     }
 
     pub(super) fn is_active(&self) -> bool {
-        !self.rollout.state.is_at_rest()
+        !self.rollout.state.is_finished()
     }
 
     pub(super) fn tally(&self) -> Tally {
         self.rollout.tally()
     }
 
-    /// Returns the line of a list.
+    /// Returns the row of the rollout list.
     pub(super) fn row(&self) -> Json {
         let it = &self.rollout;
         let waves = it.plan.waves.iter().map(|wave| WaveTally {
@@ -73,10 +73,10 @@ impl Shown {
         })
     }
 
-    /// Returns everything about it, as the API tells it.
+    /// Returns the API document of the rollout.
     pub(super) fn document(&self) -> Json {
         let it = &self.rollout;
-        let told = |node: &NodeName| {
+        let node_document = |node: &NodeName| {
             let progress = it.progress(node);
             let reason = match progress {
                 Progress::Failed { reason }
@@ -88,7 +88,7 @@ impl Shown {
         };
         let waves = it.plan.waves.iter();
         let nodes: Vec<Vec<Json>> = waves
-            .map(|wave| wave.nodes.iter().map(told).collect())
+            .map(|wave| wave.nodes.iter().map(node_document).collect())
             .collect();
         json!({
             "rollout": self.row(),
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waves_are_counted_apart() {
-        let row = Shown::new(rollout("r1"), 1).row();
+    fn waves_have_their_own_counts() {
+        let row = RolloutRow::new(rollout("r1"), 1).row();
         assert_eq!(row["waves"][0]["tally"]["changed"], 1);
         assert_eq!(row["waves"][1]["tally"]["failed"], 1);
         assert_eq!(row["waves"][1]["tally"]["pending"], 1);
@@ -117,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn who_failed_is_told_with_the_reason() {
-        let document = Shown::new(rollout("r1"), 1).document();
+    fn a_failed_node_has_its_reason() {
+        let document = RolloutRow::new(rollout("r1"), 1).document();
         assert_eq!(
             document["nodes"][1][0],
             json!({"node": "web2", "progress": "failed", "reason": "no such package"})

@@ -1,4 +1,4 @@
-//! Changes and failures of the last hour, minute by minute.
+//! Timeline: changes and failures of the last hour, per minute.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use serde::Serialize;
 
 use super::event_row::EventRow;
 
-/// How many minutes are kept.
+/// Number of minutes.
 const MINUTES: usize = 60;
 
-/// One minute.
+/// Counts of one minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Minute {
-    /// Seconds since the epoch when it began.
+    /// Start of the minute, in seconds since the epoch.
     pub(super) start: i64,
     pub(super) changed: u32,
     pub(super) failed: u32,
-    /// Everything else that happened.
+    /// Events with another outcome.
     pub(super) other: u32,
 }
 
-/// The last minutes in which something happened.
+/// Counts of the last minutes with events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
     minutes: BTreeMap<i64, Minute>,
 }
 
 impl Timeline {
-    /// Counts an event. Summaries of runs are not counted: their resources are.
+    /// Counts an event. Run summaries are not counted, because their resources are.
     pub(super) fn add(&mut self, time: DateTime<Utc>, event: &EventRow) {
         if event.is_run() {
             return;
@@ -49,17 +49,17 @@ impl Timeline {
         }
     }
 
-    /// Returns the hour that ends now, quiet minutes included.
+    /// Returns the last hour, including minutes without events.
     pub(super) fn hour(&self, now: DateTime<Utc>) -> Vec<Minute> {
         let last = now.timestamp().div_euclid(60);
         let first = last - i64::try_from(MINUTES).unwrap_or(i64::MAX) + 1;
         (first..=last)
             .map(|number| {
-                let quiet = Minute {
+                let empty = Minute {
                     start: number * 60,
                     ..Minute::default()
                 };
-                self.minutes.get(&number).copied().unwrap_or(quiet)
+                self.minutes.get(&number).copied().unwrap_or(empty)
             })
             .collect()
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_minutes_are_there_too() {
+    fn minutes_without_events_are_included() {
         let mut line = Timeline::default();
         line.add(at(100), &EventRow::example(1, "a", "x", "failed"));
         line.add(at(100), &EventRow::example(2, "a", "x", "changed"));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_minutes_are_kept_than_shown() {
+    fn only_the_shown_minutes_are_kept() {
         let mut line = Timeline::default();
         for minute in 0..1000 {
             line.add(at(minute), &EventRow::example(1, "a", "x", "changed"));

@@ -1,5 +1,6 @@
-//! Saying who we are, anew at every connect: a file of credentials that was renewed counts at
-//! once, and one that is missing for a moment costs one try.
+//! Authentication: the reply to the server's nonce, computed at every connect.
+//!
+//! Credential files are read at every connect, so renewed credentials apply at the next one.
 
 use std::sync::Arc;
 
@@ -9,22 +10,22 @@ use nkeys::KeyPair;
 use crate::context::{Login, SecretError, Settings};
 use ccm_value::secret::Secret;
 
-/// Why we can't say who we are. No text holds a secret.
+/// Why authentication failed on the client. No message contains a secret.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoginError {
     #[error(transparent)]
     Secret(#[from] SecretError),
-    #[error("the credentials hold no JWT and seed")]
+    #[error("the credentials contain no JWT and seed")]
     Credentials,
-    #[error("the nkey file holds no seed")]
+    #[error("the nkey file contains no seed")]
     NoSeed,
-    #[error("the seed is not valid")]
+    #[error("the seed is invalid")]
     Seed,
     #[error("the seed can't sign")]
     Sign,
 }
 
-/// Returns options that log in as the settings say.
+/// Returns connect options with the authentication of the settings.
 pub(super) fn options(settings: &Settings) -> ConnectOptions {
     let identity = Arc::new((settings.login.clone(), settings.token.clone()));
     if let (Login::Anonymous, None) = &*identity {
@@ -32,7 +33,7 @@ pub(super) fn options(settings: &Settings) -> ConnectOptions {
     }
     ConnectOptions::with_auth_callback(move |nonce| {
         let (login, token) = &*identity;
-        let auth = answer(login, &nonce).map(|mut auth| {
+        let auth = respond(login, &nonce).map(|mut auth| {
             auth.token = token.as_ref().map(|token| token.reveal().to_owned());
             auth
         });
@@ -40,8 +41,8 @@ pub(super) fn options(settings: &Settings) -> ConnectOptions {
     })
 }
 
-/// Answers the server's question, which is to sign `nonce`.
-fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
+/// Returns the authentication of a login, with the signed nonce.
+fn respond(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
     let mut auth = Auth::new();
     match login {
         Login::Anonymous => {}
@@ -49,8 +50,8 @@ fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
             auth.username = Some(user.clone());
             auth.password = Some(password.reveal().to_owned());
         }
-        Login::Creds(material) => {
-            let text = material.read()?;
+        Login::Creds(source) => {
+            let text = source.read()?;
             let mut parts = decorated(text.reveal());
             let (Some(jwt), Some(seed)) = (parts.next(), parts.next()) else {
                 return Err(LoginError::Credentials);
@@ -58,8 +59,8 @@ fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
             auth.jwt = Some(jwt.to_owned());
             auth.signature = Some(sign(seed, nonce)?.1);
         }
-        Login::Nkey(material) => {
-            let text = material.read()?;
+        Login::Nkey(source) => {
+            let text = source.read()?;
             let seed = seed(text.reveal()).ok_or(LoginError::NoSeed)?;
             let (public, signature) = sign(seed, nonce)?;
             auth.nkey = Some(public);
@@ -76,10 +77,10 @@ fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
 }
 
 impl Login {
-    /// Returns the seed that proves who logs in; nothing where a password or a token does.
+    /// Returns the nkey seed of the login; nothing for a password or a token.
     pub fn seed(&self) -> Result<Option<Secret>, SecretError> {
         let text = match self {
-            Self::Creds(material) | Self::Nkey(material) => material.read()?,
+            Self::Creds(source) | Self::Nkey(source) => source.read()?,
             Self::Jwt { seed, .. } => return Ok(seed.clone()),
             _ => return Ok(None),
         };
@@ -87,14 +88,14 @@ impl Login {
     }
 }
 
-/// Returns the public key of a seed, and the nonce signed with it.
+/// Returns the public key of a seed, and its signature of the nonce.
 fn sign(seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), LoginError> {
     let pair = KeyPair::from_seed(seed.trim()).map_err(|_| LoginError::Seed)?;
     let signature = pair.sign(nonce).map_err(|_| LoginError::Sign)?;
     Ok((pair.public_key(), signature))
 }
 
-/// Returns what stands between `-----BEGIN …-----` and `------END …------`, in order.
+/// Returns the lines between `-----BEGIN …-----` and `------END …------`, in order.
 fn decorated(text: &str) -> impl Iterator<Item = &str> {
     let mut lines = text.lines().map(str::trim);
     std::iter::from_fn(move || {
@@ -103,7 +104,7 @@ fn decorated(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the seed of a file that holds it plainly or decorated.
+/// Returns the seed of a file, with or without BEGIN and END lines.
 fn seed(text: &str) -> Option<&str> {
     let is_seed = |line: &&str| line.starts_with('S') && line.len() > 40;
     decorated(text)
@@ -114,15 +115,15 @@ fn seed(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Material;
+    use crate::context::CredentialSource;
 
     fn user() -> (String, String) {
         let pair = KeyPair::new_user();
         (pair.seed().unwrap(), pair.public_key())
     }
 
-    fn text(text: String) -> Material {
-        Material::Text(Secret::new(text))
+    fn text(text: String) -> CredentialSource {
+        CredentialSource::Text(Secret::new(text))
     }
 
     fn verify(public: &str, auth: &Auth) {
@@ -132,38 +133,38 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_a_jwt_and_the_proof_of_its_seed() {
+    fn creds_file_yields_jwt_and_signature() {
         let (seed, public) = user();
         let creds = format!(
             "-----BEGIN NATS USER JWT-----\r\nthe.jwt\r\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
         );
-        let auth = answer(&Login::Creds(text(creds)), b"nonce").unwrap();
+        let auth = respond(&Login::Creds(text(creds)), b"nonce").unwrap();
         assert_eq!(auth.jwt.as_deref(), Some("the.jwt"));
         verify(&public, &auth);
     }
 
     #[test]
-    fn an_nkey_is_found_plain_or_decorated() {
+    fn nkey_seed_is_read_plain_or_decorated() {
         let (seed, public) = user();
         for file in [
             seed.clone(),
             format!("\n{seed}\n"),
             format!("-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"),
         ] {
-            let auth = answer(&Login::Nkey(text(file)), b"nonce").unwrap();
+            let auth = respond(&Login::Nkey(text(file)), b"nonce").unwrap();
             assert_eq!(auth.nkey.as_deref(), Some(public.as_str()));
             verify(&public, &auth);
         }
     }
 
     #[test]
-    fn a_jwt_without_a_seed_is_a_bearer_token() {
+    fn jwt_without_seed_is_a_bearer_token() {
         let login = Login::Jwt {
             jwt: Secret::new("the.jwt"),
             seed: None,
         };
-        let auth = answer(&login, b"nonce").unwrap();
+        let auth = respond(&login, b"nonce").unwrap();
         assert_eq!(
             (auth.jwt.as_deref(), auth.signature),
             (Some("the.jwt"), None)
@@ -171,26 +172,26 @@ mod tests {
     }
 
     #[test]
-    fn broken_credentials_are_described_without_showing_them() {
+    fn errors_of_invalid_credentials_contain_no_secret() {
         for (login, reason) in [
             (
                 Login::Creds(text("hunter2".into())),
-                "the credentials hold no JWT and seed",
+                "the credentials contain no JWT and seed",
             ),
             (
                 Login::Nkey(text("hunter2".into())),
-                "the nkey file holds no seed",
+                "the nkey file contains no seed",
             ),
             (
                 Login::Nkey(text(format!("SUhunter2{}", "A".repeat(50)))),
-                "the seed is not valid",
+                "the seed is invalid",
             ),
             (
-                Login::Nkey(Material::File("/nonexistent/x.nk".into())),
+                Login::Nkey(CredentialSource::File("/nonexistent/x.nk".into())),
                 "open /nonexistent/x.nk: no such file or directory",
             ),
         ] {
-            let error = answer(&login, b"nonce").err().unwrap();
+            let error = respond(&login, b"nonce").err().unwrap();
             assert_eq!(error.to_string(), reason);
         }
     }

@@ -1,4 +1,4 @@
-//! Why there is no connection, in a few plain words without a secret.
+//! The cause of a failed connect in a few words, without secrets.
 
 use std::error::Error;
 use std::io;
@@ -7,21 +7,23 @@ use async_nats::{ClientError, ConnectError, ConnectErrorKind, Event};
 
 use ccm_core::system::Cause;
 
-/// Returns the reason a person can do something about.
+/// Returns the cause of a failed connect.
 pub(super) fn reason(err: &ConnectError) -> String {
     let deepest = deepest(err);
     match (err.kind(), deepest) {
         (ConnectErrorKind::AuthorizationViolation, _) => "authorization violation".into(),
         (ConnectErrorKind::TimedOut, _) | (_, None) => err.kind().to_string(),
-        (ConnectErrorKind::Authentication, Some(reason)) => format!("can't log in: {reason}"),
-        (ConnectErrorKind::Dns, Some(reason)) => format!("can't find the host: {reason}"),
+        (ConnectErrorKind::Authentication, Some(reason)) => {
+            format!("authentication failed: {reason}")
+        }
+        (ConnectErrorKind::Dns, Some(reason)) => format!("host lookup failed: {reason}"),
         (ConnectErrorKind::Tls, Some(reason)) => format!("TLS: {reason}"),
         (_, Some(reason)) => reason,
     }
 }
 
-/// Returns what the server, or the way to it, has against us.
-pub(super) fn complaint(event: &Event) -> Option<String> {
+/// Returns the text of an error event.
+pub(super) fn event_error(event: &Event) -> Option<String> {
     let text = match event {
         Event::ServerError(err) => err.to_string(),
         Event::ClientError(ClientError::Other(text)) => text.clone(),
@@ -31,7 +33,7 @@ pub(super) fn complaint(event: &Event) -> Option<String> {
     Some(text.trim_start_matches("nats: ").to_owned())
 }
 
-/// Returns the last cause of a chain.
+/// Returns the innermost cause of an error.
 fn deepest(err: &ConnectError) -> Option<String> {
     let mut cause: &dyn Error = err.source()?;
     while let Some(next) = cause.source() {
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_is_short_and_plain() {
+    fn connect_errors_have_short_reasons() {
         let refused = io::Error::from_raw_os_error(111);
         for (err, text) in [
             (
@@ -62,7 +64,7 @@ mod tests {
             (ConnectError::new(ConnectErrorKind::TimedOut), "timed out"),
             (
                 ConnectError::with_source(ConnectErrorKind::Authentication, "no such file"),
-                "can't log in: no such file",
+                "authentication failed: no such file",
             ),
             (
                 ConnectError::new(ConnectErrorKind::AuthorizationViolation),

@@ -1,4 +1,4 @@
-//! What travels: headers and bytes. The client library's own types stay in this room.
+//! Headers and messages, without the types of the client library.
 
 use std::fmt;
 use std::str::FromStr as _;
@@ -17,13 +17,13 @@ impl Headers {
         Self::default()
     }
 
-    /// Returns the headers with one more, in place of any of that name.
+    /// Returns the headers with one header set.
     pub fn with(mut self, name: &str, value: &str) -> Result<Self, NatsError> {
         self.set(name, value)?;
         Ok(self)
     }
 
-    /// Puts a header in place of any of that name.
+    /// Sets a header; replaces existing values of the name.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), NatsError> {
         let bad = || NatsError::Header(name.into());
         if name.is_empty() {
@@ -41,13 +41,13 @@ impl Headers {
         self.0.get(name).map(HeaderValue::as_str)
     }
 
-    /// Returns the last value of a name: the one that a server added after all others.
+    /// Returns the last value of a name: headers added by the server come last.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
         let name = HeaderName::from_str(name).ok()?;
         self.0.get_all(name).last().map(HeaderValue::as_str)
     }
 
-    /// Returns how many values a name has.
+    /// Returns the number of values of a name.
     pub fn count(&self, name: &str) -> usize {
         match HeaderName::from_str(name) {
             Ok(name) => self.0.get_all(name).count(),
@@ -65,7 +65,7 @@ impl Headers {
 }
 
 impl fmt::Debug for Headers {
-    /// Names only: a value may be a signature.
+    /// Shows names only: a value may be a signature.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_list()
             .entries(self.0.iter().map(|(name, _)| name))
@@ -73,17 +73,17 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// A message that arrived.
+/// A received message.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub subject: String,
-    /// Where an answer is waited for.
+    /// The reply subject.
     pub reply: Option<String>,
     pub headers: Headers,
     pub body: Bytes,
 }
 
-/// An answer to a request.
+/// A reply to a request.
 pub type Reply = Message;
 
 impl Message {
@@ -92,7 +92,7 @@ impl Message {
         self.headers.get(name)
     }
 
-    /// Returns code and text if the answer is that of a service that failed.
+    /// Returns code and text if the message is the error reply of a micro service.
     pub fn service_error(&self) -> Option<(u16, &str)> {
         let text = self.header(crate::micro::ERROR)?;
         let code = self.header(crate::micro::ERROR_CODE);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_found_by_its_name() {
+    fn header_names_are_case_sensitive() {
         let headers = Headers::new().with("Ccm-Noop", "true").unwrap();
         assert_eq!(headers.get("Ccm-Noop"), Some("true"));
         assert_eq!(headers.get("ccm-noop"), None);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_would_break_the_protocol_is_refused() {
+    fn header_that_breaks_the_protocol_is_rejected() {
         for (name, value) in [
             ("a:b", "x"),
             ("a\r\nb", "x"),

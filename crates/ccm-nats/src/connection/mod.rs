@@ -1,150 +1,149 @@
-//! One connection that comes back by itself, and what can be said over it.
+//! NATS connection: connect, reconnect and state; publish, request and subscribe are in submodules.
 //!
-//! Whoever holds a [`Connection`] may clone it and forget about servers: the client reconnects
-//! for ever, subscribes again, and reads its credentials afresh each time. What can't be said in
-//! time is an error, never a wait without end. [`Link`] tells those who must know when the
-//! connection went and came. What the server forbids is an error at once: `denied`. Who may log in
-//! how is `login`; headers and messages are `message`.
+//! Clones of a [`Connection`] share one client. The client reconnects without limit, restores
+//! subscriptions, and reads credential files again at every attempt. Every call has a time limit.
+//!
+//! - `auth` and `remote_servers`: credentials, and which servers are not on this machine
+//! - `publish`, `request`, `subscribe`: the operations
+//! - `permission_errors`: a permission violation as the error of the call that caused it
+//! - `message`: headers and messages
 
-use std::future::{Future, IntoFuture as _};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::jetstream::context::{ContextBuilder, PublishAckFuture, PublishErrorKind};
-use async_nats::jetstream::message::PublishMessage;
-use async_nats::{Client, ConnectOptions, Event, PublishErrorKind as CoreErrorKind};
-use async_nats::{Request, RequestErrorKind, jetstream};
+use async_nats::jetstream::context::ContextBuilder;
+use async_nats::{Client, ConnectOptions, Event, jetstream};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::context::{Api, Settings};
 use super::request_signature::Signer;
-use super::{Cause, NatsError, Subject, backoff};
+use super::{Cause, NatsError, backoff};
 
 mod auth;
 mod connect_error;
 mod message;
 mod permission_errors;
+mod publish;
 mod remote_servers;
+mod request;
+mod subscribe;
 
 pub use message::{Headers, Message, Reply};
-pub use permission_errors::{Denial, Listening, Operation};
+pub use permission_errors::{Denial, DenialReceiver, Operation};
+pub use publish::PendingAck;
+pub use request::{Replies, ReplyLimits};
+pub use subscribe::Subscription;
 
 use self::permission_errors::Denials;
 
-/// How long JetStream may take to answer one question.
+/// Time limit of one JetStream API request.
 pub(super) const API_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a message may wait to be handed to the client; it waits when very many did already.
+/// Time limit for handing a message to the client, whose send buffer may be full.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the client may take to hand over what the server refused.
-const DENIAL_LIMIT: Duration = Duration::from_millis(100);
-
-/// How long one attempt to connect may take, handshakes included.
+/// Time limit of one attempt to connect, including the TLS handshake.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often a silent server is asked whether it is there.
+/// Interval of the client's PING.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How many published messages may wait for the stream's word at once.
+/// Maximum number of published messages that wait for a stream's acknowledgement.
 const MAX_IN_FLIGHT: usize = 4096;
 
-/// How hard to try to connect.
+/// Whether a failed connect is an error or retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Every server once, and no longer than this: for people who wait.
+pub enum ConnectMode {
+    /// Tries every server once within the time limit: for command-line tools.
     Once(Duration),
-    /// Until it works, in the background: for daemons.
-    ForEver,
+    /// Retries in the background until it succeeds: for daemons.
+    Forever,
 }
 
 /// Whether the server can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// Connected, for the nth time.
+pub enum ConnectionState {
+    /// Connected; `connects` counts the connects so far.
     Up {
         connects: u64,
     },
     Down,
 }
 
-impl Link {
+impl ConnectionState {
     pub fn is_up(self) -> bool {
         matches!(self, Self::Up { .. })
     }
 }
 
-/// Who can connect to a server, as far as it tells.
+/// Who can connect to a server, according to its INFO message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exposure {
-    /// It listens for programs of its own machine only.
+pub struct ServerExposure {
+    /// It listens on a loopback address only.
     pub is_local: bool,
-    /// It wants to know who connects.
-    pub asks_who: bool,
-    pub is_encrypted: bool,
+    /// Clients must authenticate.
+    pub requires_auth: bool,
+    pub requires_tls: bool,
 }
 
-/// When to stop waiting for more answers.
-#[derive(Clone, Copy, Debug)]
-pub struct Stop {
-    /// After this many.
-    pub expected: Option<usize>,
-    /// When nobody said anything for this long after the last answer.
-    pub silence: Duration,
-    /// At the latest.
-    pub deadline: Duration,
-}
-
-/// A connection; clones share it.
+/// A NATS connection; clones share it.
 #[derive(Clone, Debug)]
 pub struct Connection {
     client: Client,
     jetstream: jetstream::Context,
-    link: watch::Receiver<Link>,
-    trouble: watch::Receiver<String>,
+    link: watch::Receiver<ConnectionState>,
+    last_error: watch::Receiver<String>,
     denials: Denials,
-    shown: Arc<str>,
-    /// What every subject of JetStream's API begins with.
+    server_list: Arc<str>,
+    /// Prefix of JetStream API subjects.
     api: Arc<str>,
-    /// Who signs what is asked.
+    /// Signs published requests.
     signer: Option<Arc<Signer>>,
-    /// A configured server that is not on this machine.
+    /// The first configured server that is not on this machine.
     configured_remote: Option<Arc<str>>,
 }
 
-/// Connects. With [`Patience::ForEver`] it returns at once and [`Connection::state`] tells when
-/// the server is there.
+/// Connects. With [`ConnectMode::Forever`] it returns at once; watch [`Connection::state`] for the
+/// connect.
 pub async fn connect(
     settings: &Settings,
-    patience: Patience,
+    patience: ConnectMode,
     name: &str,
 ) -> Result<Connection, NatsError> {
-    let shown = settings.shown();
+    let server_list = settings.server_list();
     let failed = |reason: String, source| NatsError::Connect {
-        servers: shown.clone(),
+        servers: server_list.clone(),
         reason,
         source: Some(source),
     };
     let denials = Denials::new(settings.inbox_prefix.as_deref().unwrap_or("_INBOX"));
-    let (sender, link) = watch::channel(Link::Down);
-    let (complain, trouble) = watch::channel(String::new());
+    let (sender, link) = watch::channel(ConnectionState::Down);
+    let (error_sender, last_error) = watch::channel(String::new());
     let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
     let configured_remote = remote_servers::first_remote(servers.iter().copied()).map(Arc::from);
-    let connecting =
-        options(settings, patience, name, sender, complain, denials.clone()).connect(servers);
+    let connecting = options(
+        settings,
+        patience,
+        name,
+        sender,
+        error_sender,
+        denials.clone(),
+    )
+    .connect(servers);
     let client = match patience {
-        Patience::ForEver => connecting.await,
-        Patience::Once(limit) => timeout(limit, connecting)
+        ConnectMode::Forever => connecting.await,
+        ConnectMode::Once(limit) => timeout(limit, connecting)
             .await
             .map_err(|_| failed("timed out".into(), Cause::TimedOut))?,
     }
     .map_err(|err| failed(connect_error::reason(&err), Cause::client(err)))?;
-    if patience != Patience::ForEver {
-        // The client is connected; that its event has arrived here is a matter of scheduling.
+    if patience != ConnectMode::Forever {
+        // The client is connected, but its event may not have been processed yet.
         let mut link = link.clone();
         let _ = timeout(API_LIMIT, link.wait_for(|link| link.is_up())).await;
     }
@@ -160,9 +159,9 @@ pub async fn connect(
         client,
         jetstream,
         link,
-        trouble,
+        last_error,
         denials,
-        shown: shown.into(),
+        server_list: server_list.into(),
         api: match &settings.api {
             Api::Local => "$JS.API".into(),
             Api::Domain(domain) => format!("$JS.{domain}.API").into(),
@@ -175,10 +174,10 @@ pub async fn connect(
 
 fn options(
     settings: &Settings,
-    patience: Patience,
+    patience: ConnectMode,
     name: &str,
-    link: watch::Sender<Link>,
-    trouble: watch::Sender<String>,
+    link: watch::Sender<ConnectionState>,
+    last_error: watch::Sender<String>,
     denials: Denials,
 ) -> ConnectOptions {
     let connects = Arc::new(AtomicU64::new(0));
@@ -188,37 +187,37 @@ fn options(
         .connection_timeout(ATTEMPT_LIMIT)
         .ping_interval(PING_INTERVAL)
         .reconnect_delay_callback(move |attempt| {
-            // The first try ever waits for nobody, and a person's tries never do.
+            // No delay before the first attempt, and none at all in a command-line tool.
             let is_first = connects.load(Ordering::Relaxed) == 0;
             match patience {
-                Patience::Once(_) if is_first => Duration::ZERO,
-                Patience::ForEver if is_first && attempt <= 1 => Duration::ZERO,
+                ConnectMode::Once(_) if is_first => Duration::ZERO,
+                ConnectMode::Forever if is_first && attempt <= 1 => Duration::ZERO,
                 _ => backoff::delay(attempt.saturating_sub(1)),
             }
         })
         .event_callback(move |event| {
-            if let Some(text) = connect_error::complaint(&event) {
+            if let Some(text) = connect_error::event_error(&event) {
                 match Denial::parse(&text) {
-                    Some(denial) => denials.tell(denial),
+                    Some(denial) => denials.record(denial),
                     None => {
-                        trouble.send_replace(text);
+                        last_error.send_replace(text);
                     }
                 }
             }
             match event {
                 Event::Connected => {
-                    denials.forget();
+                    denials.clear();
                     let connects = counter.fetch_add(1, Ordering::Relaxed) + 1;
-                    link.send_replace(Link::Up { connects });
+                    link.send_replace(ConnectionState::Up { connects });
                 }
                 Event::Disconnected | Event::Closed => {
-                    link.send_replace(Link::Down);
+                    link.send_replace(ConnectionState::Down);
                 }
                 _ => {}
             }
             std::future::ready(())
         });
-    if patience == Patience::ForEver {
+    if patience == ConnectMode::Forever {
         options = options.retry_on_initial_connect();
     }
     if let Some(backlog) = settings.backlog {
@@ -233,7 +232,7 @@ fn options(
     if let Some((certificate, key)) = &settings.tls.identity {
         options = options.add_client_certificate(certificate.clone(), key.clone());
     }
-    // Whoever names certificates wants them used, whatever the server says in the clear.
+    // Configured certificates imply TLS, whatever the server's INFO message claims.
     if settings.tls.ca.is_some() || settings.tls.identity.is_some() {
         options = options.require_tls(true);
     }
@@ -244,26 +243,26 @@ fn options(
 }
 
 impl Connection {
-    /// Returns a view of whether the server can be reached, now and from now on.
-    pub fn state(&self) -> watch::Receiver<Link> {
+    /// Returns a receiver of the connection state.
+    pub fn state(&self) -> watch::Receiver<ConnectionState> {
         self.link.clone()
     }
 
-    /// Returns a view of what the server or the way to it last had against us.
-    pub fn trouble(&self) -> watch::Receiver<String> {
-        self.trouble.clone()
+    /// Returns a receiver of the last connection error, other than permission violations.
+    pub fn last_error(&self) -> watch::Receiver<String> {
+        self.last_error.clone()
     }
 
     pub fn is_up(&self) -> bool {
         self.link.borrow().is_up()
     }
 
-    /// Returns the servers as people may see them.
+    /// Returns the server URLs, comma separated, without credentials.
     pub fn servers(&self) -> &str {
-        &self.shown
+        &self.server_list
     }
 
-    /// Returns the most bytes that one message may have.
+    /// Returns the maximum size of a message in bytes.
     pub fn max_payload(&self) -> usize {
         self.client.max_payload()
     }
@@ -276,30 +275,30 @@ impl Connection {
         &self.jetstream
     }
 
-    /// Returns the subject of one of JetStream's own questions.
-    pub(super) fn api(&self, question: &str) -> String {
-        format!("{}.{question}", self.api)
+    /// Returns the subject of a JetStream API request.
+    pub(super) fn api(&self, request: &str) -> String {
+        format!("{}.{request}", self.api)
     }
 
-    /// Returns what the server says about who may connect, and from where.
-    pub fn exposure(&self) -> Exposure {
+    /// Returns who may connect to the server, and from where.
+    pub fn exposure(&self) -> ServerExposure {
         let info = self.client.server_info();
         let host = info.host.trim_matches(['[', ']']);
         let address = host.parse::<std::net::IpAddr>();
-        Exposure {
+        ServerExposure {
             is_local: host == "localhost" || address.is_ok_and(|address| address.is_loopback()),
-            asks_who: info.auth_required,
-            is_encrypted: info.tls_required,
+            requires_auth: info.auth_required,
+            requires_tls: info.tls_required,
         }
     }
 
-    /// Returns a view of what the server forbids from now on.
-    pub fn denials(&self) -> Listening {
+    /// Returns a receiver of permission violations from now on.
+    pub fn denials(&self) -> DenialReceiver {
         self.denials.listen()
     }
 
-    /// Waits for an answer, unless the server forbids the subject that it takes.
-    pub(super) async fn permitted<T>(
+    /// Awaits `doing`; fails with a denial as soon as the server forbids the subject.
+    pub(super) async fn unless_denied<T>(
         &self,
         subject: &str,
         doing: impl Future<Output = T>,
@@ -308,8 +307,8 @@ impl Connection {
         denied.during(|it| it == subject, doing).await
     }
 
-    /// Waits for an answer, unless the server forbids one of several subjects.
-    pub(super) async fn permitted_all<T>(
+    /// Awaits `doing`; fails with a denial as soon as the server forbids one of the subjects.
+    pub(super) async fn unless_any_denied<T>(
         &self,
         subjects: &[String],
         doing: impl Future<Output = T>,
@@ -319,7 +318,7 @@ impl Connection {
         denied.during(concerns, doing).await
     }
 
-    /// Hands over what is still to be sent and received, and ends the connection.
+    /// Sends and delivers what is buffered, then closes the connection.
     pub async fn drain(&self) {
         let mut link = self.link.clone();
         if self.client.drain().await.is_ok() {
@@ -327,370 +326,41 @@ impl Connection {
         }
     }
 
-    /// Waits until the server has seen all that was said so far: what we say to ourselves comes
-    /// back after it. (The client's own flush ends at the socket.)
+    /// Waits until the server has processed everything sent so far, by a message to an own inbox.
+    /// (The client's `flush` returns once the bytes are written to the socket.)
     pub async fn flush(&self) -> Result<(), NatsError> {
         let inbox = self.client.new_inbox();
-        let there_and_back = async {
-            let mut back = self.client.subscribe(inbox.clone()).await.ok()?;
+        let round_trip = async {
+            let mut echo = self.client.subscribe(inbox.clone()).await.ok()?;
             self.client
                 .publish(inbox.clone(), Bytes::new())
                 .await
                 .ok()?;
-            back.next().await
+            echo.next().await
         };
-        let there_and_back = timeout(SEND_LIMIT, there_and_back);
-        match self.permitted(&inbox, there_and_back).await? {
+        let round_trip = timeout(SEND_LIMIT, round_trip);
+        match self.unless_denied(&inbox, round_trip).await? {
             Ok(Some(_)) => Ok(()),
             _ => Err(NatsError::Closed),
         }
     }
 
-    /// Says something to whoever listens now.
-    pub async fn publish(
-        &self,
-        subject: &Subject,
-        headers: Headers,
-        body: Bytes,
-    ) -> Result<(), NatsError> {
-        let headers = self.signed(subject, headers, &body)?;
-        self.publish_to(subject.as_str(), headers, body).await
-    }
-
-    /// Returns the same connection for somebody who signs all that is asked through it.
+    /// Returns the connection with a signer for everything published through it.
     #[must_use]
-    pub fn signing(self, signer: Option<Signer>) -> Self {
+    pub fn with_signer(self, signer: Option<Signer>) -> Self {
         Self {
             signer: signer.map(Arc::new),
             ..self
         }
     }
 
-    /// Returns who signs, if somebody does.
+    /// Returns the signer, if there is one.
     pub fn signer(&self) -> Option<&Signer> {
         self.signer.as_deref()
     }
-
-    fn signed(
-        &self,
-        subject: &Subject,
-        mut headers: Headers,
-        body: &[u8],
-    ) -> Result<Headers, NatsError> {
-        if let Some(signer) = &self.signer {
-            signer.sign(subject, &mut headers, body)?;
-        }
-        Ok(headers)
-    }
-
-    /// Says something on a subject that came with a message.
-    pub(super) async fn publish_to(
-        &self,
-        subject: &str,
-        headers: Headers,
-        body: Bytes,
-    ) -> Result<(), NatsError> {
-        let size = body.len();
-        let to = subject.to_owned();
-        let sent = if headers.is_empty() {
-            timeout(SEND_LIMIT, self.client.publish(to, body)).await
-        } else {
-            let publishing = self
-                .client
-                .publish_with_headers(to, headers.into_map(), body);
-            timeout(SEND_LIMIT, publishing).await
-        };
-        sent.map_err(|_| NatsError::Closed)?
-            .map_err(|err| match err.kind() {
-                CoreErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
-                    subject: subject.into(),
-                    size,
-                },
-                CoreErrorKind::InvalidSubject => NatsError::Subject(subject.into()),
-                CoreErrorKind::Send => NatsError::Closed,
-            })
-    }
-
-    /// Publishes to a stream and waits until it is stored. The same id is stored once, however
-    /// often it is published within the stream's window.
-    pub async fn publish_stored(
-        &self,
-        subject: &Subject,
-        id: &str,
-        body: Bytes,
-    ) -> Result<(), NatsError> {
-        self.begin_stored(subject, id, body).await?.wait().await
-    }
-
-    /// Publishes to a stream; the answer tells later whether it was stored, so that many can be on
-    /// their way at once.
-    pub async fn begin_stored(
-        &self,
-        subject: &Subject,
-        id: &str,
-        body: Bytes,
-    ) -> Result<Pending, NatsError> {
-        let size = body.len();
-        let denied = self.denials.listen();
-        let message = PublishMessage::build().payload(body).message_id(id);
-        let sending = self
-            .jetstream
-            .send_publish(subject.as_str().to_owned(), message);
-        let ack = sending
-            .await
-            .map_err(|err| stored_error(subject, size, err))?;
-        Ok(Pending {
-            subject: subject.clone(),
-            size,
-            ack,
-            denied,
-        })
-    }
-
-    /// Publishes to a stream with these headers and waits until it is stored.
-    pub(super) async fn store(
-        &self,
-        subject: &Subject,
-        headers: Headers,
-        body: Bytes,
-    ) -> Result<(), NatsError> {
-        let size = body.len();
-        let denied = self.denials.listen();
-        let to = subject.as_str().to_owned();
-        let sending = self
-            .jetstream
-            .publish_with_headers(to, headers.into_map(), body);
-        let ack = within(SEND_LIMIT, sending)
-            .await?
-            .map_err(|err| stored_error(subject, size, err))?;
-        let subject = subject.clone();
-        let pending = Pending {
-            subject,
-            size,
-            ack,
-            denied,
-        };
-        pending.wait().await
-    }
-
-    /// Asks and returns the first answer.
-    pub async fn request(
-        &self,
-        subject: &Subject,
-        headers: Headers,
-        body: Bytes,
-        limit: Duration,
-    ) -> Result<Reply, NatsError> {
-        let size = body.len();
-        let headers = self.signed(subject, headers, &body)?;
-        let request = Request::new()
-            .payload(body)
-            .headers(headers.into_map())
-            .timeout(Some(limit));
-        let asked = self
-            .client
-            .send_request(subject.as_str().to_owned(), request);
-        // The client's own limit does not cover handing the question over.
-        let failed = |kind| match kind {
-            RequestErrorKind::NoResponders => NatsError::NoResponders(subject.to_string()),
-            RequestErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
-                subject: subject.to_string(),
-                size,
-            },
-            RequestErrorKind::InvalidSubject => NatsError::Subject(subject.to_string()),
-            RequestErrorKind::TimedOut => NatsError::NoAnswer {
-                subject: subject.to_string(),
-                limit,
-            },
-            RequestErrorKind::Other => NatsError::Closed,
-        };
-        let asked = timeout(limit + SEND_LIMIT, asked);
-        match self.permitted(subject.as_str(), asked).await? {
-            Ok(Ok(message)) => Ok(message.into()),
-            Ok(Err(err)) => Err(failed(err.kind())),
-            Err(_) => Err(failed(RequestErrorKind::TimedOut)),
-        }
-    }
-
-    /// Asks everyone and returns their answers as they come.
-    pub async fn request_many(
-        &self,
-        subject: &Subject,
-        headers: Headers,
-        body: Bytes,
-        stop: Stop,
-    ) -> Result<Replies, NatsError> {
-        let headers = self.signed(subject, headers, &body)?;
-        let deadline = Instant::now() + stop.deadline;
-        let denied = self.denials.listen();
-        let inbox = self.client.new_inbox();
-        let listening = self.client.subscribe(inbox.clone());
-        let answers = within(SEND_LIMIT, listening)
-            .await?
-            .map_err(|_| NatsError::Closed)?;
-        let size = body.len();
-        let asking = self.client.publish_with_reply_and_headers(
-            subject.as_str().to_owned(),
-            inbox,
-            headers.into_map(),
-            body,
-        );
-        within(SEND_LIMIT, asking)
-            .await?
-            .map_err(|err| match err.kind() {
-                CoreErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
-                    subject: subject.to_string(),
-                    size,
-                },
-                _ => NatsError::Closed,
-            })?;
-        Ok(Replies {
-            answers,
-            stop,
-            deadline,
-            count: 0,
-            is_deserted: false,
-            subject: subject.clone(),
-            denied,
-            denial: None,
-        })
-    }
-
-    /// Listens on a subject, which may hold wildcards. Returns once the server knows, if it can be
-    /// reached.
-    pub async fn subscribe(&self, subject: &Subject) -> Result<Subscription, NatsError> {
-        let mut denied = self.denials.listen();
-        let listening = self.client.subscribe(subject.as_str().to_owned());
-        let listening = within(SEND_LIMIT, listening).await?;
-        let listening = listening.map_err(|_| NatsError::Subject(subject.to_string()))?;
-        if self.is_up() {
-            let concerns = |it: &str| it == subject.as_str();
-            denied.during(concerns, self.flush()).await??;
-            // The server refused before it answered; the client may tell the one after the other.
-            if let Ok(denial) = timeout(DENIAL_LIMIT, denied.denial(concerns)).await {
-                return Err(denial.into());
-            }
-        }
-        Ok(Subscription(listening))
-    }
 }
 
-/// Waits no longer than this to hand something over.
+/// Awaits `doing` for at most `limit`, then fails as not connected.
 async fn within<T>(limit: Duration, doing: impl Future<Output = T>) -> Result<T, NatsError> {
     timeout(limit, doing).await.map_err(|_| NatsError::Closed)
-}
-
-fn stored_error(
-    subject: &Subject,
-    size: usize,
-    err: jetstream::context::PublishError,
-) -> NatsError {
-    match err.kind() {
-        PublishErrorKind::StreamNotFound => NatsError::NotStored(subject.to_string()),
-        PublishErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
-            subject: subject.to_string(),
-            size,
-        },
-        PublishErrorKind::TimedOut => NatsError::NoAnswer {
-            subject: subject.to_string(),
-            limit: API_LIMIT,
-        },
-        PublishErrorKind::BrokenPipe => NatsError::Closed,
-        _ => NatsError::Failed {
-            action: "publish",
-            subject: subject.to_string(),
-            source: Cause::client(err),
-        },
-    }
-}
-
-/// A message on its way into a stream.
-#[derive(Debug)]
-#[must_use]
-pub struct Pending {
-    subject: Subject,
-    size: usize,
-    ack: PublishAckFuture,
-    denied: Listening,
-}
-
-impl Pending {
-    /// Waits until the stream has it.
-    pub async fn wait(mut self) -> Result<(), NatsError> {
-        let subject = self.subject.as_str();
-        let acknowledged = self
-            .denied
-            .during(|it| it == subject, self.ack.into_future());
-        match acknowledged.await? {
-            Ok(_) => Ok(()),
-            Err(err) => Err(stored_error(&self.subject, self.size, err)),
-        }
-    }
-}
-
-/// What arrives on a subject. Listening ends when this is dropped.
-#[derive(Debug)]
-pub struct Subscription(async_nats::Subscriber);
-
-impl Subscription {
-    /// Returns the next message, or nothing once the connection has ended for good.
-    pub async fn next(&mut self) -> Option<Message> {
-        self.0.next().await.map(Message::from)
-    }
-}
-
-/// The answers of many. Asking ends when this is dropped.
-#[derive(Debug)]
-pub struct Replies {
-    answers: async_nats::Subscriber,
-    stop: Stop,
-    deadline: Instant,
-    count: usize,
-    is_deserted: bool,
-    subject: Subject,
-    denied: Listening,
-    denial: Option<Denial>,
-}
-
-impl Replies {
-    /// Returns the next answer, or nothing when it is time to stop. The silence that stops is the
-    /// one after an answer; the first may take until the deadline.
-    pub async fn next(&mut self) -> Option<Reply> {
-        if self.stop.expected.is_some_and(|most| self.count >= most)
-            || self.is_deserted
-            || self.denial.is_some()
-        {
-            return None;
-        }
-        let until = match self.count {
-            0 => self.deadline,
-            _ => self.deadline.min(Instant::now() + self.stop.silence),
-        };
-        let subject = self.subject.as_str();
-        let answer = timeout_at(until, self.answers.next());
-        let message = tokio::select! {
-            biased;
-            message = answer => message.ok()??,
-            denial = self.denied.denial(|it| it == subject) => {
-                self.denial = Some(denial);
-                return None;
-            }
-        };
-        if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
-            self.is_deserted = true;
-            return None;
-        }
-        self.count += 1;
-        Some(message.into())
-    }
-
-    /// Returns why nobody was asked, if the server forbade it.
-    pub fn denial(&self) -> Option<&Denial> {
-        self.denial.as_ref()
-    }
-
-    /// Whether the server said that nobody listens at all.
-    pub fn is_deserted(&self) -> bool {
-        self.is_deserted
-    }
 }

@@ -1,23 +1,23 @@
-//! What the server forbids: permission violations, brought to the call that waits for an answer.
+//! Permission violations, returned as the error of the call that caused them.
 //!
-//! A server refuses a publication or a subscription with an error of the whole connection, and the
-//! call that caused it hears nothing. So every call that waits says which subjects it uses, and ends
-//! with [`NatsError::Denied`] as soon as the server forbids one of them. Answers arrive below the
-//! inbox prefix: where that is forbidden no call can work, so this is remembered until the next
-//! connection.
+//! A server reports a violation as an error of the connection, without a reference to the message.
+//! A waiting call therefore names its subjects, and fails with [`NatsError::Denied`] as soon as a
+//! violation concerns one of them. Replies arrive below the inbox prefix: if that subscription is
+//! forbidden no call can succeed, so that violation is kept until the next connect.
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::NatsError;
 
-/// How many violations may wait for a slow reader; one that misses some waits for its time limit.
-const WAITING: usize = 128;
+/// Buffer size of a receiver; a call that misses its violation ends by its time limit.
+const BUFFER: usize = 128;
 
-/// What a user may not do.
+/// A forbidden operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Publish,
@@ -42,7 +42,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Reads what a server says about a violation.
+    /// Parses the error text of a server.
     pub(super) fn parse(text: &str) -> Option<Self> {
         const MARK: &str = "permissions violation for ";
         let at = text.to_ascii_lowercase().find(MARK)?;
@@ -64,39 +64,40 @@ pub(super) struct Denials(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    heard: broadcast::Sender<Denial>,
-    /// What the subjects begin with on which answers arrive.
+    sender: broadcast::Sender<Denial>,
+    /// Prefix of reply subjects.
     inbox: String,
-    /// No answer can arrive.
-    deaf: Mutex<Option<Denial>>,
+    /// The violation of the inbox subscription: no reply can arrive.
+    inbox_denial: Mutex<Option<Denial>>,
 }
 
 impl Denials {
     pub(super) fn new(inbox_prefix: &str) -> Self {
         Self(Arc::new(Inner {
-            heard: broadcast::Sender::new(WAITING),
+            sender: broadcast::Sender::new(BUFFER),
             inbox: format!("{inbox_prefix}."),
-            deaf: Mutex::default(),
+            inbox_denial: Mutex::default(),
         }))
     }
 
-    /// Takes that permissions may be others from now on.
-    pub(super) fn forget(&self) {
-        *self.deaf() = None;
+    /// Clears the kept violation: permissions may have changed with the new connection.
+    pub(super) fn clear(&self) {
+        *self.0.inbox_denial.lock() = None;
     }
 
-    pub(super) fn tell(&self, denial: Denial) {
+    /// Sends a violation to the receivers.
+    pub(super) fn record(&self, denial: Denial) {
         if self.is_inbox(&denial) {
-            *self.deaf() = Some(denial.clone());
+            *self.0.inbox_denial.lock() = Some(denial.clone());
         }
-        // Without a receiver nobody waits.
-        let _ = self.0.heard.send(denial);
+        // Fails without receivers, when no call waits.
+        let _ = self.0.sender.send(denial);
     }
 
-    /// Returns who hears of violations from now on.
-    pub(super) fn listen(&self) -> Listening {
-        Listening {
-            heard: self.0.heard.subscribe(),
+    /// Returns a receiver of violations from now on.
+    pub(super) fn listen(&self) -> DenialReceiver {
+        DenialReceiver {
+            receiver: self.0.sender.subscribe(),
             denials: self.clone(),
         }
     }
@@ -104,24 +105,20 @@ impl Denials {
     fn is_inbox(&self, denial: &Denial) -> bool {
         denial.operation == Operation::Subscribe && denial.subject.starts_with(&self.0.inbox)
     }
-
-    fn deaf(&self) -> std::sync::MutexGuard<'_, Option<Denial>> {
-        self.0.deaf.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// One who waits, for an answer or for violations.
+/// Receives permission violations.
 #[derive(Debug)]
-pub struct Listening {
-    heard: broadcast::Receiver<Denial>,
+pub struct DenialReceiver {
+    receiver: broadcast::Receiver<Denial>,
     denials: Denials,
 }
 
-impl Listening {
-    /// Returns the next violation, whatever it concerns.
+impl DenialReceiver {
+    /// Returns the next violation.
     pub async fn next(&mut self) -> Denial {
         loop {
-            match self.heard.recv().await {
+            match self.receiver.recv().await {
                 Ok(denial) => return denial,
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -129,13 +126,13 @@ impl Listening {
         }
     }
 
-    /// Returns the first violation that concerns one of these subjects, or every answer.
+    /// Returns the first violation that concerns one of the subjects, or the inbox.
     pub(crate) async fn denial(&mut self, concerns: impl Fn(&str) -> bool) -> Denial {
-        if let Some(denial) = self.denials.deaf().clone() {
+        if let Some(denial) = self.denials.0.inbox_denial.lock().clone() {
             return denial;
         }
         loop {
-            match self.heard.recv().await {
+            match self.receiver.recv().await {
                 Ok(denial) if concerns(&denial.subject) || self.denials.is_inbox(&denial) => {
                     return denial;
                 }
@@ -145,7 +142,7 @@ impl Listening {
         }
     }
 
-    /// Waits for an answer, unless the server forbids one of the subjects that it takes.
+    /// Awaits `doing`; fails as soon as the server forbids one of the subjects.
     pub(crate) async fn during<T>(
         &mut self,
         concerns: impl Fn(&str) -> bool,
@@ -164,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_violation_is_read_from_what_a_server_says() {
+    fn violation_is_parsed_from_the_error_text() {
         let read = |text: &str| {
             let denial = Denial::parse(text)?;
             Some(format!("{} {}", denial.operation, denial.subject))
@@ -191,21 +188,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_forbidden_inbox_ends_every_wait_until_the_next_connection() {
+    async fn forbidden_inbox_fails_every_call_until_the_next_connect() {
         let denials = Denials::new("_INBOX_web1");
         let denial = |operation, subject: &str| Denial {
             operation,
             subject: subject.into(),
         };
         let mut waiting = denials.listen();
-        denials.tell(denial(Operation::Publish, "other"));
+        denials.record(denial(Operation::Publish, "other"));
         let inbox = denial(Operation::Subscribe, "_INBOX_web1.x.*");
-        denials.tell(inbox.clone());
+        denials.record(inbox.clone());
         assert_eq!(waiting.denial(|_| false).await, inbox);
         let never = std::future::pending::<()>();
         let ended = denials.listen().during(|_| false, never).await;
         assert!(matches!(ended, Err(NatsError::Denied(found)) if found == inbox));
-        denials.forget();
+        denials.clear();
         let ready = denials.listen().during(|_| false, async { 1 }).await;
         assert_eq!(ready.unwrap(), 1);
     }

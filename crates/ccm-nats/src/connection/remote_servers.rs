@@ -1,8 +1,8 @@
-//! Which servers of a connection are not on this machine.
+//! Servers of a connection that are not on this machine.
 //!
-//! The client chooses among the servers it was given and those that a cluster told it of, and may
-//! take another at every reconnect. It keeps which of them it was ever connected to, so a message
-//! that arrived from one of these can be told of later, too: also while it waited in a queue.
+//! The client picks a server among the configured and the discovered ones, at every reconnect. It
+//! records which servers it ever connected to, so the check also covers messages that were received
+//! earlier and waited in a queue.
 
 use std::net::IpAddr;
 
@@ -13,39 +13,38 @@ use crate::NatsError;
 use ccm_value::secret::redact_url;
 
 impl Connection {
-    /// Returns a server that is not on this machine and that this connection was made to since it
-    /// began, as host and port. Answers once connected.
+    /// Returns host and port of a remote server that this connection ever used. Waits for the
+    /// connect.
     pub async fn remote_server(&self) -> Result<Option<String>, NatsError> {
-        let asked = within(SEND_LIMIT, self.client.server_pool()).await?;
-        let servers = asked.map_err(|_| NatsError::Closed)?;
+        let pool = within(SEND_LIMIT, self.client.server_pool()).await?;
+        let servers = pool.map_err(|_| NatsError::Closed)?;
         let used = servers.iter().filter(|it: &&Server| it.did_connect);
         Ok(used.map(|it| &it.addr).find_map(remote))
     }
 
-    /// Returns a server that is not on this machine and that this connection may be made to because
-    /// it was configured, as host and port.
+    /// Returns host and port of the first configured server that is not on this machine.
     pub fn configured_remote_server(&self) -> Option<&str> {
         self.configured_remote.as_deref()
     }
 }
 
-/// Returns the first of these URLs that is not on this machine, as host and port.
+/// Returns host and port of the first URL that is not on this machine.
 pub(super) fn first_remote<'a>(urls: impl IntoIterator<Item = &'a str>) -> Option<String> {
     urls.into_iter().find_map(|url| match url.parse() {
         Ok(address) => remote(&address),
-        // The client refuses it, too.
+        // The client rejects the URL, too.
         Err(_) => Some(redact_url(url).into_owned()),
     })
 }
 
-/// Returns host and port of a server, unless it is on this machine.
+/// Returns host and port of a server that is not on this machine.
 fn remote(address: &ServerAddr) -> Option<String> {
     let host = address.host();
     (!is_loopback(host)).then(|| format!("{host}:{}", address.port()))
 }
 
-/// Reports whether a host is this machine whatever a resolver says. Other names are not looked up:
-/// the client would look them up again, and may be told something else.
+/// Reports whether a host is a loopback address or `localhost`. Other names are not resolved: the
+/// client resolves them again, possibly to another address.
 fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_addresses_and_localhost_are_on_this_machine() {
+    fn only_loopback_addresses_and_localhost_are_local() {
         for host in [
             "127.0.0.1",
             "127.8.9.1",

@@ -1,9 +1,8 @@
-//! Where the server is and who we are: contexts as the `nats` command keeps them.
+//! Connection settings: servers and credentials, from contexts of the `nats` command.
 //!
-//! A context is a JSON file below `nats/context/` of the user's configuration directory. What the
-//! command line or a `NATS_…` variable says beats the file. Nothing is connected here, and no
-//! secret appears in an error: only which field of which context is wrong. Secrets that are named
-//! by URI are fetched by `secrets`.
+//! A context is a JSON file in `nats/context/` of the user's configuration directory. Command-line
+//! flags and `NATS_…` variables override it. Errors name the field and the context, never a secret.
+//! `secrets` resolves values given by URI; `server` parses server URLs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,16 +16,16 @@ use ccm_value::text::quote;
 mod secrets;
 mod server;
 
-pub use secrets::{Material, SecretError};
+pub use secrets::{CredentialSource, SecretError};
 pub use server::Server;
 
-/// The server when nobody names one.
+/// The server if none is configured.
 const DEFAULT_SERVER: &str = "nats://127.0.0.1:4222";
 
-/// The largest context file that is read.
+/// Maximum size of a context file.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Why it is not known whom to talk to.
+/// Why the connection settings can't be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
     #[error("invalid context name {}", quote(.0))]
@@ -39,7 +38,7 @@ pub enum ContextError {
         #[source]
         cause: FileError,
     },
-    /// The parser's own text would show what stands in the file.
+    /// Without the parser's message, which quotes the file.
     #[error("context {context} is not valid JSON, at line {line}")]
     Json { context: String, line: usize },
     #[error("{origin}: {field} is not supported")]
@@ -54,20 +53,20 @@ pub enum ContextError {
     Server { server: String, reason: String },
 }
 
-/// What a command line or configuration file says about the server.
+/// Server and context from the command line and the configuration file.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
-    /// `--server`: URLs joined by commas. Beats everything.
+pub struct ContextOptions {
+    /// `--server`: comma-separated URLs. Overrides everything else.
     pub server: Option<String>,
-    /// `--context`. Must exist if given.
+    /// `--context`: must exist.
     pub context: Option<String>,
-    /// Servers of a configuration file; a variable beats them.
+    /// Servers of the configuration file; overridden by a variable.
     pub configured_server: Option<String>,
-    /// The context of a configuration file; a variable beats it. Must exist if given.
+    /// Context of the configuration file; overridden by a variable, must exist.
     pub configured_context: Option<String>,
 }
 
-/// How we say who we are.
+/// Credentials of the client.
 #[derive(Clone, Debug, Default)]
 pub enum Login {
     #[default]
@@ -76,29 +75,29 @@ pub enum Login {
         user: String,
         password: Secret,
     },
-    /// A `.creds` file: a JWT and the seed that proves it.
-    Creds(Material),
-    /// A seed alone.
-    Nkey(Material),
-    /// A JWT with its seed; without one it is a bearer token.
+    /// A `.creds` file: a user JWT and its nkey seed.
+    Creds(CredentialSource),
+    /// An nkey seed.
+    Nkey(CredentialSource),
+    /// A user JWT with its seed; a bearer token without one.
     Jwt {
         jwt: Secret,
         seed: Option<Secret>,
     },
 }
 
-/// Which certificates to use.
+/// TLS settings.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// Who may sign for the server, instead of whom the machine trusts.
+    /// CA certificates of the server, instead of the system's.
     pub ca: Option<PathBuf>,
-    /// Our own certificate and its key.
+    /// Client certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The handshake comes before the server's first word.
+    /// TLS handshake before the server's INFO message.
     pub first: bool,
 }
 
-/// Where the JetStream of this connection is asked.
+/// The JetStream API of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Api {
     #[default]
@@ -107,38 +106,37 @@ pub enum Api {
     Prefix(String),
 }
 
-/// Everything a connection needs to know.
+/// Settings of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub servers: Vec<Server>,
     pub login: Login,
-    /// Sent beside the login.
+    /// Token, sent in addition to the login.
     pub token: Option<Secret>,
     pub tls: Tls,
     pub inbox_prefix: Option<String>,
-    /// How many messages wait for each listener before more are dropped, if not as many as the
-    /// client likes.
+    /// Buffer size of each subscription in messages; the client's default if not set.
     pub backlog: Option<usize>,
     pub api: Api,
-    /// The context they came from.
+    /// Name of the context.
     pub context: Option<String>,
 }
 
 impl Settings {
-    /// Returns the settings for servers without any context.
+    /// Returns settings for a list of servers, without a context.
     pub fn plain(servers: &str) -> Result<Self, ContextError> {
         let mut settings = Self::default();
         settings.set_servers(servers)?;
         Ok(settings)
     }
 
-    /// Returns the servers as people may see them.
-    pub fn shown(&self) -> String {
-        let shown: Vec<&str> = self.servers.iter().map(Server::as_str).collect();
-        shown.join(",")
+    /// Returns the server URLs, comma separated, without credentials.
+    pub fn server_list(&self) -> String {
+        let server_list: Vec<&str> = self.servers.iter().map(Server::as_str).collect();
+        server_list.join(",")
     }
 
-    /// Takes a list of URLs apart. Credentials in one are those of the connection.
+    /// Sets the servers from a comma-separated list. Credentials in a URL apply to the connection.
     fn set_servers(&mut self, list: &str) -> Result<(), ContextError> {
         self.servers.clear();
         let mut named = list.split(',').map(str::trim).filter(|url| !url.is_empty());
@@ -161,10 +159,10 @@ impl Settings {
     }
 }
 
-/// Returns the settings that flags, variables and contexts amount to. `default_context` is used
-/// if it exists; otherwise the selected context is, and without one a server on this machine.
+/// Resolves the settings from flags, variables and contexts. Without a named context: the default
+/// context if it exists, else the selected one, else a server on this machine.
 pub fn resolve(
-    given: &Given,
+    given: &ContextOptions,
     env: &BTreeMap<String, String>,
     default_context: Option<&str>,
 ) -> Result<Settings, ContextError> {
@@ -173,10 +171,10 @@ pub fn resolve(
     let named = named
         .or_else(|| from_env("NATS_CONTEXT"))
         .or(given.configured_context.as_ref());
-    let folder = Folder::of(env);
+    let dir = ContextDir::of(env);
     let found = match named {
-        Some(name) => Some(folder.load(name)?),
-        None => folder.fallback(default_context)?,
+        Some(name) => Some(dir.load(name)?),
+        None => dir.fallback(default_context)?,
     };
     let (name, file) = match found {
         Some((name, file)) => (Some(name), file),
@@ -184,7 +182,7 @@ pub fn resolve(
     };
     let expand = secrets::Expansion {
         env,
-        home: folder.home.as_deref(),
+        home: dir.home.as_deref(),
     };
     let mut settings = match &name {
         Some(name) => file.settings(&format!("context {name}"), &expand)?,
@@ -204,8 +202,8 @@ pub fn resolve(
 }
 
 impl Settings {
-    /// Lays the fields of the environment over those of a context. A credential replaces all
-    /// credentials of the file: two identities at once are nobody's wish.
+    /// Overrides the settings of a context with those of the environment. A credential in the
+    /// environment replaces all credentials of the context.
     fn overlay(
         &mut self,
         over: &ContextFile,
@@ -226,14 +224,15 @@ impl Settings {
     }
 }
 
-/// The directory that holds the contexts.
-struct Folder {
+/// The directory with the contexts.
+struct ContextDir {
     root: Option<PathBuf>,
     home: Option<PathBuf>,
 }
 
-impl Folder {
-    /// The user database says where home is, not a variable: the `nats` command does the same.
+impl ContextDir {
+    /// Returns the context directory. The home directory is that of the user database, not `HOME`,
+    /// as in the `nats` command.
     fn of(env: &BTreeMap<String, String>) -> Self {
         let home = users::home();
         let configured = env.get("XDG_CONFIG_HOME").filter(|path| !path.is_empty());
@@ -247,7 +246,7 @@ impl Folder {
         }
     }
 
-    /// Returns a context that was asked for by name or by path.
+    /// Returns a context by name or path.
     fn load(&self, name: &str) -> Result<(String, ContextFile), ContextError> {
         let path = Path::new(name);
         let is_path = path.is_absolute() || (name.ends_with(".json") && exists(path));
@@ -265,7 +264,7 @@ impl Folder {
         }
     }
 
-    /// Returns the default context if there is one, else the one that was selected.
+    /// Returns the default context if it exists, else the selected one.
     fn fallback(
         &self,
         default: Option<&str>,
@@ -304,7 +303,7 @@ fn exists(path: &Path) -> bool {
     matches!(files::inspect(path, true), Ok(Some(_)))
 }
 
-/// Reads a context; one that does not exist is none.
+/// Reads a context file, if it exists.
 fn read(name: &str, path: &Path) -> Result<Option<ContextFile>, ContextError> {
     let context = || name.to_owned();
     let text = match files::read_to_string(path, MAX_BYTES) {
@@ -325,7 +324,7 @@ fn read(name: &str, path: &Path) -> Result<Option<ContextFile>, ContextError> {
         })
 }
 
-/// A context as it is stored. Fields that only colour or describe are not read.
+/// A context file, without the fields that do not affect the connection.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 struct ContextFile {
@@ -352,14 +351,14 @@ struct ContextFile {
 }
 
 impl ContextFile {
-    /// Returns what the variables of the `nats` command say, but for the server.
+    /// Returns the settings of the `NATS_…` variables, except the server.
     fn from_env(env: &BTreeMap<String, String>) -> Self {
         let text = |name: &str| env.get(name).cloned();
         let secret = |name: &str| text(name).map(Secret::new);
         let user = text("NATS_USER").filter(|user| !user.is_empty());
         let password = secret("NATS_PASSWORD").filter(|password| !password.is_empty());
         let (user, token) = match (user, &password) {
-            // A user without a password is a token.
+            // A user without a password is a token, as in the `nats` command.
             (Some(user), None) => (None, Some(Secret::new(user))),
             (user, _) => (user, None),
         };
@@ -379,7 +378,7 @@ impl ContextFile {
         }
     }
 
-    /// Returns the settings this amounts to. `origin` says in errors where it stands.
+    /// Returns the settings of the context. `origin` names it in errors.
     fn settings(
         &self,
         origin: &str,
@@ -414,9 +413,9 @@ impl ContextFile {
                 .map(|text| expand.secret(text).map_err(|err| bad(field, err)))
                 .transpose()
         };
-        let material = |field, value: &Option<String>| {
+        let credentials = |field, value: &Option<String>| {
             filled(value.as_ref())
-                .map(|text| expand.material(text).map_err(|err| bad(field, err)))
+                .map(|text| expand.credentials(text).map_err(|err| bad(field, err)))
                 .transpose()
         };
         let login = if let Some(user) = filled(self.user.as_ref()) {
@@ -424,9 +423,9 @@ impl ContextFile {
                 user: user.to_owned(),
                 password: secret("password", &self.password)?.unwrap_or_default(),
             }
-        } else if let Some(creds) = material("creds", &self.creds)? {
+        } else if let Some(creds) = credentials("creds", &self.creds)? {
             Login::Creds(creds)
-        } else if let Some(seed) = material("nkey", &self.nkey)? {
+        } else if let Some(seed) = credentials("nkey", &self.nkey)? {
             Login::Nkey(seed)
         } else if let Some(jwt) = secret("user_jwt", &self.user_jwt)? {
             let seed = secret("user_seed", &self.user_seed)?;
@@ -466,7 +465,7 @@ impl ContextFile {
     }
 }
 
-/// Returns a text that is there and not empty.
+/// Returns the text unless it is empty.
 fn filled(value: Option<&String>) -> Option<&str> {
     value.map(String::as_str).filter(|text| !text.is_empty())
 }

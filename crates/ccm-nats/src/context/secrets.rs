@@ -1,6 +1,6 @@
-//! Values of a context that stand elsewhere: variables, home directories, and secrets by URI.
+//! References in context fields: variables, home directories, and secrets by URI.
 //!
-//! Reasons of failure name the place, never what was found there.
+//! Errors name the reference, never its value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use data_encoding::{BASE64, BASE64URL};
 use ccm_core::system::files::{self, FileError};
 use ccm_value::secret::Secret;
 
-/// The largest file of credentials that is read.
+/// Maximum size of a credential file.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Why a value that stands elsewhere can't be had.
+/// Why a reference can't be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{path} may be written by others: run chmod go-w {path}")]
+    #[error("{path} is writable by other users: run chmod go-w {path}")]
     Writable { path: String },
-    #[error("names a home directory that is not known")]
+    #[error("refers to an unknown home directory")]
     NoHome,
-    #[error("names the home directory of another user")]
+    #[error("refers to the home directory of another user")]
     OtherHome,
-    #[error("names the variable {0}, which is not set")]
+    #[error("refers to variable {0}, which is not set")]
     Unset(String),
     #[error("is not a valid data: URI")]
     Data,
@@ -34,15 +34,15 @@ pub enum SecretError {
     Alone(&'static str),
 }
 
-/// Credentials that are in a file, which is read at every connect, or already here.
+/// Credentials: a file, read at every connect, or a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Material {
+pub enum CredentialSource {
     File(PathBuf),
     Text(Secret),
 }
 
-impl Material {
-    /// Returns the text as it is now.
+impl CredentialSource {
+    /// Returns the credentials; reads the file.
     pub fn read(&self) -> Result<Secret, SecretError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
@@ -51,25 +51,24 @@ impl Material {
     }
 }
 
-/// Returns the text of a file, unless others could have written it: whoever does decides who we
-/// are to the servers.
+/// Returns the text of a credential file. Fails if other users can write it.
 fn read(path: &Path) -> Result<Secret, SecretError> {
-    let found = files::inspect(path, true)?;
-    if found.is_some_and(|found| found.mode & 0o022 != 0) {
+    let metadata = files::inspect(path, true)?;
+    if metadata.is_some_and(|metadata| metadata.mode & 0o022 != 0) {
         let path = path.display().to_string();
         return Err(SecretError::Writable { path });
     }
     Ok(Secret::new(files::read_to_string(path, MAX_BYTES)?))
 }
 
-/// What `$NAME` and `~` stand for.
+/// The variables and the home directory that replace `$NAME` and `~`.
 pub(super) struct Expansion<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) home: Option<&'a Path>,
 }
 
 impl Expansion<'_> {
-    /// Returns a path with its variables and home directory put in.
+    /// Returns a path with variables and `~` replaced.
     pub(super) fn path(&self, text: &str) -> Result<PathBuf, SecretError> {
         let text = self.variables(text);
         let Some(rest) = text.strip_prefix('~') else {
@@ -84,37 +83,39 @@ impl Expansion<'_> {
     }
 
     /// Returns credentials given by path or URI.
-    pub(super) fn material(&self, text: &str) -> Result<Material, SecretError> {
+    pub(super) fn credentials(&self, text: &str) -> Result<CredentialSource, SecretError> {
         match self.by_uri(text)? {
-            Some(material) => Ok(material),
-            None => self.path(text).map(Material::File),
+            Some(source) => Ok(source),
+            None => self.path(text).map(CredentialSource::File),
         }
     }
 
-    /// Returns a secret that stands here or is named by URI.
+    /// Returns a secret given as text or by URI.
     pub(super) fn secret(&self, text: &Secret) -> Result<Secret, SecretError> {
         match self.by_uri(text.reveal())? {
-            Some(material) => {
-                let found = material.read()?;
-                Ok(Secret::new(found.reveal().trim()))
+            Some(source) => {
+                let value = source.read()?;
+                Ok(Secret::new(value.reveal().trim()))
             }
             None => Ok(text.clone()),
         }
     }
 
-    fn by_uri(&self, text: &str) -> Result<Option<Material>, SecretError> {
+    fn by_uri(&self, text: &str) -> Result<Option<CredentialSource>, SecretError> {
         if let Some(path) = text.strip_prefix("file://") {
-            return self.path(path).map(|path| Some(Material::File(path)));
+            return self
+                .path(path)
+                .map(|path| Some(CredentialSource::File(path)));
         }
         if let Some(name) = text.strip_prefix("env://") {
             return match self.env.get(name) {
-                Some(value) => Ok(Some(Material::Text(Secret::new(value)))),
+                Some(value) => Ok(Some(CredentialSource::Text(Secret::new(value)))),
                 None => Err(SecretError::Unset(name.into())),
             };
         }
         if let Some(data) = text.strip_prefix("data:") {
             return decode(data)
-                .map(|text| Some(Material::Text(Secret::new(text))))
+                .map(|text| Some(CredentialSource::Text(Secret::new(text))))
                 .ok_or(SecretError::Data);
         }
         for scheme in ["op://", "nsc://"] {
@@ -125,7 +126,7 @@ impl Expansion<'_> {
         Ok(None)
     }
 
-    /// Replaces `$NAME` and `${NAME}`; a variable that is not set is empty.
+    /// Replaces `$NAME` and `${NAME}`; an unset variable is empty.
     fn variables(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -150,7 +151,7 @@ impl Expansion<'_> {
     }
 }
 
-/// Returns the text of a `data:` URI after its scheme.
+/// Decodes a `data:` URI, without its scheme.
 fn decode(data: &str) -> Option<String> {
     let (kind, body) = data.split_once(',')?;
     if !kind.ends_with(";base64") {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_home_are_put_into_paths() {
+    fn variables_and_home_are_replaced_in_paths() {
         for (text, path) in [
             ("$DIR/a.creds", "/etc/nats/a.creds"),
             ("${DIR}x", "/etc/natsx"),
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_may_be_named_by_uri() {
+    fn secret_is_resolved_by_uri() {
         for (text, secret) in [
             ("plain", "plain"),
             ("env://PW", "s3cret"),
@@ -206,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_that_leads_nowhere_is_explained_without_its_secret() {
+    fn errors_of_invalid_uris_contain_no_secret() {
         for (text, reason) in [
-            ("env://NOPE", "names the variable NOPE, which is not set"),
+            ("env://NOPE", "refers to variable NOPE, which is not set"),
             ("data:;base64,%%hunter2", "is not a valid data: URI"),
             ("op://vault/x", "uses op://, which is not supported"),
         ] {
@@ -218,18 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_a_path_unless_they_are_a_uri() {
+    fn credentials_are_a_path_or_a_uri() {
         assert_eq!(
-            with(|e| e.material("$DIR/a")).unwrap(),
-            Material::File("/etc/nats/a".into())
+            with(|e| e.credentials("$DIR/a")).unwrap(),
+            CredentialSource::File("/etc/nats/a".into())
         );
         assert_eq!(
-            with(|e| e.material("file://$DIR/a")).unwrap(),
-            Material::File("/etc/nats/a".into())
+            with(|e| e.credentials("file://$DIR/a")).unwrap(),
+            CredentialSource::File("/etc/nats/a".into())
         );
         assert_eq!(
-            with(|e| e.material("env://PW")).unwrap(),
-            Material::Text(Secret::new("s3cret"))
+            with(|e| e.credentials("env://PW")).unwrap(),
+            CredentialSource::Text(Secret::new("s3cret"))
         );
     }
 }

@@ -1,4 +1,4 @@
-//! One server's URL, without the credentials that people put into it.
+//! Server URLs, split into address and credentials.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::{ContextError, Secret};
 use ccm_value::secret::redact_url;
 use ccm_value::text::unescape;
 
-/// Where one server listens: `nats://host:port` or `tls://host:port`. Holds no credentials.
+/// Address of a server: `nats://host:port` or `tls://host:port`, without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server(String);
 
@@ -22,10 +22,10 @@ impl fmt::Display for Server {
     }
 }
 
-/// A user or token, and the password if there is one.
+/// A user and its password, or a token.
 type Credentials = (Secret, Option<Secret>);
 
-/// Takes a URL apart; without a scheme it is `nats://`.
+/// Parses a URL; the default scheme is `nats://`.
 pub(super) fn parse(url: &str) -> Result<(Server, Option<Credentials>), ContextError> {
     let bad = |reason: &str| ContextError::Server {
         server: redact_url(&with_scheme(url)).into_owned(),
@@ -42,7 +42,7 @@ pub(super) fn parse(url: &str) -> Result<(Server, Option<Credentials>), ContextE
         Some((userinfo, host)) => (Some(userinfo), host),
         None => (None, authority),
     };
-    // The client's parser would pass over these, and go elsewhere than we say.
+    // The client's parser skips these characters and would connect to another host.
     if host.contains(|c: char| c.is_control() || c.is_whitespace()) {
         return Err(bad("expected a host and a port"));
     }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_apart() {
+    fn url_is_split_into_address_and_credentials() {
         for (url, server, credentials) in [
             ("example.net", "nats://example.net", None),
             ("nats://h:4333/", "nats://h:4333", None),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_is_named_without_its_password() {
+    fn errors_of_invalid_urls_contain_no_password() {
         for (url, error) in [
             (
                 "ws://ann:pw@h",

@@ -1,24 +1,26 @@
+//! Tests of context resolution.
+
 use super::*;
 use ccm_core::system::files::{Attributes, Durability};
 
-/// A configuration directory with contexts in it.
-struct World {
+/// A configuration directory with contexts.
+struct TestConfig {
     directory: tempfile::TempDir,
     env: BTreeMap<String, String>,
 }
 
-impl World {
+impl TestConfig {
     fn new(contexts: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("nats/context");
         files::create_directory(&folder, &Attributes::default()).unwrap();
         let root = directory.path().to_str().unwrap().to_owned();
         let env = [("XDG_CONFIG_HOME".into(), root)].into();
-        let world = Self { directory, env };
+        let config = Self { directory, env };
         for (name, text) in contexts {
-            world.write(&format!("context/{name}.json"), text);
+            config.write(&format!("context/{name}.json"), text);
         }
-        world
+        config
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -31,94 +33,98 @@ impl World {
         self
     }
 
-    fn resolve(&self, given: &Given) -> Result<Settings, String> {
+    fn resolve(&self, given: &ContextOptions) -> Result<Settings, String> {
         resolve(given, &self.env, Some("CCM")).map_err(|err| err.to_string())
     }
 
-    fn servers(&self, given: &Given) -> String {
-        self.resolve(given).unwrap().shown()
+    fn servers(&self, given: &ContextOptions) -> String {
+        self.resolve(given).unwrap().server_list()
     }
 }
 
-fn context(name: &str) -> Given {
-    Given {
+fn context(name: &str) -> ContextOptions {
+    ContextOptions {
         context: Some(name.into()),
-        ..Given::default()
+        ..ContextOptions::default()
     }
 }
 
 #[test]
-fn without_anything_the_server_is_on_this_machine() {
-    let settings = World::new(&[]).resolve(&Given::default()).unwrap();
-    assert_eq!(settings.shown(), "nats://127.0.0.1:4222");
+fn default_server_is_local() {
+    let settings = TestConfig::new(&[])
+        .resolve(&ContextOptions::default())
+        .unwrap();
+    assert_eq!(settings.server_list(), "nats://127.0.0.1:4222");
     assert_eq!(settings.context, None);
 }
 
 #[test]
-fn the_default_context_beats_the_selected_one() {
-    let world = World::new(&[("other", r#"{"url":"nats://other"}"#)]);
-    world.write("context.txt", "other\n");
-    assert_eq!(world.servers(&Given::default()), "nats://other");
-    world.write("context/CCM.json", r#"{"url":"nats://ccm"}"#);
-    assert_eq!(world.servers(&Given::default()), "nats://ccm");
+fn default_context_overrides_the_selected_one() {
+    let config = TestConfig::new(&[("other", r#"{"url":"nats://other"}"#)]);
+    config.write("context.txt", "other\n");
+    assert_eq!(config.servers(&ContextOptions::default()), "nats://other");
+    config.write("context/CCM.json", r#"{"url":"nats://ccm"}"#);
+    assert_eq!(config.servers(&ContextOptions::default()), "nats://ccm");
 }
 
 #[test]
-fn flag_beats_variable_beats_configuration() {
+fn flag_overrides_variable_overrides_configuration() {
     let contexts = ["a", "b", "c"].map(|name| (name, format!(r#"{{"url":"nats://{name}"}}"#)));
     let contexts: Vec<(&str, &str)> = contexts.iter().map(|(n, t)| (*n, t.as_str())).collect();
-    let configured = Given {
+    let configured = ContextOptions {
         configured_context: Some("c".into()),
-        ..Given::default()
+        ..ContextOptions::default()
     };
-    assert_eq!(World::new(&contexts).servers(&configured), "nats://c");
-    let world = World::new(&contexts).set("NATS_CONTEXT", "b");
-    assert_eq!(world.servers(&configured), "nats://b");
-    let given = Given {
+    assert_eq!(TestConfig::new(&contexts).servers(&configured), "nats://c");
+    let config = TestConfig::new(&contexts).set("NATS_CONTEXT", "b");
+    assert_eq!(config.servers(&configured), "nats://b");
+    let given = ContextOptions {
         context: Some("a".into()),
         ..configured
     };
-    assert_eq!(world.servers(&given), "nats://a");
-    let given = Given {
+    assert_eq!(config.servers(&given), "nats://a");
+    let given = ContextOptions {
         server: Some("nats://flag".into()),
         ..given
     };
     assert_eq!(
-        world.set("NATS_URL", "nats://env").servers(&given),
+        config.set("NATS_URL", "nats://env").servers(&given),
         "nats://flag"
     );
 }
 
 #[test]
-fn a_variable_for_the_server_beats_the_context() {
-    let world = World::new(&[("CCM", r#"{"url":"nats://ccm","user":"a","password":"b"}"#)])
+fn server_variable_overrides_the_context() {
+    let config = TestConfig::new(&[("CCM", r#"{"url":"nats://ccm","user":"a","password":"b"}"#)])
         .set("NATS_URL", "nats://one,two:4333");
-    let settings = world.resolve(&Given::default()).unwrap();
-    assert_eq!(settings.shown(), "nats://one,nats://two:4333");
+    let settings = config.resolve(&ContextOptions::default()).unwrap();
+    assert_eq!(settings.server_list(), "nats://one,nats://two:4333");
     assert!(matches!(settings.login, Login::Password { .. }));
 }
 
 #[test]
-fn a_context_that_was_named_must_exist() {
-    let error = World::new(&[]).resolve(&context("nope")).unwrap_err();
+fn named_context_must_exist() {
+    let error = TestConfig::new(&[]).resolve(&context("nope")).unwrap_err();
     assert!(error.starts_with("unknown context \"nope\""), "{error}");
     for bad in ["../x", "a/b"] {
-        let error = World::new(&[]).resolve(&context(bad)).unwrap_err();
+        let error = TestConfig::new(&[]).resolve(&context(bad)).unwrap_err();
         assert!(error.starts_with("invalid context name"), "{error}");
     }
 }
 
 #[test]
-fn a_context_may_be_a_path() {
-    let world = World::new(&[("a", r#"{"url":"nats://a"}"#)]);
-    let path = world.directory.path().join("nats/context/a.json");
-    assert_eq!(world.servers(&context(path.to_str().unwrap())), "nats://a");
+fn context_can_be_a_path() {
+    let config = TestConfig::new(&[("a", r#"{"url":"nats://a"}"#)]);
+    let path = config.directory.path().join("nats/context/a.json");
+    assert_eq!(config.servers(&context(path.to_str().unwrap())), "nats://a");
 }
 
 #[test]
-fn the_first_kind_of_credentials_counts() {
-    let kind = |text: &str| {
-        let settings = World::new(&[("a", text)]).resolve(&context("a")).unwrap();
+fn credentials_have_an_order_of_precedence() {
+    let login = |text: &str| {
+        let settings = TestConfig::new(&[("a", text)])
+            .resolve(&context("a"))
+            .unwrap();
         match settings.login {
             Login::Anonymous => "anonymous",
             Login::Password { .. } => "password",
@@ -127,45 +133,55 @@ fn the_first_kind_of_credentials_counts() {
             Login::Jwt { .. } => "jwt",
         }
     };
-    assert_eq!(kind(r#"{"user":"a","creds":"/c","nkey":"/n"}"#), "password");
-    assert_eq!(kind(r#"{"user":"","creds":"/c","nkey":"/n"}"#), "creds");
-    assert_eq!(kind(r#"{"nkey":"/n","user_jwt":"j"}"#), "nkey");
-    assert_eq!(kind(r#"{"user_jwt":"j"}"#), "jwt");
-    assert_eq!(kind(r#"{"color_scheme":"green","token":"t"}"#), "anonymous");
+    assert_eq!(
+        login(r#"{"user":"a","creds":"/c","nkey":"/n"}"#),
+        "password"
+    );
+    assert_eq!(login(r#"{"user":"","creds":"/c","nkey":"/n"}"#), "creds");
+    assert_eq!(login(r#"{"nkey":"/n","user_jwt":"j"}"#), "nkey");
+    assert_eq!(login(r#"{"user_jwt":"j"}"#), "jwt");
+    assert_eq!(
+        login(r#"{"color_scheme":"green","token":"t"}"#),
+        "anonymous"
+    );
 }
 
 #[test]
-fn a_credential_of_the_environment_replaces_those_of_the_context() {
-    let world = World::new(&[("CCM", r#"{"user":"a","password":"b"}"#)]);
-    let settings = world
+fn credential_of_the_environment_replaces_those_of_the_context() {
+    let config = TestConfig::new(&[("CCM", r#"{"user":"a","password":"b"}"#)]);
+    let settings = config
         .set("NATS_CREDS", "/x.creds")
-        .resolve(&Given::default())
+        .resolve(&ContextOptions::default())
         .unwrap();
     assert!(matches!(settings.login, Login::Creds(_)));
-    let world = World::new(&[("CCM", r#"{"creds":"/c"}"#)]).set("NATS_USER", "tok");
-    let settings = world.resolve(&Given::default()).unwrap();
+    let config = TestConfig::new(&[("CCM", r#"{"creds":"/c"}"#)]).set("NATS_USER", "tok");
+    let settings = config.resolve(&ContextOptions::default()).unwrap();
     assert!(matches!(settings.login, Login::Anonymous));
     assert_eq!(settings.token, Some(Secret::new("tok")));
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_fields_are_errors() {
     for (field, text) in [
         ("socks_proxy", r#"{"socks_proxy":"socks5://x"}"#),
         ("nsc", r#"{"nsc":"nsc://o/a/u"}"#),
         ("windows_cert_store", r#"{"windows_cert_store":"machine"}"#),
     ] {
-        let error = World::new(&[("a", text)])
+        let error = TestConfig::new(&[("a", text)])
             .resolve(&context("a"))
             .unwrap_err();
         assert_eq!(error, format!("context a: {field} is not supported"));
     }
     let empty = r#"{"socks_proxy":"","nsc":"","color_scheme":null}"#;
-    assert!(World::new(&[("a", empty)]).resolve(&context("a")).is_ok());
+    assert!(
+        TestConfig::new(&[("a", empty)])
+            .resolve(&context("a"))
+            .is_ok()
+    );
 }
 
 #[test]
-fn errors_hold_no_secret() {
+fn errors_contain_no_secret() {
     for text in [
         r#"{"password":"hunter2","#,
         r#"{"user":"hunter2","password":5}"#,
@@ -173,7 +189,7 @@ fn errors_hold_no_secret() {
         r#"{"url":"http://hunter2:hunter2@h"}"#,
         r#"{"cert":"/c","password":"hunter2"}"#,
     ] {
-        let error = World::new(&[("a", text)])
+        let error = TestConfig::new(&[("a", text)])
             .resolve(&context("a"))
             .unwrap_err();
         assert!(!error.contains("hunter2"), "{error}");
@@ -181,10 +197,12 @@ fn errors_hold_no_secret() {
 }
 
 #[test]
-fn the_rest_of_a_context_is_taken_over() {
+fn other_fields_of_a_context_are_used() {
     let text = r#"{"ca":"/ca","cert":"/c","key":"/k","tls_first":true,
         "inbox_prefix":"_INBOX_ann.","jetstream_domain":"hub","unknown":{"x":1}}"#;
-    let settings = World::new(&[("a", text)]).resolve(&context("a")).unwrap();
+    let settings = TestConfig::new(&[("a", text)])
+        .resolve(&context("a"))
+        .unwrap();
     assert_eq!(settings.tls.ca, Some("/ca".into()));
     assert_eq!(settings.tls.identity, Some(("/c".into(), "/k".into())));
     assert!(settings.tls.first);
@@ -194,12 +212,12 @@ fn the_rest_of_a_context_is_taken_over() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test opens a file")]
-fn credentials_that_others_can_write_are_refused() {
+fn credentials_writable_by_other_users_are_rejected() {
     use std::os::unix::fs::PermissionsExt as _;
-    let room = tempfile::tempdir().unwrap();
-    let file = room.path().join("user.nk");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("user.nk");
     std::fs::write(&file, "seed").unwrap();
-    let material = Material::File(file.clone());
+    let material = CredentialSource::File(file.clone());
     for (mode, is_read) in [(0o600, true), (0o644, true), (0o620, false), (0o602, false)] {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(material.read().is_ok(), is_read, "{mode:o}");

@@ -1,12 +1,11 @@
-//! A feed whose place is kept by the servers, under a name: a durable pull consumer.
+//! An event feed whose position is kept on the server: a durable pull consumer.
 //!
-//! Every event is acknowledged by itself, and only when its reader says that it is safe. So a
-//! reader that is killed loses nothing, and the next one gets again what was not confirmed: at most
-//! [`BATCH`] events, because no more are ever out. In one life each event is handed over once and in
-//! order, also when the servers send it again because we were slow or the connection broke.
+//! Events are acknowledged after the reader confirms them. A reader that crashes loses nothing; the
+//! next one gets the unconfirmed events again, at most [`BATCH`]. Within one process each event is
+//! returned once and in order, even if the server redelivers it.
 //!
-//! The pulls are our own. The client's batches end by their own clock and then drop what had
-//! arrived, which would come back behind newer events.
+//! Pull requests are sent here because the client's batches end by their own timer and drop messages
+//! that have arrived, which are then redelivered after newer ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,53 +22,53 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::gap::Trail;
-use super::{Begin, Heard, Stored, failed};
-use crate::connection::{Listening, Message};
+use super::gap::ReadPosition;
+use super::{FeedItem, FeedStart, StoredEvent, failed};
+use crate::connection::{DenialReceiver, Message};
 use crate::stream_reader::is_drained;
 use crate::streams::EVENTS;
-use crate::{Cause, Connection, Link, NatsError, Subject, backoff};
+use crate::{Cause, Connection, ConnectionState, NatsError, Subject, backoff};
 use ccm_core::model::node::Token;
 
-/// The most events that are out at a time: so many may be handed over twice after a crash.
+/// Maximum number of unacknowledged events; as many may be delivered twice after a crash.
 pub const BATCH: usize = 256;
 
-/// How long the servers wait for an acknowledgement before they send an event again.
+/// Time until an unacknowledged event is redelivered.
 const ACK_WAIT: Duration = Duration::from_secs(5);
 
-/// How long a pull waits for events.
+/// Expiry of a pull request.
 const PULL: Duration = Duration::from_secs(30);
 
-/// How much later than promised the servers may tell that a pull is over.
-const LATE: Duration = Duration::from_secs(5);
+/// Extra time for the reply that a pull request expired.
+const PULL_GRACE: Duration = Duration::from_secs(5);
 
-/// How many events are remembered as confirmed. A server that crashes forgets the last
-/// confirmations, and sends their events again.
+/// Number of confirmed sequences kept. A server that crashes may lose acknowledgements and
+/// redeliver their events.
 const REMEMBERED: usize = 1 << 16;
 
-/// Stored events, read by a consumer that outlives us.
+/// A feed with a durable consumer.
 pub struct Durable {
     connection: Connection,
-    link: watch::Receiver<Link>,
+    link: watch::Receiver<ConnectionState>,
     consumer: consumer::PullConsumer,
     follow: bool,
     inbox: String,
     messages: Peekable<Subscriber>,
     pull: Option<Pull>,
-    denied: Listening,
-    /// Handed over, and not confirmed.
-    out: BTreeMap<u64, Acker>,
-    /// Confirmed lately: what the servers may send again all the same.
-    known: BTreeSet<u64>,
-    breaks: usize,
-    trail: Trail,
-    waiting: VecDeque<Heard>,
+    denied: DenialReceiver,
+    /// Returned and not confirmed.
+    unconfirmed: BTreeMap<u64, Acker>,
+    /// Recently confirmed sequences, which may be redelivered.
+    confirmed: BTreeSet<u64>,
+    failures: usize,
+    position: ReadPosition,
+    buffer: VecDeque<FeedItem>,
 }
 
-/// A request for events that the servers still answer.
+/// A pull request in progress.
 struct Pull {
     left: usize,
-    has_given: bool,
+    has_messages: bool,
     ends: Instant,
 }
 
@@ -78,20 +77,20 @@ impl Durable {
         connection: &Connection,
         name: &Token,
         filter: &Subject,
-        begin: Begin,
+        start: FeedStart,
         follow: bool,
     ) -> Result<Self, NatsError> {
-        let consumer = find_or_make(connection, name, filter, begin).await?;
+        let consumer = get_or_create(connection, name, filter, start).await?;
         let info = consumer.cached_info();
         if info.config.filter_subject != filter.as_str() {
-            return Err(NatsError::OtherReader {
+            return Err(NatsError::ConsumerMismatch {
                 name: name.as_str().into(),
                 found: info.config.filter_subject.clone(),
                 wanted: filter.as_str().into(),
             });
         }
-        let mut trail = Trail::before(info.ack_floor.stream_sequence.saturating_add(1));
-        let gap = trail.resume(&connection.extent_of_events().await?);
+        let mut position = ReadPosition::before(info.ack_floor.stream_sequence.saturating_add(1));
+        let gap = position.resume(&connection.event_stream_range().await?);
         let inbox = connection.client().new_inbox();
         let messages = connection.client().subscribe(inbox.clone()).await;
         let feed = Self {
@@ -103,36 +102,36 @@ impl Durable {
             messages: messages.map_err(|_| NatsError::Closed)?.peekable(),
             pull: None,
             denied: connection.denials(),
-            out: BTreeMap::new(),
-            known: BTreeSet::new(),
-            breaks: 0,
-            trail,
-            waiting: gap.map(Heard::Gap).into_iter().collect(),
+            unconfirmed: BTreeMap::new(),
+            confirmed: BTreeSet::new(),
+            failures: 0,
+            position,
+            buffer: gap.map(FeedItem::Gap).into_iter().collect(),
         };
-        feed.settle().await;
+        feed.wait_for_redelivery().await;
         Ok(feed)
     }
 
-    pub(super) async fn next(&mut self) -> Result<Option<Heard>, NatsError> {
+    pub(super) async fn next(&mut self) -> Result<Option<FeedItem>, NatsError> {
         loop {
-            if let Some(heard) = self.waiting.pop_front() {
-                return Ok(Some(heard));
+            if let Some(item) = self.buffer.pop_front() {
+                return Ok(Some(item));
             }
             let ends = match &self.pull {
                 Some(pull) if pull.left > 0 => pull.ends,
-                _ => self.ask().await?,
+                _ => self.send_pull().await?,
             };
-            let asks = self.asks();
+            let subject = self.pull_subject();
             let message = tokio::select! {
                 message = timeout_at(ends, self.messages.next()) => message,
-                denial = self.denied.denial(|it| it == asks) => return Err(denial.into()),
-                // The servers have forgotten the pull, and what was on its way is lost.
+                denial = self.denied.denial(|it| it == subject) => return Err(denial.into()),
+                // The pull request ended with the connection.
                 _ = self.link.changed() => {
                     self.pull = None;
                     if self.link.wait_for(|link| link.is_up()).await.is_err() {
                         return Err(NatsError::Closed);
                     }
-                    self.settle().await;
+                    self.wait_for_redelivery().await;
                     continue;
                 }
             };
@@ -141,52 +140,54 @@ impl Durable {
                 Ok(Some(message)) => {
                     let status = message.status.unwrap_or(StatusCode::OK);
                     let pull = self.pull.take();
-                    let was_empty = pull.is_none_or(|pull| !pull.has_given);
+                    let was_empty = pull.is_none_or(|pull| !pull.has_messages);
                     let is_over = [StatusCode::NOT_FOUND, StatusCode::TIMEOUT].contains(&status);
                     if !is_over {
-                        self.rest().await?;
+                        self.wait_to_retry().await?;
                     } else if !self.follow && was_empty {
                         return Ok(None);
                     }
-                    return Ok(Some(Heard::Pause));
+                    return Ok(Some(FeedItem::Idle));
                 }
                 Ok(None) => return Err(NatsError::Closed),
                 Err(_) => {
                     self.pull = None;
-                    self.rest().await?;
+                    self.wait_to_retry().await?;
                 }
             }
         }
     }
 
-    /// Asks for more events. Returns until when there will be an answer.
-    async fn ask(&mut self) -> Result<Instant, NatsError> {
-        let wish = BatchConfig {
+    /// Sends a pull request. Returns the time by which its reply is due.
+    async fn send_pull(&mut self) -> Result<Instant, NatsError> {
+        let config = BatchConfig {
             batch: BATCH,
-            // A pull that does not wait has no end to wait for.
+            // `no_wait` and an expiry exclude each other.
             expires: self.follow.then_some(PULL),
             no_wait: !self.follow,
             ..BatchConfig::default()
         };
-        let asked = self.consumer.request_batch(wish, self.inbox.clone().into());
-        asked.await.map_err(failed)?;
-        let ends = Instant::now() + PULL + LATE;
+        let sent = self
+            .consumer
+            .request_batch(config, self.inbox.clone().into());
+        sent.await.map_err(failed)?;
+        let ends = Instant::now() + PULL + PULL_GRACE;
         self.pull = Some(Pull {
             left: BATCH,
-            has_given: false,
+            has_messages: false,
             ends,
         });
         Ok(ends)
     }
 
-    /// Returns the subject of a request for events.
-    fn asks(&self) -> String {
+    /// Returns the subject of pull requests.
+    fn pull_subject(&self) -> String {
         let name = &self.consumer.cached_info().name;
         self.connection
             .api(&format!("CONSUMER.MSG.NEXT.{EVENTS}.{name}"))
     }
 
-    /// Takes one event from the servers.
+    /// Adds a received event to the buffer.
     async fn take(&mut self, message: async_nats::Message) -> Result<(), NatsError> {
         let context = self.connection.jetstream().clone();
         let message = jetstream::Message { message, context };
@@ -200,27 +201,27 @@ impl Durable {
         let nanos = i64::try_from(info.published.unix_timestamp_nanos()).unwrap_or_default();
         if let Some(pull) = &mut self.pull {
             pull.left = pull.left.saturating_sub(1);
-            pull.has_given = true;
+            pull.has_messages = true;
         }
-        self.breaks = 0;
+        self.failures = 0;
         let (message, acker) = message.split();
-        if self.known.contains(&sequence) {
-            // Its reader has it already: only the acknowledgement was lost.
+        if self.confirmed.contains(&sequence) {
+            // Confirmed before; only the acknowledgement was lost.
             let _ = acker.ack().await;
-            self.waiting.push_back(Heard::Pause);
+            self.buffer.push_back(FeedItem::Idle);
             return Ok(());
         }
-        if self.out.insert(sequence, acker).is_some() {
-            // Its reader is busy with it: the acknowledgement will come.
-            self.waiting.push_back(Heard::Pause);
+        if self.unconfirmed.insert(sequence, acker).is_some() {
+            // Returned before and not confirmed yet.
+            self.buffer.push_back(FeedItem::Idle);
             return Ok(());
         }
-        let gap = self.trail.step(&self.connection, sequence).await;
-        self.waiting.extend(gap.map(Heard::Gap));
+        let gap = self.position.advance(&self.connection, sequence).await;
+        self.buffer.extend(gap.map(FeedItem::Gap));
         let plain = Message::from(message);
-        self.waiting.push_back(Heard::Event {
+        self.buffer.push_back(FeedItem::Event {
             sequence,
-            stored: Stored {
+            stored: StoredEvent {
                 subject: plain.subject,
                 body: plain.body,
                 time: DateTime::from_timestamp_nanos(nanos),
@@ -229,82 +230,84 @@ impl Durable {
         Ok(())
     }
 
-    /// Waits until events that somebody did not confirm are sent again. They come before newer
-    /// ones only once their time is over. Servers that can't tell are given that time too.
-    async fn settle(&self) {
+    /// Waits until the unacknowledged events of a previous reader are due for redelivery, so that
+    /// they arrive before newer ones.
+    async fn wait_for_redelivery(&self) {
         match self.consumer.get_info().await {
             Ok(info) if info.num_ack_pending == 0 => {}
             _ => sleep(ACK_WAIT + ACK_WAIT / 10).await,
         }
     }
 
-    /// Waits before the next try, if there is anything to try.
-    async fn rest(&mut self) -> Result<(), NatsError> {
+    /// Waits before the next try. Fails if the consumer was deleted.
+    async fn wait_to_retry(&mut self) -> Result<(), NatsError> {
         let name = self.consumer.cached_info().name.clone();
         let subject = self
             .connection
             .api(&format!("CONSUMER.INFO.{EVENTS}.{name}"));
         let jetstream = self.connection.jetstream();
-        let looking = jetstream.get_consumer_from_stream::<Config, _, _>(&name, EVENTS);
-        let looked = self.connection.permitted(&subject, looking).await?;
-        if let Err(err) = looked
+        let lookup = jetstream.get_consumer_from_stream::<Config, _, _>(&name, EVENTS);
+        let consumer = self.connection.unless_denied(&subject, lookup).await?;
+        if let Err(err) = consumer
             && is_missing(&err.kind())
         {
             return Err(NatsError::Store {
                 action: "read",
                 name: EVENTS.into(),
-                source: Cause::Answer(format!("somebody removed consumer {name}")),
+                source: Cause::Reply(format!("consumer {name} was deleted")),
             });
         }
-        self.breaks += 1;
-        sleep(backoff::delay(self.breaks)).await;
+        self.failures += 1;
+        sleep(backoff::delay(self.failures)).await;
         Ok(())
     }
 
     pub(super) fn is_drained(&mut self) -> bool {
         let is_over = self.pull.as_ref().is_none_or(|pull| pull.left == 0);
-        self.waiting.is_empty() && (is_over || is_drained(&mut self.messages))
+        self.buffer.is_empty() && (is_over || is_drained(&mut self.messages))
     }
 
-    /// Acknowledges what is out. If the servers do not hear it they send it again, and it is known.
+    /// Acknowledges the returned events. A lost acknowledgement is repeated at redelivery.
     pub(super) async fn confirm(&mut self) {
-        let mut out = std::mem::take(&mut self.out);
-        self.known.extend(out.keys());
-        while self.known.len() > REMEMBERED {
-            self.known.pop_first();
+        let mut unconfirmed = std::mem::take(&mut self.unconfirmed);
+        self.confirmed.extend(unconfirmed.keys());
+        while self.confirmed.len() > REMEMBERED {
+            self.confirmed.pop_first();
         }
-        let last = out.pop_last();
-        for acker in out.values() {
+        let last = unconfirmed.pop_last();
+        for acker in unconfirmed.values() {
             let _ = acker.ack().await;
         }
-        // One answer is enough: the servers take acknowledgements in order.
+        // One confirmation is enough: the server processes acknowledgements in order.
         if let Some((_, last)) = last {
             let _ = last.double_ack().await;
         }
     }
 
-    /// Gives back what was not confirmed, so that the next reader need not wait for it.
+    /// Releases unconfirmed events, so that the next reader gets them at once.
     pub(super) async fn close(mut self) {
-        let mut back: Vec<Acker> = std::mem::take(&mut self.out).into_values().collect();
+        let mut released: Vec<Acker> = std::mem::take(&mut self.unconfirmed)
+            .into_values()
+            .collect();
         while let Some(Some(message)) = self.messages.next().now_or_never() {
             if message.status.is_none() {
                 let context = self.connection.jetstream().clone();
-                back.push(jetstream::Message { message, context }.split().1);
+                released.push(jetstream::Message { message, context }.split().1);
             }
         }
-        for acker in back {
+        for acker in released {
             let _ = acker.ack_with(AckKind::Nak(None)).await;
         }
         let _ = self.connection.flush().await;
     }
 }
 
-/// Returns the consumer of this name, as it is, or a new one.
-async fn find_or_make(
+/// Returns the existing consumer of this name, or creates it.
+async fn get_or_create(
     connection: &Connection,
     name: &Token,
     filter: &Subject,
-    begin: Begin,
+    start: FeedStart,
 ) -> Result<consumer::PullConsumer, NatsError> {
     let jetstream = connection.jetstream();
     let named = |err: ConsumerError| match err.kind() {
@@ -319,15 +322,15 @@ async fn find_or_make(
     };
     let subject = connection.api(&format!("CONSUMER.INFO.{EVENTS}.{name}"));
     let found = jetstream.get_consumer_from_stream(name.as_str(), EVENTS);
-    match connection.permitted(&subject, found).await? {
+    match connection.unless_denied(&subject, found).await? {
         Ok(found) => return Ok(found),
         Err(err) if is_missing(&err.kind()) => {}
         Err(err) => return Err(named(err)),
     }
     let config = Config {
         durable_name: Some(name.as_str().into()),
-        description: Some("ccm: how far a reader of events came".into()),
-        deliver_policy: begin.policy()?,
+        description: Some("ccm: position of an event reader".into()),
+        deliver_policy: start.policy()?,
         ack_policy: AckPolicy::Explicit,
         ack_wait: ACK_WAIT,
         max_deliver: -1,
@@ -337,7 +340,10 @@ async fn find_or_make(
     };
     let subject = connection.api(&format!("CONSUMER.CREATE.{EVENTS}.{name}.{filter}"));
     let made = jetstream.create_consumer_on_stream(config, EVENTS);
-    connection.permitted(&subject, made).await?.map_err(named)
+    connection
+        .unless_denied(&subject, made)
+        .await?
+        .map_err(named)
 }
 
 fn is_missing(kind: &ConsumerErrorKind) -> bool {

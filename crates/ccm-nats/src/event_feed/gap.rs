@@ -1,8 +1,8 @@
-//! What is missing between two events: numbers that the stream no longer holds.
+//! Gaps: events that were deleted from the stream before they were read.
 //!
-//! A jump in the numbers alone says little: what lies between may be events that nobody asked for.
-//! It is a gap only where the stream has forgotten what it held there, so the stream is asked, at
-//! most once a second. With a filter nobody can say whether an event of a gap would have passed it.
+//! With a filter, sequences jump. A jump is a gap only if the stream no longer has the sequences in
+//! between, so the stream's state is requested, at most once a second. Whether a deleted event
+//! matched the filter is unknown.
 
 use std::time::Duration;
 
@@ -12,33 +12,33 @@ use tokio::time::Instant;
 use crate::streams::EVENTS;
 use crate::{Connection, NatsError};
 
-/// How often the stream is asked what it holds.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Minimum interval between requests for the stream's state.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a stream is left alone that did not answer: we may not be allowed to ask.
-const LONG_PAUSE: Duration = Duration::from_secs(60);
+/// Interval after a failed request, which may lack permission.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The numbers of events that were dropped before they were read, both ends included.
+/// Sequences of deleted events, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     pub from: u64,
     pub to: u64,
 }
 
-/// What the stream of events holds now.
+/// The sequences in the event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// The number of the oldest event.
+pub struct StreamRange {
+    /// Sequence of the oldest event.
     pub first: u64,
-    /// The number of the newest event, also if it is gone.
+    /// Sequence of the newest event, even if deleted.
     pub last: u64,
-    /// When the stream was made: numbers begin anew with every stream.
-    pub made: DateTime<Utc>,
+    /// Creation time of the stream; a new stream restarts its sequences.
+    pub created: DateTime<Utc>,
 }
 
-impl Extent {
-    /// Returns what is gone of the events between two that were read.
-    fn gone(&self, last: u64, next: u64) -> Option<Gap> {
+impl StreamRange {
+    /// Returns the deleted events between two that were read.
+    fn deleted_between(&self, last: u64, next: u64) -> Option<Gap> {
         let gap = Gap {
             from: last.saturating_add(1),
             to: self.first.min(next).saturating_sub(1),
@@ -48,64 +48,64 @@ impl Extent {
 }
 
 impl Connection {
-    /// Returns what the stream of events holds.
-    pub async fn extent_of_events(&self) -> Result<Extent, NatsError> {
+    /// Returns the sequences in the event stream.
+    pub async fn event_stream_range(&self) -> Result<StreamRange, NatsError> {
         let info = self.stream_info(EVENTS).await?;
         let info = info.ok_or_else(|| NatsError::NotStored(EVENTS.into()))?;
         let nanos = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default();
-        Ok(Extent {
+        Ok(StreamRange {
             first: info.state.first_sequence,
             last: info.state.last_sequence,
-            made: DateTime::from_timestamp_nanos(nanos),
+            created: DateTime::from_timestamp_nanos(nanos),
         })
     }
 }
 
-/// How far a reader came.
+/// Position of a reader.
 #[derive(Debug, Default)]
-pub(super) struct Trail {
-    /// The last event that was handed over, or the one before the first that was asked for.
+pub(super) struct ReadPosition {
+    /// Sequence of the last returned event, or the one before the first requested.
     pub(super) last: Option<u64>,
-    asked: Option<Instant>,
+    last_request: Option<Instant>,
 }
 
-impl Trail {
-    /// Returns a reader that is to begin with an event.
+impl ReadPosition {
+    /// Returns the position before an event.
     pub(super) fn before(sequence: u64) -> Self {
         Self {
             last: Some(sequence.saturating_sub(1)),
-            asked: None,
+            last_request: None,
         }
     }
 
-    /// Takes that reading begins anew, and returns what is gone meanwhile.
-    pub(super) fn resume(&mut self, extent: &Extent) -> Option<Gap> {
-        self.asked = Some(Instant::now());
+    /// Resumes reading, and returns the events deleted since the last one.
+    pub(super) fn resume(&mut self, range: &StreamRange) -> Option<Gap> {
+        self.last_request = Some(Instant::now());
         let last = self.last?;
-        // A server that lost its newest events hands out their numbers again.
-        self.last = Some(last.min(extent.last));
-        let gap = extent.gone(last, extent.last.saturating_add(1));
+        // A server that lost its newest events assigns their sequences again.
+        self.last = Some(last.min(range.last));
+        let gap = range.deleted_between(last, range.last.saturating_add(1));
         if let Some(gap) = gap {
             self.last = Some(gap.to);
         }
         gap
     }
 
-    /// Takes the number of the next event, and returns what is gone before it.
-    pub(super) async fn step(&mut self, connection: &Connection, sequence: u64) -> Option<Gap> {
+    /// Advances to the next event, and returns the deleted events before it.
+    pub(super) async fn advance(&mut self, connection: &Connection, sequence: u64) -> Option<Gap> {
         let last = self.last.unwrap_or(sequence);
         self.last = Some(sequence.max(last));
-        let is_due = self.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
+        let is_due = self.last_request.is_none_or(|at| at.elapsed() >= INTERVAL);
         if sequence <= last.saturating_add(1) || !is_due {
             return None;
         }
-        let answer = connection.extent_of_events().await;
+        let range = connection.event_stream_range().await;
         let now = Instant::now();
-        self.asked = match answer {
+        self.last_request = match range {
             Ok(_) => Some(now),
-            Err(_) => now.checked_add(LONG_PAUSE),
+            Err(_) => now.checked_add(RETRY_INTERVAL),
         };
-        answer.ok()?.gone(last, sequence)
+        range.ok()?.deleted_between(last, sequence)
     }
 }
 
@@ -113,37 +113,43 @@ impl Trail {
 mod tests {
     use super::*;
 
-    fn extent(first: u64, last: u64) -> Extent {
-        Extent {
+    fn range(first: u64, last: u64) -> StreamRange {
+        StreamRange {
             first,
             last,
-            made: DateTime::UNIX_EPOCH,
+            created: DateTime::UNIX_EPOCH,
         }
     }
 
     #[test]
-    fn only_what_the_stream_forgot_is_a_gap() {
-        assert_eq!(extent(1, 9).gone(3, 7), None);
-        assert_eq!(extent(4, 9).gone(3, 7), None);
-        assert_eq!(extent(6, 9).gone(3, 7), Some(Gap { from: 4, to: 5 }));
-        assert_eq!(extent(9, 9).gone(3, 7), Some(Gap { from: 4, to: 6 }));
-        assert_eq!(extent(9, 9).gone(6, 7), None);
+    fn only_deleted_events_are_a_gap() {
+        assert_eq!(range(1, 9).deleted_between(3, 7), None);
+        assert_eq!(range(4, 9).deleted_between(3, 7), None);
+        assert_eq!(
+            range(6, 9).deleted_between(3, 7),
+            Some(Gap { from: 4, to: 5 })
+        );
+        assert_eq!(
+            range(9, 9).deleted_between(3, 7),
+            Some(Gap { from: 4, to: 6 })
+        );
+        assert_eq!(range(9, 9).deleted_between(6, 7), None);
     }
 
     #[test]
-    fn a_reader_that_was_away_hears_once_what_is_gone() {
-        let mut trail = Trail::before(4);
-        assert_eq!(trail.resume(&extent(7, 9)), Some(Gap { from: 4, to: 6 }));
-        assert_eq!(trail.resume(&extent(7, 9)), None);
-        let all_gone = Some(Gap { from: 7, to: 9 });
-        assert_eq!(trail.resume(&extent(10, 9)), all_gone);
-        assert_eq!(trail.last, Some(9));
+    fn gap_is_reported_once_after_resume() {
+        let mut position = ReadPosition::before(4);
+        assert_eq!(position.resume(&range(7, 9)), Some(Gap { from: 4, to: 6 }));
+        assert_eq!(position.resume(&range(7, 9)), None);
+        let all_deleted = Some(Gap { from: 7, to: 9 });
+        assert_eq!(position.resume(&range(10, 9)), all_deleted);
+        assert_eq!(position.last, Some(9));
     }
 
     #[test]
-    fn a_stream_that_lost_its_newest_events_is_read_where_it_ends() {
-        let mut trail = Trail::before(100);
-        assert_eq!(trail.resume(&extent(1, 50)), None);
-        assert_eq!(trail.last, Some(50));
+    fn reader_continues_at_the_end_of_a_truncated_stream() {
+        let mut position = ReadPosition::before(100);
+        assert_eq!(position.resume(&range(1, 50)), None);
+        assert_eq!(position.last, Some(50));
     }
 }

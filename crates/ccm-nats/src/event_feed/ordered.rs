@@ -1,61 +1,60 @@
-//! A feed whose place is kept by its reader, who goes on after the last event whenever reading
-//! breaks.
+//! An event feed that keeps its own position and resumes there after an interruption.
 
 use std::collections::VecDeque;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::gap::Trail;
-use super::{Begin, Heard, Stored};
-use crate::direct_get::{Broken, Reader, Start, Step, Wanted};
+use super::gap::ReadPosition;
+use super::{FeedItem, FeedStart, StoredEvent};
+use crate::direct_get::{ReadFailure, ReadRequest, Reader, Start, Step};
 use crate::streams::EVENTS;
-use crate::{Connection, Link, NatsError, Subject, backoff};
+use crate::{Connection, ConnectionState, NatsError, Subject, backoff};
 
-/// How often in a row reading may break off without a single event in between.
-const MOST_BREAKS: usize = 5;
+/// Maximum number of consecutive failures without an event in between.
+const MAX_FAILURES: usize = 5;
 
-/// Stored events, read from a place of our own.
+/// A feed with its position in memory.
 pub struct Ordered {
     connection: Connection,
-    link: watch::Receiver<Link>,
-    wanted: Wanted,
+    link: watch::Receiver<ConnectionState>,
+    options: ReadRequest,
     follow: bool,
     reader: Option<Reader>,
-    /// Whether reading ever began.
+    /// Whether a reader was ever opened.
     has_begun: bool,
-    /// How many events were still to come when the last one was handed over.
+    /// Number of matching events after the last one.
     left: u64,
-    breaks: usize,
-    trail: Trail,
-    waiting: VecDeque<Heard>,
+    failures: usize,
+    position: ReadPosition,
+    buffer: VecDeque<FeedItem>,
 }
 
 impl Ordered {
     pub(super) fn new(
         connection: &Connection,
         filter: &Subject,
-        begin: Begin,
+        start: FeedStart,
         follow: bool,
     ) -> Self {
         Self {
             connection: connection.clone(),
             link: connection.state(),
-            wanted: Wanted {
+            options: ReadRequest {
                 stream: EVENTS.into(),
                 filter: filter.as_str().into(),
-                start: begin.start(),
+                start: start.start(),
             },
             follow,
             reader: None,
             has_begun: false,
             left: 0,
-            breaks: 0,
-            trail: match begin {
-                Begin::At(sequence) => Trail::before(sequence),
-                Begin::Next | Begin::Since(_) => Trail::default(),
+            failures: 0,
+            position: match start {
+                FeedStart::Sequence(sequence) => ReadPosition::before(sequence),
+                FeedStart::Next | FeedStart::Since(_) => ReadPosition::default(),
             },
-            waiting: VecDeque::new(),
+            buffer: VecDeque::new(),
         }
     }
 
@@ -66,10 +65,10 @@ impl Ordered {
         Ok(())
     }
 
-    pub(super) async fn next(&mut self) -> Result<Option<Heard>, NatsError> {
+    pub(super) async fn next(&mut self) -> Result<Option<FeedItem>, NatsError> {
         loop {
-            if let Some(heard) = self.waiting.pop_front() {
-                return Ok(Some(heard));
+            if let Some(item) = self.buffer.pop_front() {
+                return Ok(Some(item));
             }
             let Some(reader) = self.reader.as_mut() else {
                 self.open().await?;
@@ -80,36 +79,39 @@ impl Ordered {
             }
             let step = tokio::select! {
                 step = reader.next() => step,
-                // A new connection may lead to a server that lost its newest events.
-                _ = self.link.changed() => Err(Broken::Gap),
+                // The new server may have lost the newest events.
+                _ = self.link.changed() => Err(ReadFailure::Gap),
             };
             match step {
                 Ok(Step::Message(found, pending)) => {
                     self.left = pending;
-                    self.breaks = 0;
-                    let gap = self.trail.step(&self.connection, found.sequence).await;
-                    self.waiting.extend(gap.map(Heard::Gap));
-                    self.waiting.push_back(Heard::Event {
+                    self.failures = 0;
+                    let gap = self
+                        .position
+                        .advance(&self.connection, found.sequence)
+                        .await;
+                    self.buffer.extend(gap.map(FeedItem::Gap));
+                    self.buffer.push_back(FeedItem::Event {
                         sequence: found.sequence,
-                        stored: Stored {
+                        stored: StoredEvent {
                             subject: found.subject,
                             body: found.body,
                             time: found.time,
                         },
                     });
                 }
-                Ok(Step::Idle) if self.follow => return Ok(Some(Heard::Pause)),
-                // What was still to come has expired meanwhile.
+                Ok(Step::Idle) if self.follow => return Ok(Some(FeedItem::Idle)),
+                // The remaining events have expired.
                 Ok(Step::Idle) => return Ok(None),
                 Err(broken) => {
                     self.reader = None;
-                    self.rest(broken.into_error(EVENTS)).await?;
+                    self.wait_to_retry(broken.into_error(EVENTS)).await?;
                 }
             }
         }
     }
 
-    /// Begins to read where it ended last.
+    /// Opens a reader at the current position.
     async fn open(&mut self) -> Result<(), NatsError> {
         if self.follow && self.link.wait_for(|link| link.is_up()).await.is_err() {
             return Err(NatsError::Closed);
@@ -118,48 +120,47 @@ impl Ordered {
         match self.try_open().await {
             Ok(reader) => {
                 self.left = reader.pending();
-                self.trail.last.get_or_insert(reader.after());
+                self.position.last.get_or_insert(reader.after());
                 self.reader = Some(reader);
                 self.has_begun = true;
                 Ok(())
             }
             Err(NatsError::NoBucket(_) | NatsError::NotStored(_)) => {
-                Err(NatsError::NotStored(self.wanted.filter.clone()))
+                Err(NatsError::NotStored(self.options.filter.clone()))
             }
-            Err(err @ (NatsError::Ahead { .. } | NatsError::Denied(_))) => Err(err),
-            Err(err) => self.rest(err).await,
+            Err(err @ (NatsError::SequenceAhead { .. } | NatsError::Denied(_))) => Err(err),
+            Err(err) => self.wait_to_retry(err).await,
         }
     }
 
     async fn try_open(&mut self) -> Result<Reader, NatsError> {
-        if let Some(last) = self.trail.last {
-            let extent = self.connection.extent_of_events().await?;
-            if !self.has_begun && last > extent.last {
-                return Err(NatsError::Ahead {
+        if let Some(last) = self.position.last {
+            let range = self.connection.event_stream_range().await?;
+            if !self.has_begun && last > range.last {
+                return Err(NatsError::SequenceAhead {
                     wanted: last.saturating_add(1),
-                    last: extent.last,
+                    last: range.last,
                 });
             }
-            let gap = self.trail.resume(&extent);
-            self.waiting.extend(gap.map(Heard::Gap));
-            let next = self.trail.last.unwrap_or(last).saturating_add(1);
-            self.wanted.start = Start::At(next);
+            let gap = self.position.resume(&range);
+            self.buffer.extend(gap.map(FeedItem::Gap));
+            let next = self.position.last.unwrap_or(last).saturating_add(1);
+            self.options.start = Start::At(next);
         }
-        Reader::open(&self.connection, &self.wanted, false).await
+        Reader::open(&self.connection, &self.options, false).await
     }
 
-    /// Waits before the next try. A follower waits for servers that restart; a reader wants to
-    /// know.
-    async fn rest(&mut self, err: NatsError) -> Result<(), NatsError> {
-        self.breaks += 1;
-        if err.is_denied() || (self.breaks > MOST_BREAKS && !self.follow) {
+    /// Waits before the next try. A feed that does not follow fails after a few tries.
+    async fn wait_to_retry(&mut self, err: NatsError) -> Result<(), NatsError> {
+        self.failures += 1;
+        if err.is_denied() || (self.failures > MAX_FAILURES && !self.follow) {
             return Err(err);
         }
-        sleep(backoff::delay(self.breaks)).await;
+        sleep(backoff::delay(self.failures)).await;
         Ok(())
     }
 
     pub(super) fn is_drained(&mut self) -> bool {
-        self.waiting.is_empty() && self.reader.as_ref().is_none_or(Reader::is_drained)
+        self.buffer.is_empty() && self.reader.as_ref().is_none_or(Reader::is_drained)
     }
 }

@@ -1,46 +1,46 @@
-//! A service that the `nats` command can find, ask and count: the micro protocol (ADR-32), spoken
-//! by ourselves because the client's own layer puts endpoints into queue groups, chooses the id,
-//! and answers errors with nothing.
+//! NATS micro services (ADR-32): discovery, statistics and a queue of requests.
 //!
-//! Requests arrive in one bounded queue, whoever sent them to whichever endpoint; a request that
-//! finds it full is told so at once. A message that the server copied out of a stream is no request
-//! and is dropped. Discovery is answered apart from it, so a busy service is
-//! still seen. What a request means is for the receiver; what is counted is in `stats`.
+//! Implemented here because the client's service layer puts endpoints into queue groups, generates
+//! the instance id, and sends error replies without a body.
+//!
+//! Requests of all endpoints arrive in one bounded queue; a request that finds it full gets an error
+//! reply at once. Messages that the server copied from a stream are dropped. Discovery requests
+//! bypass the queue, so a busy service stays visible. Statistics are in `stats`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use async_nats::{Message as Heard, Subscriber};
+use async_nats::{Message as ClientMessage, Subscriber};
 use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt as _, select_all};
 use tokio::sync::mpsc;
 
 use super::connection::{Headers, Message};
 use super::{Connection, NatsError, Subject};
-use stats::{Counters, Described, Ticket};
+use stats::{Counters, Description, RequestTimer};
 
 mod stats;
 
-/// On the answer of a service that failed: why.
+/// Header of an error reply: the error text.
 pub const ERROR: &str = "Nats-Service-Error";
-/// On the answer of a service that failed: a number in the manner of HTTP.
+/// Header of an error reply: a code as in HTTP.
 pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
 
-/// How many requests wait at most.
+/// Size of the request queue.
 const QUEUE: usize = 256;
 
-/// The longest error text in a header; the body may say more.
+/// Maximum length of the error text in a header.
 const MAX_ERROR: usize = 512;
 
-/// The headers that servers add to messages out of a stream.
+/// Headers that the server adds to messages from a stream.
 const STORED: [&str; 2] = ["Nats-Stream", "Nats-Sequence"];
 
-/// Who serves.
+/// Description of a service.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Shared by all instances: letters, digits, `_` and `-`.
+    /// Name shared by all instances: letters, digits, `_` and `-`.
     pub name: String,
-    /// Of this instance: one word of a subject.
+    /// Id of this instance: one subject token.
     pub id: String,
     /// A semantic version.
     pub version: String,
@@ -48,7 +48,7 @@ pub struct Service {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// A subject that is served. Every instance hears every request: there is no queue group.
+/// An endpoint. Every instance receives every request: there is no queue group.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// Unique within the service: letters, digits, `_` and `-`.
@@ -57,43 +57,43 @@ pub struct Endpoint {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// A running service. It ends when its requests are dropped.
+/// A running service. It stops when its request receiver is dropped.
 #[derive(Debug)]
-pub struct Served {
-    pub requests: mpsc::Receiver<Incoming>,
+pub struct RunningService {
+    pub requests: mpsc::Receiver<ServiceRequest>,
 }
 
-/// A request. Each way to be done with it counts it once; to drop it is to ignore it.
+/// A request. It is counted once, when it is replied to or dropped.
 #[derive(Debug)]
-pub struct Incoming {
-    /// Which endpoint it came to, in the order they were given.
+pub struct ServiceRequest {
+    /// Index of the endpoint.
     pub endpoint: usize,
-    /// Where it was sent to.
+    /// The subject it was sent to.
     pub subject: String,
     pub headers: Headers,
     pub body: Bytes,
     reply: Option<String>,
     connection: Connection,
-    ticket: Ticket,
+    timer: RequestTimer,
 }
 
-/// Starts to serve. Returns once the server knows every subject, if it can be reached.
+/// Starts a service. While connected, returns once the server has processed the subscriptions.
 pub async fn serve(
     connection: &Connection,
     service: Service,
     endpoints: Vec<Endpoint>,
-) -> Result<Served, NatsError> {
+) -> Result<RunningService, NatsError> {
     check(&service, &endpoints)?;
-    let mut listening = Vec::with_capacity(endpoints.len());
+    let mut endpoint_messages = Vec::with_capacity(endpoints.len());
     for (index, endpoint) in endpoints.iter().enumerate() {
         let messages = subscribe(connection, endpoint.subject.as_str()).await?;
-        listening.push(messages.map(move |message| (index, message)).boxed());
+        endpoint_messages.push(messages.map(move |message| (index, message)).boxed());
     }
-    let mut verbs = Vec::new();
+    let mut discovery = Vec::new();
     for (verb, kind) in [
-        ("PING", Ask::Ping),
-        ("INFO", Ask::Info),
-        ("STATS", Ask::Stats),
+        ("PING", Discovery::Ping),
+        ("INFO", Discovery::Info),
+        ("STATS", Discovery::Stats),
     ] {
         for subject in [
             format!("$SRV.{verb}"),
@@ -101,12 +101,12 @@ pub async fn serve(
             format!("$SRV.{verb}.{}.{}", service.name, service.id),
         ] {
             let messages = subscribe(connection, &subject).await?;
-            verbs.push(messages.map(move |message| (kind, message)).boxed());
+            discovery.push(messages.map(move |message| (kind, message)).boxed());
         }
     }
     if connection.is_up() {
         match connection.flush().await {
-            // The rest of the service works; the connection tells what is forbidden.
+            // The other endpoints work; the connection reports the violation.
             Ok(()) | Err(NatsError::Denied(_)) => {}
             Err(err) => return Err(err),
         }
@@ -114,39 +114,39 @@ pub async fn serve(
     let (queue, requests) = mpsc::channel(QUEUE);
     let listener = Listener {
         connection: connection.clone(),
-        described: Arc::new(Described::new(service, endpoints)),
+        description: Arc::new(Description::new(service, endpoints)),
         queue,
     };
-    tokio::spawn(listener.clone().discover(select_all(verbs)));
-    tokio::spawn(listener.listen(select_all(listening)));
-    Ok(Served { requests })
+    tokio::spawn(listener.clone().discover(select_all(discovery)));
+    tokio::spawn(listener.listen(select_all(endpoint_messages)));
+    Ok(RunningService { requests })
 }
 
-/// The side of a service that hears.
+/// Receives the messages of a service.
 #[derive(Clone)]
 struct Listener {
     connection: Connection,
-    described: Arc<Described>,
-    queue: mpsc::Sender<Incoming>,
+    description: Arc<Description>,
+    queue: mpsc::Sender<ServiceRequest>,
 }
 
 impl Listener {
-    /// Answers discovery until nobody wants requests any more.
-    async fn discover(self, mut questions: impl Stream<Item = (Ask, Heard)> + Unpin) {
+    /// Replies to discovery requests until the request receiver is dropped.
+    async fn discover(self, mut requests: impl Stream<Item = (Discovery, ClientMessage)> + Unpin) {
         loop {
-            let question = tokio::select! {
-                question = questions.next() => question,
+            let request = tokio::select! {
+                request = requests.next() => request,
                 () = self.queue.closed() => return,
             };
-            match question {
-                Some((ask, message)) => self.answer(ask, message).await,
+            match request {
+                Some((request, message)) => self.reply_discovery(request, message).await,
                 None => return,
             }
         }
     }
 
-    /// Hands requests over until nobody wants them any more.
-    async fn listen(self, mut requests: impl Stream<Item = (usize, Heard)> + Unpin) {
+    /// Queues requests until the receiver is dropped.
+    async fn listen(self, mut requests: impl Stream<Item = (usize, ClientMessage)> + Unpin) {
         loop {
             let request = tokio::select! {
                 request = requests.next() => request,
@@ -155,57 +155,57 @@ impl Listener {
             let Some((endpoint, message)) = request else {
                 return;
             };
-            let counters = self.described.counters(endpoint);
-            if !self.described.is_request_to(endpoint, &message) {
-                Ticket::new(counters).fail(403, "not a request to this endpoint");
+            let counters = self.description.counters(endpoint);
+            if !self.description.is_request_to(endpoint, &message) {
+                RequestTimer::new(counters).fail(403, "not a request to this endpoint");
                 continue;
             }
-            let incoming = Incoming::new(&self.connection, counters, endpoint, message);
+            let incoming = ServiceRequest::new(&self.connection, counters, endpoint, message);
             if let Err(mpsc::error::TrySendError::Full(incoming)) = self.queue.try_send(incoming) {
                 let body = Bytes::from_static(br#"{"error":"busy"}"#);
-                // If this can't be sent either, the caller's own patience ends it.
+                // If this fails, too, the caller times out.
                 let _ = incoming.fail(503, "busy", body).await;
             }
         }
     }
 
-    /// Answers a question of discovery; one without a place to answer to is none.
-    async fn answer(&self, ask: Ask, message: Heard) {
+    /// Replies to a discovery request that has a reply subject.
+    async fn reply_discovery(&self, request: Discovery, message: ClientMessage) {
         let Some(reply) = message.reply else {
             return;
         };
-        let body = match ask {
-            Ask::Ping => self.described.ping(),
-            Ask::Info => self.described.info(),
-            Ask::Stats => self.described.stats(),
+        let body = match request {
+            Discovery::Ping => self.description.ping(),
+            Discovery::Info => self.description.info(),
+            Discovery::Stats => self.description.stats(),
         };
         let sent = self
             .connection
             .publish_to(&reply, Headers::new(), body.into());
-        // Whoever asked has no other way to hear that the answer could not be sent.
+        // If this fails, the caller times out.
         let _ = sent.await;
     }
 }
 
 async fn subscribe(connection: &Connection, subject: &str) -> Result<Subscriber, NatsError> {
-    let listening = connection.client().subscribe(subject.to_owned()).await;
-    listening.map_err(|_| NatsError::Subject(subject.into()))
+    let subscriber = connection.client().subscribe(subject.to_owned()).await;
+    subscriber.map_err(|_| NatsError::Subject(subject.into()))
 }
 
-/// What discovery asks.
+/// A discovery request.
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum Discovery {
     Ping,
     Info,
     Stats,
 }
 
-impl Incoming {
+impl ServiceRequest {
     fn new(
         connection: &Connection,
         counters: Arc<Counters>,
         endpoint: usize,
-        message: Heard,
+        message: ClientMessage,
     ) -> Self {
         let message = Message::from(message);
         Self {
@@ -215,7 +215,7 @@ impl Incoming {
             body: message.body,
             reply: message.reply,
             connection: connection.clone(),
-            ticket: Ticket::new(counters),
+            timer: RequestTimer::new(counters),
         }
     }
 
@@ -224,30 +224,30 @@ impl Incoming {
         self.headers.get(name)
     }
 
-    /// Whether somebody waits for an answer.
+    /// Reports whether the request has a reply subject.
     pub fn wants_reply(&self) -> bool {
         self.reply.is_some()
     }
 
-    /// Answers. An answer that is larger than the server takes becomes an error that says so.
+    /// Sends the reply. If it exceeds the maximum payload, sends an error reply instead.
     pub async fn reply(mut self, headers: Headers, body: Bytes) -> Result<(), NatsError> {
         match self.send(headers.clone(), body).await {
             Err(err @ NatsError::TooLarge { .. }) => {
                 let text = err.to_string();
                 let body = serde_json::json!({ "error": text }).to_string();
-                self.refuse(headers, 500, &text, body.into()).await?;
+                self.send_error(headers, 500, &text, body.into()).await?;
                 Err(err)
             }
             other => other,
         }
     }
 
-    /// Answers that it failed. The body should say so, too: the header is not shown by all.
+    /// Sends an error reply. The body should contain the error, too: not all tools show headers.
     pub async fn fail(self, code: u16, text: &str, body: Bytes) -> Result<(), NatsError> {
         self.fail_with(Headers::new(), code, text, body).await
     }
 
-    /// Answers that it failed, with more headers.
+    /// Sends an error reply with additional headers.
     pub async fn fail_with(
         mut self,
         headers: Headers,
@@ -255,13 +255,13 @@ impl Incoming {
         text: &str,
         body: Bytes,
     ) -> Result<(), NatsError> {
-        self.refuse(headers, code, text, body).await
+        self.send_error(headers, code, text, body).await
     }
 
-    /// Says nothing: the request was meant for others.
+    /// Drops the request without a reply: it is meant for other nodes.
     pub fn ignore(self) {}
 
-    async fn refuse(
+    async fn send_error(
         &mut self,
         mut headers: Headers,
         code: u16,
@@ -269,7 +269,7 @@ impl Incoming {
         body: Bytes,
     ) -> Result<(), NatsError> {
         let text = one_line(text);
-        self.ticket.fail(code, &text);
+        self.timer.fail(code, &text);
         headers.set(ERROR, &text)?;
         headers.set(ERROR_CODE, &code.to_string())?;
         self.send(headers, body).await
@@ -283,11 +283,11 @@ impl Incoming {
     }
 }
 
-/// Whether a message was sent to this subject by a client. JetStream sends what a stream holds to
-/// any subject that the owner of a consumer names, and asks nobody whether that owner may publish
-/// there; such a message still has the subject that it was stored under. Its other answers have a
-/// status, or headers that say where a message is stored.
-fn is_request(message: &Heard, subject: &Subject) -> bool {
+/// Reports whether a message was published by a client on this subject. JetStream delivers stored
+/// messages to any subject that the owner of a consumer names, without a check of the owner's
+/// publish permission. Such a message has the subject it was stored under, a status, or headers
+/// of JetStream.
+fn is_request(message: &ClientMessage, subject: &Subject) -> bool {
     let is_from_jetstream = |reply: &str| reply.starts_with("$JS.");
     let has_header = |name: &&str| {
         let headers = message.headers.as_ref();
@@ -299,7 +299,7 @@ fn is_request(message: &Heard, subject: &Subject) -> bool {
         && !STORED.iter().any(has_header)
 }
 
-/// Returns a text that fits into a header.
+/// Returns the text on one line, truncated to fit into a header.
 fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -307,7 +307,7 @@ fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// Refuses what other tools would not understand.
+/// Rejects names, ids and versions that ADR-32 does not allow.
 fn check(service: &Service, endpoints: &[Endpoint]) -> Result<(), NatsError> {
     let bad = |reason: String| Err(NatsError::Service(reason));
     let is_name = |name: &str| {
@@ -332,7 +332,7 @@ fn check(service: &Service, endpoints: &[Endpoint]) -> Result<(), NatsError> {
     Ok(())
 }
 
-/// Whether a text is three numbers, with or without more after `-` or `+`.
+/// Reports whether a text is a semantic version.
 fn is_version(text: &str) -> bool {
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let is_number = |part: &str| {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_tools_would_not_understand_is_refused() {
+    fn invalid_service_descriptions_are_rejected() {
         assert!(check(&service(), &[endpoint("ping"), endpoint("ping-node")]).is_ok());
         let bad = |change: fn(&mut Service)| {
             let mut service = service();
@@ -381,9 +381,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_out_of_a_stream_is_no_request() {
+    fn messages_from_a_stream_are_not_requests() {
         let subject: Subject = "ccm.v1.lab.node.web2.ensure".parse().unwrap();
-        let message = |subject: &str, reply: Option<&str>, header: Option<&str>| Heard {
+        let message = |subject: &str, reply: Option<&str>, header: Option<&str>| ClientMessage {
             subject: subject.into(),
             reply: reply.map(Into::into),
             payload: Bytes::new(),
@@ -400,23 +400,23 @@ mod tests {
         assert!(is_request(&message(own, Some("_INBOX.a"), None), &subject));
         assert!(is_request(&message(own, None, Some("Ccm-Noop")), &subject));
         let stored = "choria.ccm.registration.v1.a.b.c.d.e";
-        for copied in [
+        for from_stream in [
             message(stored, Some("_INBOX.a"), None),
             message(own, Some("$JS.ACK.S.c.1.1.1.1.0"), None),
             message(own, Some("$JS.FC.S.c.x"), None),
             message(own, None, Some("Nats-Stream")),
         ] {
-            assert!(!is_request(&copied, &subject), "{copied:?}");
+            assert!(!is_request(&from_stream, &subject), "{from_stream:?}");
         }
-        let beat = Heard {
+        let heartbeat = ClientMessage {
             status: Some(async_nats::StatusCode::IDLE_HEARTBEAT),
             ..message(own, None, None)
         };
-        assert!(!is_request(&beat, &subject));
+        assert!(!is_request(&heartbeat, &subject));
     }
 
     #[test]
-    fn a_version_is_three_numbers_and_more() {
+    fn version_is_a_semantic_version() {
         for good in ["0.1.0", "1.2.3-rc.1", "1.2.3+build"] {
             assert!(is_version(good), "{good}");
         }
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_fits_into_a_header() {
+    fn error_text_fits_into_a_header() {
         assert_eq!(one_line("a\r\nb"), "a  b");
         assert_eq!(one_line(&"é".repeat(1000)).chars().count(), MAX_ERROR);
     }

@@ -1,23 +1,22 @@
-//! What a service says about itself, and what it counts.
-//!
-//! A [`Ticket`] accompanies each request and counts it when it is gone, whatever became of it.
+//! Description and statistics of a service: the replies to PING, INFO and STATS.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Endpoint, Service};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_value::text::go_time;
 
-/// What was counted at one endpoint.
+/// Counters of one endpoint.
 #[derive(Debug, Default)]
-pub(super) struct Counters(Mutex<Counted>);
+pub(super) struct Counters(Mutex<Counts>);
 
 #[derive(Clone, Debug, Default)]
-struct Counted {
+struct Counts {
     requests: u64,
     errors: u64,
     last_error: String,
@@ -26,32 +25,29 @@ struct Counted {
 
 impl Counters {
     fn add(&self, time: Duration, error: Option<String>) {
-        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.requests += 1;
-        counted.time += time;
+        let mut counts = self.0.lock();
+        counts.requests += 1;
+        counts.time += time;
         if let Some(error) = error {
-            counted.errors += 1;
-            counted.last_error = error;
+            counts.errors += 1;
+            counts.last_error = error;
         }
     }
 
-    fn read(&self) -> Counted {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn read(&self) -> Counts {
+        self.0.lock().clone()
     }
 }
 
-/// Counts one request when it is dropped.
+/// Measures one request, and counts it when dropped.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct RequestTimer {
     counters: Arc<Counters>,
     since: Instant,
     error: Option<String>,
 }
 
-impl Ticket {
+impl RequestTimer {
     pub(super) fn new(counters: Arc<Counters>) -> Self {
         Self {
             counters,
@@ -60,26 +56,26 @@ impl Ticket {
         }
     }
 
-    /// Notes that the request failed.
+    /// Records the error of the request.
     pub(super) fn fail(&mut self, code: u16, text: &str) {
         self.error = Some(format!("{code}:{text}"));
     }
 }
 
-impl Drop for Ticket {
+impl Drop for RequestTimer {
     fn drop(&mut self) {
         self.counters.add(self.since.elapsed(), self.error.take());
     }
 }
 
 /// A service, its endpoints and their counters.
-pub(super) struct Described {
+pub(super) struct Description {
     service: Service,
     endpoints: Vec<(Endpoint, Arc<Counters>)>,
     started: DateTime<Utc>,
 }
 
-impl Described {
+impl Description {
     pub(super) fn new(service: Service, endpoints: Vec<Endpoint>) -> Self {
         let endpoints = endpoints.into_iter();
         Self {
@@ -95,7 +91,7 @@ impl Described {
         found.map_or_else(Arc::default, |(_, counters)| Arc::clone(counters))
     }
 
-    /// Whether a client sent a message to this endpoint.
+    /// Reports whether a client published a message to this endpoint.
     pub(super) fn is_request_to(&self, index: usize, message: &async_nats::Message) -> bool {
         let found = self.endpoints.get(index);
         found.is_some_and(|(endpoint, _)| super::is_request(message, &endpoint.subject))
@@ -126,17 +122,17 @@ impl Described {
     pub(super) fn stats(&self) -> String {
         let mut stats = self.head("stats");
         let endpoints = self.endpoints.iter().map(|(endpoint, counters)| {
-            let counted = counters.read();
-            let time = u64::try_from(counted.time.as_nanos()).unwrap_or(u64::MAX);
+            let counts = counters.read();
+            let time = u64::try_from(counts.time.as_nanos()).unwrap_or(u64::MAX);
             json!({
                 "name": endpoint.name,
                 "subject": endpoint.subject.as_str(),
                 "queue_group": "",
-                "num_requests": counted.requests,
-                "num_errors": counted.errors,
-                "last_error": counted.last_error,
+                "num_requests": counts.requests,
+                "num_errors": counts.errors,
+                "last_error": counts.last_error,
                 "processing_time": time,
-                "average_processing_time": time.checked_div(counted.requests).unwrap_or_default(),
+                "average_processing_time": time.checked_div(counts.requests).unwrap_or_default(),
             })
         });
         let endpoints: Vec<Value> = endpoints.collect();

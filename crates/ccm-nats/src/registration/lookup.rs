@@ -1,27 +1,27 @@
-//! All entries that match, read at once.
+//! Lookup of registrations: all entries that match.
 //!
-//! What is no entry, or does not belong where it is, is told apart and never handed out: it must
-//! not end up in somebody's files, and must not keep the others from being found.
+//! Invalid entries, and entries whose content does not match their subject, are returned separately:
+//! they must neither be used nor hide the valid ones.
 
 use tokio::time::timeout;
 
 use super::{MARKER, check_stream, subject};
 use crate::connection::API_LIMIT;
-use crate::direct_get::{Stored, Wanted};
+use crate::direct_get::{ReadRequest, StoredMessage};
 use crate::{Connection, Headers, NatsError, stream_reader};
 use ccm_core::model::registration::Entry;
 
-/// What was found.
+/// The result of a lookup.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
-    /// Ordered by address as text, then by port.
+pub struct Registrations {
+    /// Sorted by address as text, then by port.
     pub entries: Vec<Entry>,
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A message that is no entry.
+/// An invalid entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the registration on {subject} can't be used: {reason}")]
+#[error("invalid registration on {subject}: {reason}")]
 pub struct Unreadable {
     pub subject: String,
     pub reason: String,
@@ -30,61 +30,65 @@ pub struct Unreadable {
 impl Connection {
     /// Returns the entries of a stream with this cluster, protocol, service and address; an empty
     /// word or `*` stands for any.
-    pub async fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Found, NatsError> {
+    pub async fn registrations(
+        &self,
+        stream: &str,
+        words: [&str; 4],
+    ) -> Result<Registrations, NatsError> {
         check_stream(stream)?;
         let filter = subject::filter(words)?;
-        // An agent that has just started is about to be connected; longer nobody waits.
+        // An agent that has just started may not be connected yet.
         let mut link = self.state();
         let connected = async { link.wait_for(|link| link.is_up()).await.is_ok() };
         if !timeout(API_LIMIT, connected).await.unwrap_or(false) {
             return Err(NatsError::Closed);
         }
-        let wanted = Wanted::last(stream, filter.as_str());
-        let messages = stream_reader::read_all(self, &wanted).await;
+        let request = ReadRequest::last(stream, filter.as_str());
+        let messages = stream_reader::read_all(self, &request).await;
         let messages = messages.map_err(|err| match err {
             NatsError::NoBucket(_) => NatsError::NoStream(stream.into()),
             err => err,
         })?;
-        let mut found = Found::default();
-        for Stored {
+        let mut registrations = Registrations::default();
+        for StoredMessage {
             subject,
             headers,
             body,
             ..
         } in messages
         {
-            match heard(&subject, &headers, &body) {
-                Heard::Entry(entry) => found.entries.push(entry),
-                Heard::Unreadable(what) => found.unreadable.push(what),
-                Heard::Gone(_) => {}
+            match parse_record(&subject, &headers, &body) {
+                Record::Entry(entry) => registrations.entries.push(entry),
+                Record::Unreadable(what) => registrations.unreadable.push(what),
+                Record::Removed(_) => {}
             }
         }
         let key = |entry: &Entry| (entry.address.clone(), entry.port());
-        found.entries.sort_by_cached_key(key);
-        Ok(found)
+        registrations.entries.sort_by_cached_key(key);
+        Ok(registrations)
     }
 }
 
-/// What a message of the stream says.
+/// A message of the registration stream.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum Record {
     Entry(Entry),
-    /// The entry is gone, for this reason.
-    Gone(String),
+    /// The entry was removed, with the reason.
+    Removed(String),
     Unreadable(Unreadable),
 }
 
-/// Returns what a message says about the service its subject names.
-pub(super) fn heard(subject: &str, headers: &Headers, body: &[u8]) -> Heard {
+/// Parses a message of the registration stream.
+pub(super) fn parse_record(subject: &str, headers: &Headers, body: &[u8]) -> Record {
     if let Some(reason) = headers.get(MARKER) {
-        return Heard::Gone(reason.into());
+        return Record::Removed(reason.into());
     }
     let reason = match Entry::from_wire(body) {
-        Ok(entry) if subject::belongs(&entry, subject) => return Heard::Entry(entry),
-        Ok(_) => "it belongs to another subject".to_owned(),
+        Ok(entry) if subject::matches_subject(&entry, subject) => return Record::Entry(entry),
+        Ok(_) => "content does not match the subject".to_owned(),
         Err(err) => err.to_string(),
     };
-    Heard::Unreadable(Unreadable {
+    Record::Unreadable(Unreadable {
         subject: subject.into(),
         reason,
     })
@@ -98,14 +102,20 @@ mod tests {
     const BODY: &str = r#"{"cluster":"prod","service":"web","protocol":"http","address":"10.0.0.1","port":80,"priority":1}"#;
 
     #[test]
-    fn a_message_is_an_entry_a_marker_or_neither() {
+    fn message_is_an_entry_a_marker_or_invalid() {
         let plain = Headers::new();
-        let heard_on = |subject: &str| heard(subject, &plain, BODY.as_bytes());
-        assert!(matches!(heard_on(SUBJECT), Heard::Entry(_)));
+        let record_on = |subject: &str| parse_record(subject, &plain, BODY.as_bytes());
+        assert!(matches!(record_on(SUBJECT), Record::Entry(_)));
         let other = SUBJECT.replace("prod", "lab");
-        assert!(matches!(heard_on(&other), Heard::Unreadable(_)));
+        assert!(matches!(record_on(&other), Record::Unreadable(_)));
         let marker = Headers::new().with(MARKER, "MaxAge").unwrap();
-        assert_eq!(heard(SUBJECT, &marker, b""), Heard::Gone("MaxAge".into()));
-        assert!(matches!(heard(SUBJECT, &plain, b""), Heard::Unreadable(_)));
+        assert_eq!(
+            parse_record(SUBJECT, &marker, b""),
+            Record::Removed("MaxAge".into())
+        );
+        assert!(matches!(
+            parse_record(SUBJECT, &plain, b""),
+            Record::Unreadable(_)
+        ));
     }
 }

@@ -1,20 +1,20 @@
-//! Services and where they are found: a stream that keeps the last word on each of them.
+//! Service registrations: a stream with the last entry of each service instance.
 //!
-//! Every instance of a service has a subject of its own, see `subject`, and the stream keeps one
-//! message on it until it expires. [`Connection::register`] says where a service is and
-//! [`Connection::unregister`] takes it back; [`Connection::registrations`] reads all that match,
-//! and [`Connection::watch_registrations`] goes on from there. [`Connection::init_registrations`]
-//! makes the stream. Subjects, messages and stream are upstream's: both programs may share one.
+//! Every instance has its own subject, and the stream keeps one message on it until it expires.
+//! Subjects, messages and stream are those of Choria CCM; both programs can share them. When a
+//! service is registered is decided by the caller.
 //!
-//! When a service may be registered is not decided here.
+//! - [`Connection::register`], [`Connection::unregister`]: publish and remove an entry
+//! - [`Connection::registrations`], [`Connection::watch_registrations`]: look up and watch entries
+//! - [`Connection::init_registrations`]: create or update the stream
 
 mod lookup;
 mod stream;
 mod subject;
 mod watch;
 
-pub use lookup::{Found, Unreadable};
-pub use stream::{Ready, StreamOptions};
+pub use lookup::{Registrations, Unreadable};
+pub use stream::{StreamOptions, StreamSummary};
 pub use watch::{Change, Watch};
 
 use super::{Bytes, Connection, Headers, NatsError};
@@ -22,35 +22,35 @@ use ccm_core::model::registration::Entry;
 use ccm_value::json;
 use ccm_value::text::quote;
 
-/// The stream of registrations, unless configured.
+/// Default name of the registration stream.
 pub const STREAM: &str = "REGISTRATION";
 
-/// The header that says how long a message lives.
+/// Header: time to live of a message.
 const TTL: &str = "Nats-TTL";
 
-/// The header of a message that stands for one that is gone, and says why it is.
+/// Header of a delete marker: the reason of the removal.
 const MARKER: &str = "Nats-Marker-Reason";
 
-/// The header of a message that replaces those before it.
+/// Header of a message that replaces the earlier ones of its subject.
 const ROLLUP: (&str, &str) = ("Nats-Rollup", "sub");
 
-/// The header that names the stream a message is meant for.
+/// Header: the stream that must store the message.
 const EXPECTED: &str = "Nats-Expected-Stream";
 
-/// How long the marker of a service that was taken back is kept for those who watch.
+/// Time to live of the delete marker of an unregistered service.
 const MARKER_TTL: &str = "2s";
 
-/// Where entries go.
+/// How entries are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To whoever listens now, be it a stream; nobody confirms it, and times to live don't count.
+    /// Core NATS: without acknowledgement and time to live.
     Nats,
-    /// Into this stream, which confirms it.
+    /// JetStream: acknowledged by this stream.
     Jetstream(String),
 }
 
 impl Connection {
-    /// Says where a service is, until the entry expires.
+    /// Publishes an entry, valid until it expires.
     pub async fn register(
         &self,
         entry: &Entry,
@@ -66,33 +66,33 @@ impl Connection {
         let Destination::Jetstream(stream) = destination else {
             return self.publish(&subject, Headers::new(), body).await;
         };
-        let mut headers = meant_for(stream)?;
+        let mut headers = replace_headers(stream)?;
         if let Some(ttl) = entry.ttl {
             headers.set(TTL, &ttl.to_string())?;
         }
         self.store(&subject, headers, body).await
     }
 
-    /// Takes an entry back. A message that says so replaces it for a moment, so that those who
-    /// watch hear of it; a purge would leave them in the dark.
+    /// Removes an entry by publishing a delete marker. Watchers receive the marker; they would not
+    /// notice a purge.
     pub async fn unregister(&self, entry: &Entry, stream: &str) -> Result<(), NatsError> {
         let subject = subject::of(entry)?;
-        let headers = meant_for(stream)?
+        let headers = replace_headers(stream)?
             .with(MARKER, "Purge")?
             .with(TTL, MARKER_TTL)?;
         self.store(&subject, headers, Bytes::new()).await
     }
 }
 
-/// Returns the headers of a message that takes the place of the last one in a stream.
-fn meant_for(stream: &str) -> Result<Headers, NatsError> {
+/// Returns the headers of a message that replaces the last one of its subject.
+fn replace_headers(stream: &str) -> Result<Headers, NatsError> {
     check_stream(stream)?;
     Headers::new()
         .with(ROLLUP.0, ROLLUP.1)?
         .with(EXPECTED, stream)
 }
 
-/// Refuses what can't be the name of a stream before it becomes part of a subject.
+/// Rejects invalid stream names, before they become part of a subject.
 fn check_stream(name: &str) -> Result<(), NatsError> {
     let is_plain = |c: char| !(c.is_whitespace() || c.is_control() || ".*>/\\".contains(c));
     if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) {

@@ -1,7 +1,7 @@
-//! The stream of registrations: made once, and brought up to date.
+//! The registration stream: created, or updated to the required configuration.
 //!
-//! It is upstream's stream, but one that can be read directly: without that, upstream's own lookups
-//! get no answer. What an administrator set and we have no opinion on stays as it is.
+//! It is the stream of Choria CCM with direct get enabled, without which upstream's own lookups fail.
+//! Other settings of an administrator are kept.
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use async_nats::jetstream::stream::{Config, StorageType};
 use super::{check_stream, subject};
 use crate::{Connection, NatsError};
 
-/// How long an entry lives at most in a new stream, unless told.
+/// Default maximum age of entries.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How to set the stream up.
+/// Options of the registration stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamOptions {
-    /// How many servers keep each entry; without it 1, or what it is already.
+    /// Number of replicas; 1 for a new stream if not set.
     pub replicas: Option<usize>,
-    /// How long an entry lives that does not say so itself, and at most; zero is for ever.
-    /// Without it a minute, or what it is already.
+    /// Maximum and default age of entries, zero for unlimited; a minute for a new stream if not
+    /// set.
     pub max_age: Option<Duration>,
 }
 
-/// A stream that can be used.
+/// Configuration of the stream after initialization.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct StreamSummary {
     pub name: String,
     pub subjects: Vec<String>,
     pub replicas: usize,
 }
 
 impl Connection {
-    /// Makes the stream of registrations, or brings it to what it should be.
+    /// Creates the registration stream or updates its configuration.
     pub async fn init_registrations(
         &self,
         name: &str,
         options: StreamOptions,
-    ) -> Result<Ready, NatsError> {
+    ) -> Result<StreamSummary, NatsError> {
         check_stream(name)?;
         let info = match self.stream_info(name).await? {
             Some(info) => {
-                self.update_stream(name, improve(info.config, options))
+                self.update_stream(name, merge(info.config, options))
                     .await?
             }
             None => {
@@ -52,10 +52,10 @@ impl Connection {
                     max_age: MAX_AGE,
                     ..Config::default()
                 };
-                self.create_stream(name, improve(empty, options)).await?
+                self.create_stream(name, merge(empty, options)).await?
             }
         };
-        Ok(Ready {
+        Ok(StreamSummary {
             name: info.config.name,
             subjects: info.config.subjects,
             replicas: info.config.num_replicas,
@@ -63,8 +63,8 @@ impl Connection {
     }
 }
 
-/// Lays what the stream must be, and what was asked for, over what it is.
-fn improve(mut config: Config, options: StreamOptions) -> Config {
+/// Merges the required settings and the options into a configuration.
+fn merge(mut config: Config, options: StreamOptions) -> Config {
     let subject = subject::all();
     if !config.subjects.contains(&subject) {
         config.subjects.push(subject);
@@ -81,13 +81,13 @@ fn improve(mut config: Config, options: StreamOptions) -> Config {
     config.deny_delete = true;
     config.deny_purge = false;
     config.allow_direct = true;
-    // Markers are how watchers hear of what expired; they stay as long as entries do.
+    // Delete markers tell watchers about expired entries.
     config.subject_delete_marker_ttl = Some(if config.max_age.is_zero() {
         MAX_AGE
     } else {
         config.max_age
     });
-    // The server wants no longer memory for repeated messages than for messages.
+    // The server requires a duplicate window of at most the maximum age.
     if !config.max_age.is_zero() {
         config.duplicate_window = config.duplicate_window.min(config.max_age);
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_administrator_set_stays() {
+    fn settings_of_an_administrator_are_kept() {
         let theirs = Config {
             name: "SERVICES".into(),
             description: Some("ours".into()),
@@ -109,24 +109,24 @@ mod tests {
             max_bytes: 1 << 20,
             ..Config::default()
         };
-        let found = improve(theirs.clone(), StreamOptions::default());
-        assert_eq!(found.num_replicas, 3);
-        assert_eq!(found.max_age, theirs.max_age);
-        assert_eq!(found.subject_delete_marker_ttl, Some(theirs.max_age));
-        assert_eq!(found.description, theirs.description);
-        assert_eq!(found.max_bytes, theirs.max_bytes);
-        assert!(found.allow_direct && found.allow_message_ttl && found.allow_rollup);
-        assert_eq!(improve(found.clone(), StreamOptions::default()), found);
+        let merged = merge(theirs.clone(), StreamOptions::default());
+        assert_eq!(merged.num_replicas, 3);
+        assert_eq!(merged.max_age, theirs.max_age);
+        assert_eq!(merged.subject_delete_marker_ttl, Some(theirs.max_age));
+        assert_eq!(merged.description, theirs.description);
+        assert_eq!(merged.max_bytes, theirs.max_bytes);
+        assert!(merged.allow_direct && merged.allow_message_ttl && merged.allow_rollup);
+        assert_eq!(merge(merged.clone(), StreamOptions::default()), merged);
     }
 
     #[test]
-    fn entries_that_live_for_ever_still_leave_markers() {
+    fn unlimited_age_still_enables_delete_markers() {
         let options = StreamOptions {
             max_age: Some(Duration::ZERO),
             ..StreamOptions::default()
         };
-        let found = improve(Config::default(), options);
-        assert!(found.max_age.is_zero());
-        assert_eq!(found.subject_delete_marker_ttl, Some(MAX_AGE));
+        let merged = merge(Config::default(), options);
+        assert!(merged.max_age.is_zero());
+        assert_eq!(merged.subject_delete_marker_ttl, Some(MAX_AGE));
     }
 }

@@ -1,17 +1,17 @@
-//! The subject of an entry, there and back. What the words mean is the model's.
+//! Subjects of registration entries: formatting and parsing.
 
 use crate::{NatsError, Subject};
 use ccm_core::model::registration::Entry;
 
-/// What every subject of an entry begins with.
+/// Prefix of entry subjects.
 const PREFIX: &str = "choria.ccm.registration.v1";
 
-/// Returns the subjects that the stream stores.
+/// Returns the subjects of the stream.
 pub(super) fn all() -> String {
     format!("{PREFIX}.>")
 }
 
-/// Returns the one subject of an entry.
+/// Returns the subject of an entry.
 pub(super) fn of(entry: &Entry) -> Result<Subject, NatsError> {
     let Entry {
         cluster,
@@ -41,7 +41,7 @@ pub(super) fn filter(words: [&str; 4]) -> Result<Subject, NatsError> {
     format!("{PREFIX}.{cluster}.{protocol}.{service}.{address}.*").parse()
 }
 
-/// Returns what a subject tells of its entry: everything but port, priority and the rest.
+/// Returns the entry fields in a subject: cluster, protocol, service and address.
 pub(super) fn parse(subject: &str) -> Option<Entry> {
     let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?;
     let mut words = rest.split('.');
@@ -57,9 +57,9 @@ pub(super) fn parse(subject: &str) -> Option<Entry> {
     })
 }
 
-/// Whether an entry is where it belongs. Permissions are given by subject; an entry that claims to
-/// be another would get around them.
-pub(super) fn belongs(entry: &Entry, subject: &str) -> bool {
+/// Reports whether an entry matches its subject. NATS permissions apply to subjects, so an entry
+/// must not claim to be another.
+pub(super) fn matches_subject(entry: &Entry, subject: &str) -> bool {
     parse(subject).is_some_and(|named| {
         named.cluster == entry.cluster
             && named.protocol == entry.protocol
@@ -68,7 +68,7 @@ pub(super) fn belongs(entry: &Entry, subject: &str) -> bool {
     })
 }
 
-/// Returns an address as one word of a subject.
+/// Returns an address as one subject token.
 fn word(address: &str) -> String {
     address.replace('.', "_")
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use ccm_core::model::registration::Port;
 
-    /// Returns a service whose instance and subject are known from upstream.
+    /// Returns an entry whose instance and subject are known from upstream.
     fn entry() -> Entry {
         Entry {
             cluster: "prod".into(),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_is_the_one_upstream_publishes_on() {
+    fn subject_equals_upstreams() {
         assert_eq!(
             of(&entry()).unwrap().as_str(),
             "choria.ccm.registration.v1.prod.grpc.shop.10_4_0_7.d163224028c8732e"
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_tells_all_but_the_port() {
+    fn subject_contains_all_but_port_and_priority() {
         let entry = entry();
         let subject = of(&entry).unwrap();
         let expected = Entry {
@@ -129,22 +129,22 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_belongs_only_where_its_words_say() {
+    fn entry_matches_only_its_own_subject() {
         let entry = entry();
         let subject = of(&entry).unwrap();
-        assert!(belongs(&entry, subject.as_str()));
+        assert!(matches_subject(&entry, subject.as_str()));
         for change in [
             |entry: &mut Entry| entry.cluster = "lab".into(),
             |entry: &mut Entry| entry.address = "10.4.0.8".into(),
         ] {
             let mut claimed = entry.clone();
             change(&mut claimed);
-            assert!(!belongs(&claimed, subject.as_str()));
+            assert!(!matches_subject(&claimed, subject.as_str()));
         }
     }
 
     #[test]
-    fn a_name_that_is_a_wildcard_names_nothing() {
+    fn wildcards_in_names_are_rejected() {
         let entry = Entry {
             service: "*".into(),
             ..entry()

@@ -1,50 +1,50 @@
-//! Entries as they come and go.
+//! Watch of registrations: current entries, then changes.
 //!
-//! A watch outlives servers, see `follow`. After an interruption everything is read again; what
-//! did not change is not told again, and what has vanished meanwhile is told as gone.
+//! After an interruption all entries are read again; unchanged entries are not reported again, and
+//! entries that disappeared are reported as removed. See `stream_reader`.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::mpsc;
 
-use super::lookup::{Heard, Unreadable, heard};
+use super::lookup::{Record, Unreadable, parse_record};
 use super::{check_stream, subject};
-use crate::direct_get::{Stored, Wanted};
-use crate::stream_reader::{self, Seen};
+use crate::direct_get::{ReadRequest, StoredMessage};
+use crate::stream_reader::{self, StreamItem};
 use crate::{Connection, Denial, NatsError};
 use ccm_core::model::registration::Entry;
 
-/// Why an entry is gone that vanished while nobody could watch.
+/// Reason of an entry that disappeared while the connection was down.
 const UNSEEN: &str = "Unseen";
 
-/// What a watcher hears.
+/// A change of the watched registrations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// An entry is new, or was published again.
+    /// A new entry, or one that was published again.
     Updated(Entry),
-    /// An entry is gone: expired (`MaxAge`) or taken back (`Purge`). One that was not heard of
-    /// before has neither port nor priority.
+    /// A removed entry: expired (`MaxAge`) or unregistered (`Purge`). An entry that was not
+    /// reported before has no port and no priority.
     Removed {
         entry: Entry,
         reason: String,
     },
     Unreadable(Unreadable),
-    /// The server forbids to watch. It is tried again once in a while.
+    /// Watching is forbidden; retried from time to time.
     Denied(Denial),
 }
 
-/// The changes of a registry. Watching ends when this is dropped.
+/// A watch of registrations. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
-    seen: mpsc::Receiver<Seen>,
+    items: mpsc::Receiver<StreamItem>,
     known: Known,
     changes: VecDeque<Change>,
-    /// All there is was heard since reading last started.
+    /// All current entries were received since the last (re)start.
     is_current: bool,
 }
 
 impl Connection {
-    /// Watches the entries of a stream, which must exist: those that are there, then what changes.
+    /// Watches the entries of an existing stream: current entries, then changes.
     pub async fn watch_registrations(
         &self,
         stream: &str,
@@ -54,9 +54,9 @@ impl Connection {
         let filter = subject::filter(words)?;
         let info = self.stream_info(stream).await?;
         info.ok_or_else(|| NatsError::NoStream(stream.into()))?;
-        let wanted = Wanted::last(stream, filter.as_str());
+        let request = ReadRequest::last(stream, filter.as_str());
         Ok(Watch {
-            seen: stream_reader::follow(self, wanted),
+            items: stream_reader::follow(self, request),
             known: Known::default(),
             changes: VecDeque::new(),
             is_current: false,
@@ -65,89 +65,90 @@ impl Connection {
 }
 
 impl Watch {
-    /// Returns the next change, or nothing once the connection has ended for good.
+    /// Returns the next change, or nothing once the connection is closed.
     pub async fn next(&mut self) -> Option<Change> {
         loop {
             if let Some(change) = self.changes.pop_front() {
                 return Some(change);
             }
-            match self.seen.recv().await? {
-                Seen::Restart => {
+            match self.items.recv().await? {
+                StreamItem::Restart => {
                     self.is_current = false;
-                    self.known.doubt();
+                    self.known.mark_stale();
                 }
-                Seen::Denied(denial) => return Some(Change::Denied(denial)),
-                Seen::Message(stored) => self.changes.extend(self.known.take(&stored)),
-                Seen::Current => {
+                StreamItem::Denied(denial) => return Some(Change::Denied(denial)),
+                StreamItem::Message(stored) => self.changes.extend(self.known.take(&stored)),
+                StreamItem::Current => {
                     self.is_current = true;
-                    self.changes.extend(self.known.settle());
+                    self.changes.extend(self.known.remove_stale());
                 }
             }
         }
     }
 
-    /// Reports whether all there is was heard: otherwise some of it is still to come.
+    /// Reports whether all current entries were received.
     pub fn is_current(&self) -> bool {
         self.is_current
     }
 
-    /// Returns the entries that stand, as far as they were heard.
+    /// Returns the known entries.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.known.0.values().map(|told| &told.entry)
+        self.known.0.values().map(|known| &known.entry)
     }
 }
 
-/// The entries that were told, by subject.
+/// The reported entries, by subject.
 #[derive(Debug, Default)]
-struct Known(BTreeMap<String, Told>);
+struct Known(BTreeMap<String, KnownEntry>);
 
 #[derive(Debug)]
-struct Told {
+struct KnownEntry {
     entry: Entry,
     sequence: u64,
-    /// Not seen since reading started again.
-    is_doubtful: bool,
+    /// Not received since the last restart.
+    is_stale: bool,
 }
 
 impl Known {
-    /// Takes that all of it may be out of date.
-    fn doubt(&mut self) {
-        for told in self.0.values_mut() {
-            told.is_doubtful = true;
+    /// Marks all entries as stale.
+    fn mark_stale(&mut self) {
+        for known in self.0.values_mut() {
+            known.is_stale = true;
         }
     }
 
-    /// Takes a message and returns what it changes.
-    fn take(&mut self, stored: &Stored) -> Option<Change> {
+    /// Applies a message and returns the change.
+    fn take(&mut self, stored: &StoredMessage) -> Option<Change> {
         let subject = &stored.subject;
-        match heard(subject, &stored.headers, &stored.body) {
-            Heard::Entry(entry) => {
-                let told = Told {
+        match parse_record(subject, &stored.headers, &stored.body) {
+            Record::Entry(entry) => {
+                let known = KnownEntry {
                     entry: entry.clone(),
                     sequence: stored.sequence,
-                    is_doubtful: false,
+                    is_stale: false,
                 };
-                let before = self.0.insert(subject.clone(), told);
-                let is_news = before.is_none_or(|told| told.sequence != stored.sequence);
-                is_news.then_some(Change::Updated(entry))
+                let before = self.0.insert(subject.clone(), known);
+                let is_new = before.is_none_or(|known| known.sequence != stored.sequence);
+                is_new.then_some(Change::Updated(entry))
             }
-            Heard::Gone(reason) => {
-                let told = self.0.remove(subject).map(|told| told.entry);
-                let entry = told.or_else(|| subject::parse(subject))?;
+            Record::Removed(reason) => {
+                let known = self.0.remove(subject).map(|known| known.entry);
+                let entry = known.or_else(|| subject::parse(subject))?;
                 Some(Change::Removed { entry, reason })
             }
-            Heard::Unreadable(what) => Some(Change::Unreadable(what)),
+            Record::Unreadable(what) => Some(Change::Unreadable(what)),
         }
     }
 
-    /// Takes that everything there is was seen, and returns what is not there any more.
-    fn settle(&mut self) -> Vec<Change> {
-        let gone = self.0.extract_if(.., |_, told| told.is_doubtful);
-        gone.map(|(_, told)| Change::Removed {
-            entry: told.entry,
-            reason: UNSEEN.into(),
-        })
-        .collect()
+    /// Removes stale entries and returns their changes.
+    fn remove_stale(&mut self) -> Vec<Change> {
+        let removed = self.0.extract_if(.., |_, known| known.is_stale);
+        removed
+            .map(|(_, known)| Change::Removed {
+                entry: known.entry,
+                reason: UNSEEN.into(),
+            })
+            .collect()
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
     use crate::Headers;
 
-    fn stored(host: u8, sequence: u64, marker: Option<&str>) -> Stored {
+    fn stored(host: u8, sequence: u64, marker: Option<&str>) -> StoredMessage {
         let body = format!(
             r#"{{"cluster":"prod","service":"web","protocol":"http","address":"10.0.0.{host}","port":80,"priority":1}}"#
         );
@@ -170,7 +171,7 @@ mod tests {
                 Bytes::new(),
             ),
         };
-        Stored {
+        StoredMessage {
             subject: format!("choria.ccm.registration.v1.prod.http.web.10_0_0_{host}.x"),
             headers,
             body,
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_known_leaves_with_its_port() {
+    fn removal_of_a_known_entry_includes_its_port() {
         let mut known = Known::default();
         let change = known.take(&stored(1, 1, None)).unwrap();
         assert_eq!(words(&change), "+10.0.0.1:Some(80)");
@@ -202,17 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_tells_only_what_changed() {
+    fn restart_reports_only_changes() {
         let mut known = Known::default();
         for (host, sequence) in [(1, 1), (2, 2), (3, 3)] {
             known.take(&stored(host, sequence, None));
         }
-        assert_eq!(known.settle(), []);
-        known.doubt();
+        assert_eq!(known.remove_stale(), []);
+        known.mark_stale();
         assert_eq!(known.take(&stored(1, 1, None)), None);
         let change = known.take(&stored(2, 9, None)).unwrap();
         assert_eq!(words(&change), "+10.0.0.2:Some(80)");
-        let gone: Vec<String> = known.settle().iter().map(words).collect();
-        assert_eq!(gone, ["-10.0.0.3:Some(80) Unseen"]);
+        let removed: Vec<String> = known.remove_stale().iter().map(words).collect();
+        assert_eq!(removed, ["-10.0.0.3:Some(80) Unseen"]);
     }
 }

@@ -1,21 +1,20 @@
-//! The subjects that Choria's own tools listen on. They are given, not chosen: nothing of our
-//! prefix or collective is in them.
+//! Subjects defined by Choria, independent of our prefix and collective.
 
 use super::Subject;
 use ccm_core::model::governor::GovernorName;
 use ccm_core::model::node::Token;
 
-/// Returns where news of the lifecycle of a component goes, such as `startup`.
-pub fn lifecycle(news: &'static str, component: &Token) -> Subject {
-    Subject(format!("choria.lifecycle.event.{news}.{component}"))
+/// Returns the subject of a lifecycle event of a component, such as `startup`.
+pub fn lifecycle(event: &'static str, component: &Token) -> Subject {
+    Subject(format!("choria.lifecycle.event.{event}.{component}"))
 }
 
-/// Returns where watchers of a type tell their state.
+/// Returns the subject of state events of watchers of a type.
 pub fn watcher_state(type_name: &'static str) -> Subject {
     Subject(format!("choria.machine.watcher.{type_name}.state"))
 }
 
-/// Returns where a slot in a governor is asked for.
+/// Returns the subject of a governor.
 pub fn governor(collective: &Token, name: &GovernorName) -> Subject {
     Subject(format!("{collective}.governor.{name}"))
 }
@@ -25,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subjects_are_those_the_tools_listen_on() {
+    fn subjects_equal_those_of_choria() {
         let token = |text: &str| text.parse::<Token>().unwrap();
         for (subject, text) in [
             (

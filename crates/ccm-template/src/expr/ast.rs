@@ -1,15 +1,16 @@
-//! The shape of a parsed expression: nodes in one flat list, linked by index.
+//! Syntax tree of an expression: nodes in one flat list, linked by index.
 //!
-//! A flat list is dropped without recursion and lives close together in memory. Every node knows
-//! how deep the evaluator will have to recurse below it, so the parser can refuse what would
-//! exhaust the stack. Nothing here knows what a node means; see `check` and `eval`.
+//! A flat list is dropped without recursion and is compact in memory. Every node stores the
+//! recursion depth of its evaluation, so that the parser can refuse expressions that would exhaust
+//! the stack. The meaning of nodes is defined in `check` and `eval`.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::builtins::Builtin;
 use super::lexer::Text;
 
-/// The index of a node in its [`Tree`].
+/// Index of a node in its [`Tree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id(u32);
 
@@ -20,7 +21,7 @@ pub(super) struct Tree {
     pub(super) root: Id,
 }
 
-/// One node and the byte offset that errors about it point at.
+/// One node and the byte offset for errors about it.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) kind: NodeKind,
@@ -45,7 +46,7 @@ pub(super) enum NodeKind {
         left: Id,
         right: Id,
     },
-    /// The end of a run of members with `?.` in it: null anywhere makes all of it null.
+    /// A chain of members that contains `?.`: null at any optional link makes the whole chain null.
     Chain(Id),
     Member {
         node: Id,
@@ -58,12 +59,12 @@ pub(super) enum NodeKind {
         from: Option<Id>,
         to: Option<Id>,
     },
-    /// A function of the environment, by name.
+    /// A call of an environment function by name.
     Call {
         name: Text,
         arguments: Vec<Id>,
     },
-    /// A method of a value; `member` is the [`NodeKind::Member`] that names it.
+    /// A method call; `member` is the [`NodeKind::Member`] that names the method.
     Method {
         member: Id,
         arguments: Vec<Id>,
@@ -72,9 +73,9 @@ pub(super) enum NodeKind {
         builtin: &'static Builtin,
         arguments: Vec<Id>,
     },
-    /// A built-in that runs a predicate for each item of a list.
+    /// A built-in that calls a predicate for each item of a list.
     Loop {
-        each: Each,
+        builtin: LoopBuiltin,
         list: Id,
         predicate: Option<Id>,
         extra: Option<Id>,
@@ -130,6 +131,13 @@ pub(super) enum Binary {
     Coalesce,
 }
 
+/// A binary operator of a chain: its node, and its right operand.
+pub(super) struct Operation {
+    pub(super) id: Id,
+    pub(super) op: Binary,
+    pub(super) right: Id,
+}
+
 impl Binary {
     pub(super) fn is_comparison(self) -> bool {
         matches!(
@@ -141,7 +149,7 @@ impl Binary {
 
 /// The built-ins that take a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Each {
+pub(super) enum LoopBuiltin {
     All,
     None,
     Any,
@@ -159,7 +167,7 @@ pub(super) enum Each {
     Reduce,
 }
 
-impl Each {
+impl LoopBuiltin {
     const NAMES: [(&'static str, Self); 15] = [
         ("all", Self::All),
         ("none", Self::None),
@@ -178,34 +186,39 @@ impl Each {
         ("reduce", Self::Reduce),
     ];
 
-    /// Returns the built-in of this name.
+    /// Returns the built-in with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::NAMES
             .iter()
             .find(|(known, _)| *known == name)
-            .map(|(_, each)| *each)
+            .map(|(_, builtin)| *builtin)
     }
 
     pub(super) fn name(self) -> &'static str {
         Self::NAMES
             .iter()
-            .find(|(_, each)| *each == self)
+            .find(|(_, builtin)| *builtin == self)
             .map_or("", |(name, _)| name)
     }
 
-    /// Tells whether the predicate may be left out.
+    /// Returns the error for an argument that is not a list.
+    pub(super) fn not_a_list(self, found: &dyn fmt::Display) -> String {
+        format!("builtin {} takes only array (got {found})", self.name())
+    }
+
+    /// Returns whether the predicate is optional.
     pub(super) fn predicate_is_optional(self) -> bool {
         matches!(self, Self::Count | Self::Sum)
     }
 
-    /// Tells whether a plain argument may follow the predicate.
+    /// Returns whether another argument may follow the predicate.
     pub(super) fn takes_extra(self) -> bool {
         matches!(self, Self::SortBy | Self::Reduce)
     }
 }
 
-/// Stands in for an index that no node has; the parser never makes one.
-static NOTHING: Node = Node {
+/// Result for an unknown index; the parser never creates one.
+static NULL_NODE: Node = Node {
     kind: NodeKind::Nil,
     at: 0,
     depth: 0,
@@ -220,7 +233,7 @@ impl Tree {
     }
 
     pub(super) fn node(&self, id: Id) -> &Node {
-        self.nodes.get(id.0 as usize).unwrap_or(&NOTHING)
+        self.nodes.get(id.0 as usize).unwrap_or(&NULL_NODE)
     }
 
     /// Returns the text of a node that is a text literal.
@@ -231,11 +244,27 @@ impl Tree {
         }
     }
 
+    /// Returns the leftmost operand of a chain such as `a + b - c`, and the operations on it from
+    /// left to right. Walking the chain in a loop keeps a long sum from being a deep recursion.
+    pub(super) fn left_spine(&self, id: Id) -> (Id, impl Iterator<Item = Operation> + use<>) {
+        let mut operations = Vec::new();
+        let mut leftmost = id;
+        while let NodeKind::Binary { op, left, right } = self.node(leftmost).kind {
+            operations.push(Operation {
+                id: leftmost,
+                op,
+                right,
+            });
+            leftmost = left;
+        }
+        (leftmost, operations.into_iter().rev())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Adds a node and returns its index and depth.
+    /// Appends a node and returns its index and depth.
     pub(super) fn push(&mut self, kind: NodeKind, at: usize) -> (Id, u16) {
         let depth = self.depth_of(&kind);
         let id = Id(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
@@ -243,8 +272,8 @@ impl Tree {
         (id, depth)
     }
 
-    /// Counts how deep the evaluator recurses. It walks the left spine of operators in a loop,
-    /// so that a long sum is not a deep one.
+    /// Returns the recursion depth of evaluating a node. Operators do not add up along the left
+    /// spine, see [`Tree::left_spine`].
     fn depth_of(&self, kind: &NodeKind) -> u16 {
         let below = |id: &Id| self.node(*id).depth;
         let deepest = |ids: &[Id]| ids.iter().map(below).max().unwrap_or(0);

@@ -1,7 +1,6 @@
-//! What one run may spend, and the environment it runs in.
-//!
-//! Expressions come from documents that others write. Items, text and steps are counted, so that
-//! a hostile one ends with an error instead of taking the machine with it.
+//! Limits of one evaluation: items, text and steps are counted, so that a hostile expression ends
+//! with an error instead of exhausting memory or CPU. Also gives access to the environment's
+//! values.
 
 use std::fmt::{self, Write};
 
@@ -9,16 +8,16 @@ use super::runtime_value::{MEMORY, Reason, Val};
 use crate::Env;
 use ccm_value::Value;
 
-/// How many items the lists and maps of one run may have together.
+/// Maximum number of items in all lists and maps of one evaluation.
 const MAX_ITEMS: usize = 1_000_000;
 
-/// How many bytes of text one run may build.
+/// Maximum number of bytes of text built in one evaluation.
 const MAX_TEXT: usize = 16 << 20;
 
-/// How many items loops, comparisons and conversions may touch in one run.
+/// Maximum number of items visited by loops, comparisons and conversions in one evaluation.
 const MAX_STEPS: usize = 5_000_000;
 
-/// Counts what a run has spent.
+/// Counters of one evaluation, checked against the limits.
 pub(super) struct Budget<'a> {
     pub(super) env: &'a Env,
     items: usize,
@@ -36,8 +35,8 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Charges items of a new list or map.
-    pub(super) fn grow(&mut self, items: usize) -> Result<(), Reason> {
+    /// Counts the items of a new list or map.
+    pub(super) fn charge_items(&mut self, items: usize) -> Result<(), Reason> {
         self.items = self.items.saturating_add(items);
         if self.items >= MAX_ITEMS {
             Err(MEMORY.into())
@@ -46,8 +45,8 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Charges text before it is built.
-    pub(super) fn write(&mut self, bytes: usize) -> Result<(), Reason> {
+    /// Counts the bytes of text about to be built.
+    pub(super) fn charge_text(&mut self, bytes: usize) -> Result<(), Reason> {
         self.text = self.text.saturating_add(bytes);
         if self.text > MAX_TEXT {
             Err(MEMORY.into())
@@ -56,8 +55,8 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Charges work that leaves nothing behind.
-    pub(super) fn step(&mut self, count: usize) -> Result<(), Reason> {
+    /// Counts steps, which use CPU but no memory.
+    pub(super) fn charge_steps(&mut self, count: usize) -> Result<(), Reason> {
         self.steps = self.steps.saturating_add(count);
         if self.steps > MAX_STEPS {
             Err("evaluation takes too many steps".into())
@@ -66,12 +65,12 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Returns a value printed as Go's `%v`, unless that is too long.
+    /// Formats a value as Go's `%v`, unless the result exceeds the limit.
     pub(super) fn print(&mut self, value: &Val) -> Result<String, Reason> {
         let value = match value {
             Val::Facts => &Val::Plain(self.facts()),
             Val::Environ => &Val::Plain(self.environ()),
-            Val::Env => &Val::Plain(self.whole()),
+            Val::Env => &Val::Plain(self.env_value()),
             other => other,
         };
         let mut out = Bounded {
@@ -79,11 +78,11 @@ impl<'a> Budget<'a> {
             left: MAX_TEXT.saturating_sub(self.text),
         };
         write!(out, "{value}").map_err(|_| MEMORY)?;
-        self.write(out.text.len())?;
+        self.charge_text(out.text.len())?;
         Ok(out.text)
     }
 
-    /// Returns all facts, gathering those that are not known yet.
+    /// Returns all facts, gathering the missing sections.
     pub(super) fn facts(&self) -> Value {
         map(self.env.facts.all())
     }
@@ -96,8 +95,8 @@ impl<'a> Budget<'a> {
         map(self.env.environ.clone())
     }
 
-    /// Returns what `$env` stands for.
-    pub(super) fn whole(&self) -> Value {
+    /// Returns the value of `$env`.
+    pub(super) fn env_value(&self) -> Value {
         [
             ("Facts", self.facts()),
             ("Data", self.data()),
@@ -108,7 +107,7 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// An environment without data has none of any name, which is no error.
+/// Returns an empty map for null, so that any name can be looked up in an environment without data.
 fn map(value: Value) -> Value {
     match value {
         Value::Null => Value::empty_map(),
@@ -116,7 +115,7 @@ fn map(value: Value) -> Value {
     }
 }
 
-/// Takes text until it is too long.
+/// Writer that fails when the text exceeds the limit.
 struct Bounded {
     text: String,
     left: usize,

@@ -1,42 +1,43 @@
-//! Finds mistakes before anything runs: unknown names, kinds that can never fit, bad patterns.
+//! Compile-time check of an expression: unknown names, kinds that can never fit, invalid patterns.
 //!
-//! Also compiles literal patterns, so that a loop does not. Knows no value and no environment,
-//! only the [`Names`] that will exist; running is for `eval`.
+//! Also compiles literal patterns, so that loops do not. Works on kinds and on the [`Names`] that
+//! will exist, not on values; evaluation is in `eval`.
 
 use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
-use super::builtins::{self, Overload, Sign};
+use super::ast::{Binary, Id, LoopBuiltin, Node, NodeKind, Operation, Tree, Unary};
+use super::builtins::{self, Overload, Signature};
 use super::error::Fault;
 use super::kind::{Item, Kind};
 use super::lexer::Text;
 use super::method::{self, Receiver};
 use super::operand_types::{member_of, mismatched, result_of};
+use super::variables::Variables;
 use crate::pattern;
 
-/// The names an expression may use beside built-ins and its own variables.
+/// The names an expression may use besides built-ins and its own variables.
 pub(super) struct Names<'a> {
-    /// Returns the kind of a variable of the environment.
+    /// Returns the kind of a variable that the environment or the extras define.
     pub(super) variable: &'a dyn Fn(&str) -> Option<Kind>,
-    /// Tells whether the environment has this function.
+    /// Returns whether the environment has this function.
     pub(super) function: &'a dyn Fn(&str) -> bool,
 }
 
-/// What the check leaves for the evaluator.
+/// Result of the check: the kind of the expression, and compiled patterns for the evaluator.
 pub(super) struct Checked {
     pub(super) kind: Kind,
     pub(super) patterns: BTreeMap<Id, Regex>,
 }
 
-/// Checks a whole tree; `code` is its source, to name operators as the author did.
+/// Checks a whole tree; `code` is its source, from which error messages quote operators.
 pub(super) fn check(tree: &Tree, code: &str, names: &Names<'_>) -> Result<Checked, Fault> {
     let mut checker = Checker {
         tree,
         code,
         names,
-        variables: Vec::new(),
+        variables: Variables::new(),
         scopes: Vec::new(),
         patterns: BTreeMap::new(),
     };
@@ -51,12 +52,12 @@ struct Checker<'a> {
     tree: &'a Tree,
     code: &'a str,
     names: &'a Names<'a>,
-    variables: Vec<(Text, Kind)>,
+    variables: Variables<Kind>,
     scopes: Vec<Scope>,
     patterns: BTreeMap<Id, Regex>,
 }
 
-/// The predicate being checked: what `#` is, and which of `#index` and `#acc` exist.
+/// Scope of a predicate: the list that `#` iterates over, and whether `#index` and `#acc` exist.
 struct Scope {
     list: Kind,
     index: bool,
@@ -95,21 +96,15 @@ impl<'a> Checker<'a> {
             NodeKind::Method { member, arguments } => self.method(*member, arguments, node.at),
             NodeKind::Builtin { builtin, arguments } => self.builtin(builtin, arguments, node.at),
             NodeKind::Loop {
-                each,
+                builtin,
                 list,
                 predicate,
                 extra,
-            } => self.each(*each, *list, *predicate, *extra),
+            } => self.check_loop(*builtin, *list, *predicate, *extra),
             NodeKind::Predicate(body) => self.visit(*body),
             NodeKind::Pointer(name) => self.pointer(name, node.at),
             NodeKind::Let { name, value, body } => self.declaration(name, *value, *body, node.at),
-            NodeKind::Sequence(nodes) => {
-                let mut last = Kind::Nil;
-                for id in nodes {
-                    last = self.visit(*id)?;
-                }
-                Ok(last)
-            }
+            NodeKind::Sequence(nodes) => nodes.iter().try_fold(Kind::Nil, |_, id| self.visit(*id)),
             NodeKind::If {
                 condition,
                 then,
@@ -127,7 +122,7 @@ impl<'a> Checker<'a> {
     }
 
     fn name(&self, name: &Text, at: usize) -> Result<Kind, Fault> {
-        if let Some((_, kind)) = self.variables.iter().rev().find(|(known, _)| known == name) {
+        if let Some(kind) = self.variables.get(name) {
             return Ok(*kind);
         }
         if name.as_ref() == "$env" {
@@ -144,7 +139,7 @@ impl<'a> Checker<'a> {
 
     fn is_function(&self, name: &str) -> bool {
         (self.names.function)(name)
-            || Each::named(name).is_some()
+            || LoopBuiltin::named(name).is_some()
             || builtins::named(name).is_some()
     }
 
@@ -164,16 +159,10 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks operators along the left spine in a loop: a long sum is no deep recursion.
     fn operators(&mut self, id: Id) -> Result<Kind, Fault> {
-        let mut spine = Vec::new();
-        let mut leftmost = id;
-        while let NodeKind::Binary { op, left, right } = self.node(leftmost).kind {
-            spine.push((leftmost, op, right));
-            leftmost = left;
-        }
+        let (leftmost, operations) = self.tree.left_spine(id);
         let mut kind = self.visit(leftmost)?;
-        while let Some((id, op, right)) = spine.pop() {
+        for Operation { id, op, right } in operations {
             let other = self.visit(right)?;
             kind = self.binary(id, op, kind, right, other)?;
         }
@@ -202,7 +191,7 @@ impl<'a> Checker<'a> {
             .ok_or_else(|| Fault::at(at, mismatched(self.spelling(at), left, right)))
     }
 
-    /// Returns the operator that stands at an offset of the source.
+    /// Returns the operator at an offset of the source.
     fn spelling(&self, at: usize) -> &'a str {
         let here = self.code.get(at..).unwrap_or_default();
         let is_word = here.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -212,7 +201,7 @@ impl<'a> Checker<'a> {
             here.find(|c: char| !"|&=!<>.+-*/%^?".contains(c))
         };
         let operator = here.get(..len.unwrap_or(here.len())).unwrap_or_default();
-        // Signs may stand next to each other, as in `2*-x`.
+        // Operators may be adjacent, as in `2*-x`.
         if is_word || operator.len() <= 1 {
             operator
         } else {
@@ -254,7 +243,9 @@ impl<'a> Checker<'a> {
                 return Err(Fault::at(at, format!("type nil has no field {name}")));
             }
             (_, Some(name))
-                if receiver(kind).is_some_and(|who| method::signature(who, name).is_some()) =>
+                if receiver(kind).is_some_and(|receiver_type| {
+                    method::signature(receiver_type, name).is_some()
+                }) =>
             {
                 return Ok(Kind::Function);
             }
@@ -282,7 +273,7 @@ impl<'a> Checker<'a> {
                     ))
                 }
             }
-            // A byte of the text.
+            // The result is a byte of the text.
             Kind::Text if key == Kind::Int || key.is_unknown() => Ok(Kind::Int),
             _ => Err(Fault::at(
                 at,
@@ -347,8 +338,8 @@ impl<'a> Checker<'a> {
         };
         if found == Kind::Function
             && let Some(name) = self.tree.text(property)
-            && let Some(who) = receiver(self.visit(node)?)
-            && let Some((wanted, result)) = method::signature(who, name)
+            && let Some(receiver_type) = receiver(self.visit(node)?)
+            && let Some((wanted, result)) = method::signature(receiver_type, name)
         {
             let kinds = self.kinds(arguments)?;
             self.fits(name, wanted, &kinds, arguments, at)?;
@@ -374,9 +365,9 @@ impl<'a> Checker<'a> {
         at: usize,
     ) -> Result<Kind, Fault> {
         let kinds = self.kinds(arguments)?;
-        match builtin.sign {
-            Sign::Checked(check) => check(&kinds).map_err(|reason| Fault::at(at, reason)),
-            Sign::Overloads(overloads) => {
+        match builtin.signature {
+            Signature::Checked(check) => check(&kinds).map_err(|reason| Fault::at(at, reason)),
+            Signature::Overloads(overloads) => {
                 let mut last = Fault::at(at, format!("no matching overload for {}", builtin.name));
                 for Overload(wanted, result) in overloads {
                     match self.fits(builtin.name, wanted, &kinds, arguments, at) {
@@ -424,68 +415,67 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn each(
+    fn check_loop(
         &mut self,
-        each: Each,
+        builtin: LoopBuiltin,
         list: Id,
         predicate: Option<Id>,
         extra: Option<Id>,
     ) -> Result<Kind, Fault> {
         let kind = self.visit(list)?;
         let Some(item) = kind.items() else {
-            return Err(Fault::at(
-                self.node(list).at,
-                format!("builtin {} takes only array (got {kind})", each.name()),
-            ));
+            return Err(Fault::at(self.node(list).at, builtin.not_a_list(&kind)));
         };
         let body = match predicate {
-            Some(id) => Some(self.predicate(each, kind, id)?),
+            Some(id) => Some(self.predicate(builtin, kind, id)?),
             None => None,
         };
         if let Some(id) = extra {
             let found = self.visit(id)?;
-            if each == Each::SortBy && found != Kind::Text && !found.is_unknown() {
+            if builtin == LoopBuiltin::SortBy && found != Kind::Text && !found.is_unknown() {
                 return Err(Fault::at(
                     self.node(id).at,
                     format!("sortBy order argument must be a string (got {found})"),
                 ));
             }
         }
-        Ok(match each {
-            Each::All | Each::None | Each::Any | Each::One => Kind::Bool,
-            Each::Count | Each::FindIndex | Each::FindLastIndex => Kind::Int,
-            Each::Filter => Kind::List(item.item()),
-            Each::SortBy => kind,
-            Each::Map => Kind::List(body.unwrap_or(Kind::Unknown).item()),
-            Each::Find | Each::FindLast => item,
-            Each::Sum => body.unwrap_or(item),
-            Each::GroupBy => Kind::AnyMap,
-            Each::Reduce => body.unwrap_or(Kind::Unknown),
+        Ok(match builtin {
+            LoopBuiltin::All | LoopBuiltin::None | LoopBuiltin::Any | LoopBuiltin::One => {
+                Kind::Bool
+            }
+            LoopBuiltin::Count | LoopBuiltin::FindIndex | LoopBuiltin::FindLastIndex => Kind::Int,
+            LoopBuiltin::Filter => Kind::List(item.item()),
+            LoopBuiltin::SortBy => kind,
+            LoopBuiltin::Map => Kind::List(body.unwrap_or(Kind::Unknown).item()),
+            LoopBuiltin::Find | LoopBuiltin::FindLast => item,
+            LoopBuiltin::Sum => body.unwrap_or(item),
+            LoopBuiltin::GroupBy => Kind::AnyMap,
+            LoopBuiltin::Reduce => body.unwrap_or(Kind::Unknown),
         })
     }
 
-    fn predicate(&mut self, each: Each, list: Kind, id: Id) -> Result<Kind, Fault> {
+    fn predicate(&mut self, builtin: LoopBuiltin, list: Kind, id: Id) -> Result<Kind, Fault> {
         self.scopes.push(Scope {
             list,
-            index: matches!(each, Each::Map | Each::Reduce),
-            acc: each == Each::Reduce,
+            index: matches!(builtin, LoopBuiltin::Map | LoopBuiltin::Reduce),
+            acc: builtin == LoopBuiltin::Reduce,
         });
         let body = self.visit(id);
         self.scopes.pop();
         let body = body?;
         let at = self.node(id).at;
         let wants_bool = matches!(
-            each,
-            Each::All
-                | Each::None
-                | Each::Any
-                | Each::One
-                | Each::Filter
-                | Each::Count
-                | Each::Find
-                | Each::FindLast
-                | Each::FindIndex
-                | Each::FindLastIndex
+            builtin,
+            LoopBuiltin::All
+                | LoopBuiltin::None
+                | LoopBuiltin::Any
+                | LoopBuiltin::One
+                | LoopBuiltin::Filter
+                | LoopBuiltin::Count
+                | LoopBuiltin::Find
+                | LoopBuiltin::FindLast
+                | LoopBuiltin::FindIndex
+                | LoopBuiltin::FindLastIndex
         );
         if body == Kind::Nil {
             return Err(Fault::at(
@@ -524,7 +514,7 @@ impl<'a> Checker<'a> {
             Some("function ")
         } else if self.is_function(name) {
             Some("builtin ")
-        } else if self.variables.iter().any(|(known, _)| known == name) {
+        } else if self.variables.get(name).is_some() {
             Some("variable ")
         } else {
             None
@@ -533,7 +523,7 @@ impl<'a> Checker<'a> {
             return Err(Fault::at(at, format!("cannot redeclare {what}{name}")));
         }
         let kind = self.visit(value)?;
-        self.variables.push((name.clone(), kind));
+        self.variables.push(name.clone(), kind);
         let result = self.visit(body);
         self.variables.pop();
         result

@@ -1,73 +1,73 @@
-//! What goes wrong in an expression, and where.
+//! Errors of expressions.
 //!
-//! A [`Fault`] is born with a byte offset, deep inside the parser or the evaluator, and becomes a
-//! public [`ExprError`] once somebody holds the source text to point into. The shapes of the
-//! texts are those authors know: message, `(line:column)`, the line and a caret.
+//! The parser, checker and evaluator return a [`Fault`] with a byte offset; it becomes a public
+//! [`ExprError`] once the source text is available. Messages have the format of the Go
+//! implementation: message, `(line:column)`, the line and a caret.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::CallError;
 
-/// Why an expression has no value.
+/// Error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExprError {
-    /// Found before running: syntax, unknown names, kinds that can never fit.
+    /// Compile error: syntax, unknown names, kinds that can never fit.
     #[error("expr compile error for '{code}': {problem}")]
     Compile {
         code: Arc<str>,
         #[source]
         problem: Problem,
     },
-    /// Found while running.
+    /// Run-time error.
     #[error("{problem}")]
     Run {
         #[source]
         problem: Problem,
     },
-    /// A text opens more expressions than it closes, so often that looking on would take too long.
+    /// The text has so many unclosed delimiters that scanning it would take too long.
     #[error("text has too many unclosed expressions")]
     Unclosed,
-    /// What went wrong may repeat what the resource hides.
-    #[error("its expression failed, and the resource is sensitive")]
+    /// Replaces an error that may contain values of a sensitive resource.
+    #[error("expression failed (error hidden, the resource is sensitive)")]
     Hidden,
 }
 
-/// A message and the place it points at.
+/// Error message with its location in the source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problem {
     #[source]
-    pub message: CallError,
-    pub place: Option<Place>,
+    pub(crate) message: CallError,
+    pub(crate) location: Option<Location>,
 }
 
-/// A place in the source text.
+/// Location in the source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Counts from 1.
-    pub line: usize,
-    /// Counts characters from 1.
-    pub column: usize,
+pub(crate) struct Location {
+    /// Counted from 1.
+    pub(crate) line: usize,
+    /// Counted in characters, from 1.
+    pub(crate) column: usize,
     /// The whole line, tabs replaced by spaces.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.message.fmt(out)?;
-        let Some(place) = &self.place else {
+        let Some(location) = &self.location else {
             return Ok(());
         };
-        let dots = ".".repeat(place.column.saturating_sub(1));
+        let dots = ".".repeat(location.column.saturating_sub(1));
         write!(
             out,
             " ({}:{})\n | {}\n | {dots}^",
-            place.line, place.column, place.text
+            location.line, location.column, location.text
         )
     }
 }
 
-/// A problem that still waits for its source text.
+/// Error with a byte offset instead of a location.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     message: CallError,
@@ -83,7 +83,7 @@ impl Fault {
         }
     }
 
-    /// Returns a fault that concerns the expression as a whole.
+    /// Returns an error about the expression as a whole.
     pub(super) fn whole(message: impl Into<CallError>) -> Self {
         Self {
             message: message.into(),
@@ -91,14 +91,14 @@ impl Fault {
         }
     }
 
-    pub(super) fn compile(self, code: &str) -> ExprError {
+    pub(super) fn into_compile_error(self, code: &str) -> ExprError {
         ExprError::Compile {
             code: code.into(),
             problem: self.locate(code),
         }
     }
 
-    pub(super) fn run(self, code: &str) -> ExprError {
+    pub(super) fn into_run_error(self, code: &str) -> ExprError {
         ExprError::Run {
             problem: self.locate(code),
         }
@@ -107,19 +107,19 @@ impl Fault {
     fn locate(self, code: &str) -> Problem {
         Problem {
             message: self.message,
-            place: self.at.and_then(|at| place(code, at)),
+            location: self.at.and_then(|at| location(code, at)),
         }
     }
 }
 
-/// Finds line and column of a byte offset; an empty line is not worth pointing at.
-fn place(code: &str, at: usize) -> Option<Place> {
+/// Returns the location of a byte offset; `None` if the line is empty.
+fn location(code: &str, at: usize) -> Option<Location> {
     let before = code.get(..at).unwrap_or(code);
     let line = before.matches('\n').count() + 1;
     let start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let column = before.get(start..)?.chars().count() + 1;
     let text = code.get(start..)?.split('\n').next()?;
-    (!text.is_empty()).then(|| Place {
+    (!text.is_empty()).then(|| Location {
         line,
         column,
         text: text.replace('\t', " "),
@@ -131,8 +131,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_compile_error_quotes_the_code_and_points_at_the_place() {
-        let err = Fault::at(4, "unknown name b").compile("a + b");
+    fn a_compile_error_quotes_the_code_and_points_at_the_location() {
+        let err = Fault::at(4, "unknown name b").into_compile_error("a + b");
         assert_eq!(
             err.to_string(),
             "expr compile error for 'a + b': unknown name b (1:5)\n | a + b\n | ....^"
@@ -141,13 +141,13 @@ mod tests {
 
     #[test]
     fn columns_count_characters_and_lines_are_found() {
-        let err = Fault::at(9, "no").run("1 +\n\té + x");
+        let err = Fault::at(9, "no").into_run_error("1 +\n\té + x");
         assert_eq!(err.to_string(), "no (2:5)\n |  é + x\n | ....^");
     }
 
     #[test]
-    fn a_fault_of_the_whole_has_no_place() {
-        let err = Fault::whole("expected bool, but got int").compile("1");
+    fn an_error_about_the_whole_expression_has_no_location() {
+        let err = Fault::whole("expected bool, but got int").into_compile_error("1");
         assert_eq!(
             err.to_string(),
             "expr compile error for '1': expected bool, but got int"

@@ -1,47 +1,47 @@
-//! Walks a checked tree and computes its value.
+//! Evaluator: walks a checked tree and computes its value.
 //!
-//! Recursion is bounded by the parser, work and memory by the [`Budget`]. Operators are in `ops`,
-//! built-ins in `builtins`, loops over predicates in `each`; here is only the order in which
-//! things happen.
+//! Recursion is limited by the parser, work and memory by the [`Budget`]. Operators are in `ops`,
+//! built-ins in `builtins`, loops over predicates in `predicates`.
 
 use std::collections::{BTreeMap, HashMap};
 
 use regex::Regex;
 
-use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
+use super::ast::{Binary, Id, LoopBuiltin, Node, NodeKind, Operation, Tree, Unary};
 use super::budget::Budget;
 use super::error::Fault;
 use super::lexer::Text;
 use super::predicates::Loop;
 use super::runtime_value::{Key, Reason, Val, count};
+use super::variables::Variables;
 use super::{Cache, Extras};
 use super::{method, ops};
 use crate::{functions, pattern};
 use ccm_value::Value;
 
-/// How many patterns that are not literals one run keeps compiled.
+/// Maximum number of compiled non-literal patterns kept during one evaluation.
 const MAX_PATTERNS: usize = 64;
 
-/// Everything one run needs.
-pub(super) struct Machine<'a> {
+/// State of one evaluation.
+pub(super) struct Evaluator<'a> {
     pub(super) tree: &'a Tree,
     pub(super) patterns: &'a BTreeMap<Id, Regex>,
     pub(super) extras: Option<&'a Extras>,
     pub(super) cache: &'a Cache,
     pub(super) budget: Budget<'a>,
-    pub(super) variables: Vec<(Text, Val)>,
+    pub(super) variables: Variables<Val>,
     pub(super) scopes: Vec<Scope>,
     pub(super) compiled: HashMap<Text, Regex>,
 }
 
-/// The item a predicate looks at.
+/// Scope of a predicate: the current item, its index and the accumulator.
 pub(super) struct Scope {
     pub(super) item: Val,
     pub(super) index: usize,
     pub(super) acc: Val,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Evaluator<'a> {
     fn node(&self, id: Id) -> &'a Node {
         self.tree.node(id)
     }
@@ -58,9 +58,9 @@ impl<'a> Machine<'a> {
             NodeKind::Name(name) => self.name(name, node.at),
             NodeKind::Unary { op, node: operand } => self.unary(*op, *operand, node.at),
             NodeKind::Binary { .. } => self.operators(id),
-            NodeKind::Chain(inner) => Ok(self.link(*inner)?.unwrap_or(Val::NULL)),
+            NodeKind::Chain(inner) => Ok(self.eval_link(*inner)?.unwrap_or(Val::NULL)),
             NodeKind::Member { .. } | NodeKind::Method { .. } => {
-                Ok(self.link(id)?.unwrap_or(Val::NULL))
+                Ok(self.eval_link(id)?.unwrap_or(Val::NULL))
             }
             NodeKind::Slice {
                 node: base,
@@ -69,26 +69,20 @@ impl<'a> Machine<'a> {
             } => self.slice(*base, *from, *to, node.at),
             NodeKind::Call { name, arguments } => self.call(name, arguments, node.at),
             NodeKind::Builtin { builtin, arguments } => {
-                let arguments = self.all(arguments)?;
+                let arguments = self.eval_all(arguments)?;
                 (builtin.call)(&arguments, &mut self.budget)
                     .map_err(|reason| Fault::at(node.at, reason))
             }
             NodeKind::Loop {
-                each,
+                builtin,
                 list,
                 predicate,
                 extra,
-            } => self.each(*each, *list, *predicate, *extra, node.at),
+            } => self.run_loop(*builtin, *list, *predicate, *extra, node.at),
             NodeKind::Predicate(body) => self.eval(*body),
             NodeKind::Pointer(name) => Ok(self.pointer(name)),
             NodeKind::Let { name, value, body } => self.declaration(name, *value, *body),
-            NodeKind::Sequence(nodes) => {
-                let mut last = Val::NULL;
-                for id in nodes {
-                    last = self.eval(*id)?;
-                }
-                Ok(last)
-            }
+            NodeKind::Sequence(nodes) => nodes.iter().try_fold(Val::NULL, |_, id| self.eval(*id)),
             NodeKind::If {
                 condition,
                 then,
@@ -102,27 +96,27 @@ impl<'a> Machine<'a> {
                 }
             }
             NodeKind::List(items) => {
-                let items = self.all(items)?;
-                self.built(items.len(), node.at)?;
+                let items = self.eval_all(items)?;
+                self.charge_items(items.len(), node.at)?;
                 Val::list(items).map_err(|reason| Fault::at(node.at, reason))
             }
             NodeKind::Map(pairs) => self.map(pairs, node.at),
         }
     }
 
-    fn all(&mut self, ids: &[Id]) -> Result<Vec<Val>, Fault> {
+    fn eval_all(&mut self, ids: &[Id]) -> Result<Vec<Val>, Fault> {
         ids.iter().map(|id| self.eval(*id)).collect()
     }
 
-    /// Charges a list or map that is about to be built.
-    pub(super) fn built(&mut self, items: usize, at: usize) -> Result<(), Fault> {
+    /// Counts the items of a list or map about to be built.
+    pub(super) fn charge_items(&mut self, items: usize, at: usize) -> Result<(), Fault> {
         self.budget
-            .grow(items)
+            .charge_items(items)
             .map_err(|reason| Fault::at(at, reason))
     }
 
     fn name(&mut self, name: &Text, at: usize) -> Result<Val, Fault> {
-        if let Some((_, value)) = self.variables.iter().rev().find(|(known, _)| known == name) {
+        if let Some(value) = self.variables.get(name) {
             return Ok(value.clone());
         }
         if let Some(value) = self
@@ -156,16 +150,10 @@ impl<'a> Machine<'a> {
         .map_err(|reason| Fault::at(at, reason))
     }
 
-    /// Computes operators along the left spine in a loop: a long sum is no deep recursion.
     fn operators(&mut self, id: Id) -> Result<Val, Fault> {
-        let mut spine = Vec::new();
-        let mut leftmost = id;
-        while let NodeKind::Binary { op, left, right } = self.node(leftmost).kind {
-            spine.push((leftmost, op, right));
-            leftmost = left;
-        }
+        let (leftmost, operations) = self.tree.left_spine(id);
         let mut value = self.eval(leftmost)?;
-        while let Some((id, op, right)) = spine.pop() {
+        for Operation { id, op, right } in operations {
             value = self.binary(id, op, value, right)?;
         }
         Ok(value)
@@ -175,8 +163,8 @@ impl<'a> Machine<'a> {
         let at = self.node(id).at;
         let fail = |reason| Fault::at(at, reason);
         match op {
-            // The right side is not checked: it is the value. A literal there leaves the left one
-            // unchecked too, so that null counts as false in `x || false`.
+            // The right operand is the result as it is, without a type check. If it is a literal,
+            // the left operand is not checked either: null counts as false in `x || false`.
             Binary::And => {
                 return match self.literal(right) {
                     Some(true) => Ok(left),
@@ -229,7 +217,7 @@ impl<'a> Machine<'a> {
         .map_err(fail)
     }
 
-    /// Returns the truth value of a node that is a literal.
+    /// Returns the value of a boolean literal.
     fn literal(&self, id: Id) -> Option<bool> {
         match self.node(id).kind {
             NodeKind::Bool(value) => Some(value),
@@ -253,9 +241,9 @@ impl<'a> Machine<'a> {
         result
     }
 
-    /// Returns the value of a member or method, or nothing when a `?.` below met null and the
-    /// whole chain is null.
-    fn link(&mut self, id: Id) -> Result<Option<Val>, Fault> {
+    /// Returns the value of a member or method, or `None` when an optional link (`?.`) met null,
+    /// which makes the whole chain null.
+    fn eval_link(&mut self, id: Id) -> Result<Option<Val>, Fault> {
         let node = self.node(id);
         match &node.kind {
             NodeKind::Member {
@@ -264,7 +252,7 @@ impl<'a> Machine<'a> {
                 optional,
                 ..
             } => {
-                let Some(base) = self.link(*base)? else {
+                let Some(base) = self.eval_link(*base)? else {
                     return Ok(None);
                 };
                 if *optional && base.is_null() {
@@ -290,13 +278,13 @@ impl<'a> Machine<'a> {
         else {
             return Ok(None);
         };
-        let Some(base) = self.link(base)? else {
+        let Some(base) = self.eval_link(base)? else {
             return Ok(None);
         };
         if optional && base.is_null() {
             return Ok(None);
         }
-        let arguments = self.all(arguments)?;
+        let arguments = self.eval_all(arguments)?;
         let fail = |reason| Fault::at(at, reason);
         let name = self.tree.text(property).map_or("", |name| name);
         if name == "PrometheusFileSD" && arguments.is_empty() && base.list_len().is_some() {
@@ -335,9 +323,9 @@ impl<'a> Machine<'a> {
             .map_err(|reason| Fault::at(at, reason))
     }
 
-    /// Calls a function of the environment.
+    /// Calls an environment function.
     fn call(&mut self, name: &Text, arguments: &[Id], at: usize) -> Result<Val, Fault> {
-        let arguments = self.all(arguments)?;
+        let arguments = self.eval_all(arguments)?;
         let mut values = Vec::with_capacity(arguments.len());
         for argument in arguments {
             let value = argument.into_value(&mut self.budget);
@@ -367,7 +355,7 @@ impl<'a> Machine<'a> {
 
     fn declaration(&mut self, name: &Text, value: Id, body: Id) -> Result<Val, Fault> {
         let value = self.eval(value)?;
-        self.variables.push((name.clone(), value));
+        self.variables.push(name.clone(), value);
         let result = self.eval(body);
         self.variables.pop();
         result
@@ -379,16 +367,16 @@ impl<'a> Machine<'a> {
             let key = self.eval(*key)?;
             let key = key.text().map_err(|reason| Fault::at(at, reason))?.clone();
             let value = self.eval(*value)?;
-            // The first of two equal keys counts.
+            // The first of two equal keys wins.
             entries.entry(Key::Text(key)).or_insert(value);
         }
-        self.built(pairs.len(), at)?;
+        self.charge_items(pairs.len(), at)?;
         Val::dict(entries).map_err(|reason| Fault::at(at, reason))
     }
 
-    fn each(
+    fn run_loop(
         &mut self,
-        each: Each,
+        builtin: LoopBuiltin,
         list: Id,
         predicate: Option<Id>,
         extra: Option<Id>,
@@ -396,38 +384,34 @@ impl<'a> Machine<'a> {
     ) -> Result<Val, Fault> {
         let mut list = self.eval(list)?;
         if let Some(Value::Str(text)) = list.plain() {
-            // Text that nobody knew to be text is a list of its bytes.
-            self.built(text.len(), at)?;
+            // Text whose kind was unknown to the checker is iterated as a list of its bytes.
+            self.charge_items(text.len(), at)?;
             let bytes = text.bytes().map(|byte| Val::from(i64::from(byte)));
             list = Val::list(bytes.collect()).map_err(|reason| Fault::at(at, reason))?;
         }
         let extra = extra.map(|id| self.eval(id)).transpose()?;
         let Some(len) = list.list_len() else {
-            let reason = if list.is_null() {
-                format!("builtin {} takes only array (got nil)", each.name())
+            let found = if list.is_null() {
+                "nil"
             } else {
-                format!(
-                    "builtin {} takes only array (got {})",
-                    each.name(),
-                    list.go_type()
-                )
+                list.go_type()
             };
-            return Err(Fault::at(at, reason));
+            return Err(Fault::at(at, builtin.not_a_list(&found)));
         };
-        // Within its own predicate a loop has its own item; `#` never reaches an outer one.
+        // A nested predicate has its own item; `#` never refers to an outer one.
         self.scopes.push(Scope {
             item: Val::NULL,
             index: 0,
             acc: Val::NULL,
         });
-        let run = Loop {
-            machine: self,
+        let iteration = Loop {
+            evaluator: self,
             list: &list,
             len,
             predicate,
             at,
         };
-        let result = run.finish(each, extra);
+        let result = iteration.run(builtin, extra);
         self.scopes.pop();
         result
     }

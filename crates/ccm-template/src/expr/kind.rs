@@ -1,18 +1,18 @@
-//! What is known of a value before running.
+//! Kinds: the static types of the checker.
 //!
-//! Most of an expression is data nobody has seen yet, so most kinds are unknown and pass. What is
-//! known (literals, results of built-ins) is held against what an operator accepts.
+//! Most data is not available at compile time, so most kinds are unknown and accepted. Known kinds
+//! (literals, results of built-ins) are checked against what an operator accepts.
 
 use std::fmt;
 
 use ccm_value::Value;
 
-/// The kind of a value, as far as it is known.
+/// The kind of a value, as far as it is known at compile time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Not known at all.
+    /// Unknown.
     Unknown,
-    /// Known to be anything: an entry of the data.
+    /// Any type: an entry of the data (Go's `interface {}`).
     Any,
     Nil,
     Bool,
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     List(Item),
     /// A map with text keys.
     Map(Item),
-    /// A map with keys of any kind.
+    /// A map with keys of any type.
     AnyMap,
     Time,
     Duration,
@@ -32,7 +32,7 @@ pub(super) enum Kind {
     Function,
 }
 
-/// The kind of what a list or map holds; inside that, nothing is known.
+/// The kind of the items of a list or map, without deeper nesting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Unknown,
@@ -67,10 +67,10 @@ impl Item {
 }
 
 impl Kind {
-    /// Any list.
+    /// A list of any items.
     pub(super) const LIST: Self = Self::List(Item::Any);
 
-    /// Returns the kind of data that is known before running.
+    /// Returns the kind of a value that is known at compile time.
     pub(super) fn of(value: &Value) -> Self {
         match value {
             Value::Null => Self::Any,
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind as that of an item.
+    /// Converts the kind to an item kind.
     pub(super) fn item(self) -> Item {
         match self {
             Self::Any => Item::Any,
@@ -117,7 +117,7 @@ impl Kind {
         matches!(self, Self::List(_))
     }
 
-    /// Returns the kind of the items, when this is a list or unknown.
+    /// Returns the kind of the items of a list; unknown for unknown; `None` for anything else.
     pub(super) fn items(self) -> Option<Kind> {
         match self {
             Self::List(item) => Some(item.kind()),
@@ -126,7 +126,7 @@ impl Kind {
         }
     }
 
-    /// Tells whether two kinds are one to Go; what lists hold does not matter to it.
+    /// Returns whether two kinds are the same Go type, regardless of list items.
     fn is_same_type(self, other: Self) -> bool {
         match (self, other) {
             (Self::List(_), Self::List(_)) => true,
@@ -158,7 +158,7 @@ impl Kind {
     }
 }
 
-/// Prints the name Go has for the type.
+/// Prints the name of the Go type.
 impl fmt::Display for Kind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {

@@ -1,7 +1,6 @@
-//! Cuts the text of an expression into tokens, one at a time.
+//! Lexer: splits an expression into tokens, one at a time.
 //!
-//! Knows characters, not grammar: whether a token fits where it stands is for the parser. Words
-//! such as `in` or `not` are operators here, because the language reserves them.
+//! Reserved words such as `in` and `not` are operators. Grammar is checked by the parser.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use super::error::Fault;
 use ccm_value::quote::quote;
 
-/// Text that a token carries into the tree.
+/// Shared text of tokens and tree nodes.
 pub(super) type Text = Arc<str>;
 
 /// One token and the byte offset where it starts.
@@ -68,7 +67,7 @@ const WORDS: [&str; 11] = [
     "else",
 ];
 
-/// Reads tokens from the front of a text.
+/// Iterates over the tokens of a text.
 pub(super) struct Lexer<'a> {
     code: &'a str,
     at: usize,
@@ -79,7 +78,7 @@ impl<'a> Lexer<'a> {
         Self { code, at: 0 }
     }
 
-    /// Returns the next token; after the last, [`TokenKind::End`] for ever.
+    /// Returns the next token; after the last one, always [`TokenKind::End`].
     pub(super) fn token(&mut self) -> Result<Token<'a>, Fault> {
         self.skip_blanks()?;
         let start = self.at;
@@ -196,7 +195,7 @@ impl<'a> Lexer<'a> {
         Ok(self.since(start))
     }
 
-    /// Reads `'..'` or `".."`, with escapes.
+    /// Reads a `'..'` or `".."` literal with escapes.
     fn quoted(&mut self, quote: char) -> Result<String, Fault> {
         self.bump();
         let mut text = String::new();
@@ -206,7 +205,7 @@ impl<'a> Lexer<'a> {
                 None | Some('\n') => return Err(Fault::at(at, "literal not terminated")),
                 Some('\\') => text.push(self.escape()?),
                 Some('\r') => {
-                    // Line ends inside a literal are normalized.
+                    // Line endings inside a literal are normalized.
                     if self.peek() != Some('\n') {
                         text.push('\n');
                     }
@@ -248,7 +247,7 @@ impl<'a> Lexer<'a> {
             }
             _ => return Err(bad()),
         };
-        // A lone surrogate has no character; Go writes the replacement character.
+        // A lone surrogate becomes the replacement character, as in Go.
         match char::from_u32(code) {
             Some(found) => Ok(found),
             None if code <= u32::from(char::MAX) => Ok(char::REPLACEMENT_CHARACTER),
@@ -267,7 +266,7 @@ impl<'a> Lexer<'a> {
         Some(value)
     }
 
-    /// Reads a backtick literal; two backticks inside it stand for one.
+    /// Reads a backtick literal; a doubled backtick stands for one.
     fn raw(&mut self) -> Result<Cow<'a, str>, Fault> {
         self.bump();
         let start = self.at;
@@ -320,7 +319,7 @@ impl<'a> Lexer<'a> {
             .is_some_and(u8::is_ascii_digit)
     }
 
-    /// The end of the text has no character of its own, so errors point at the last one.
+    /// Returns the offset for an error; at the end of the text that is the last character.
     fn before(&self, at: usize) -> usize {
         self.code
             .get(..at)
@@ -329,7 +328,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Tells whether a name may hold this character.
+/// Returns whether a character may occur in a name.
 pub(super) fn is_word(c: char) -> bool {
     c == '_' || c == '$' || c.is_alphanumeric()
 }
@@ -342,7 +341,9 @@ mod tests {
         let mut lexer = Lexer::new(code);
         let mut found = Vec::new();
         loop {
-            let token = lexer.token().map_err(|fault| fault.run(code).to_string())?;
+            let token = lexer
+                .token()
+                .map_err(|fault| fault.into_run_error(code).to_string())?;
             if token.kind == TokenKind::End {
                 return Ok(found);
             }

@@ -1,4 +1,4 @@
-//! The methods of times and durations: one table for the checker and the evaluator.
+//! Methods of times and durations: one table for the checker and the evaluator.
 
 use super::budget::Budget;
 use super::kind::Kind;
@@ -6,12 +6,12 @@ use super::runtime_value::{Reason, Val};
 use crate::time::duration::{self, HOUR, MINUTE, SECOND};
 use crate::time::{self, Time, Zone};
 
-/// What has methods.
+/// Types that have methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiver {
     Time,
     Duration,
-    /// Months and weekdays, which can only print themselves.
+    /// Months and weekdays, whose only method is `String`.
     Name,
     Zone,
 }
@@ -28,7 +28,7 @@ impl Receiver {
     }
 }
 
-/// Returns the kinds a method takes and gives.
+/// Returns the parameter kinds and the result kind of a method.
 pub(super) fn signature(receiver: Receiver, name: &str) -> Option<(&'static [Kind], Kind)> {
     const TIME: &[Kind] = &[Kind::Time];
     const DURATION: &[Kind] = &[Kind::Duration];
@@ -63,7 +63,7 @@ pub(super) fn has_method(value: &Val, name: &str) -> bool {
     Receiver::of(value).is_some_and(|receiver| signature(receiver, name).is_some())
 }
 
-/// Calls a method, or returns nothing when the value has none of this name.
+/// Calls a method; `None` if the value has no method of this name.
 pub(super) fn call(
     value: &Val,
     name: &str,
@@ -86,16 +86,19 @@ pub(super) fn call(
     })
 }
 
-fn unfit(name: &str, value: &Val) -> Reason {
+fn wrong_argument(name: &str, value: &Val) -> Reason {
     format!("cannot use {} as argument to call {name}", value.go_type()).into()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "same loss of precision as in Go"
+)]
 fn duration_method(nanos: i64, name: &str, arguments: &[Val]) -> Result<Val, Reason> {
     let step = match arguments.first() {
         None => 0,
         Some(Val::Duration(step)) => *step,
-        Some(other) => return Err(unfit(name, other)),
+        Some(other) => return Err(wrong_argument(name, other)),
     };
     let share = |unit: i64| Val::from((nanos / unit) as f64 + (nanos % unit) as f64 / unit as f64);
     Ok(match name {
@@ -134,11 +137,11 @@ fn time_method(
         )?)),
         ("Format", [layout]) => {
             let layout = layout.text()?;
-            budget.write(layout.len().saturating_mul(time::GROWTH))?;
+            budget.charge_text(layout.len().saturating_mul(time::MAX_FORMAT_GROWTH))?;
             Ok(time.format(layout).into())
         }
-        ("In", [Val::Zone(zone)]) => Ok(Val::Time(time.within(zone.clone()))),
-        (_, [other, ..]) => Err(unfit(name, other)),
+        ("In", [Val::Zone(zone)]) => Ok(Val::Time(time.in_zone(zone.clone()))),
+        (_, [other, ..]) => Err(wrong_argument(name, other)),
         (_, []) => Ok(time_part(time, name)),
     }
 }
@@ -147,8 +150,8 @@ fn time_part(time: &Time, name: &str) -> Val {
     match name {
         "Month" => Val::Month(time.month()),
         "Weekday" => Val::Weekday(time.weekday()),
-        "UTC" => Val::Time(time.within(Zone::Utc)),
-        "Local" => Val::Time(time.within(Zone::Local)),
+        "UTC" => Val::Time(time.in_zone(Zone::Utc)),
+        "Local" => Val::Time(time.in_zone(Zone::Local)),
         "Location" => Val::Zone(time.zone().clone()),
         "IsZero" => time.cmp_instant(&Time::zero()).is_eq().into(),
         _ => match time.number(name) {

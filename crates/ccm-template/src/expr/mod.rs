@@ -1,12 +1,12 @@
-//! The expression language of manifests: `Data.port > 80 && "web" in Facts.roles`.
+//! Expression language of manifests: `Data.port > 80 && "web" in Facts.roles`.
 //!
-//! An expression is compiled once (`lexer`, `parser`, `check`) into a [`Program`] and run as often
-//! as needed (`eval`, `ops`, `builtins`). Mistakes that can be seen without data are found when
-//! compiling. Running is pure but for the functions of the [`Env`], and bounded in depth, memory
-//! and work whatever the expression says.
+//! An expression is compiled once (`lexer`, `parser`, `check`) into a [`Program`] and evaluated any
+//! number of times (`eval`, `ops`, `builtins`, `predicates`). Errors that do not depend on data are
+//! found at compile time. Evaluation has no side effects except those of the functions of the
+//! [`Env`], and is limited in depth, memory and work.
 //!
-//! The language is Expr, known from its Go implementation; the texts of errors are too. Where
-//! expressions stand in other text, see [`super::expand`].
+//! The language and its error messages are those of the Go library Expr. For expressions embedded
+//! in text see [`super::expand`].
 
 mod ast;
 mod budget;
@@ -22,57 +22,61 @@ mod ops;
 mod parser;
 mod predicates;
 mod runtime_value;
+mod variables;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use regex::Regex;
 
 use self::ast::{Id, Tree};
 use self::budget::Budget;
 use self::check::Names;
 use self::error::Fault;
-use self::eval::Machine;
+use self::eval::Evaluator;
 use self::kind::{Item, Kind};
 use self::runtime_value::Val;
+use self::variables::Variables;
 use crate::env::Functions;
 use crate::{Env, functions};
 use ccm_value::Value;
 
-pub use self::error::{ExprError, Place, Problem};
+pub use self::error::{ExprError, Problem};
 
-/// What the author of an expression must deliver.
+/// Required type of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expect {
     #[default]
     Any,
-    /// True or false; null counts as false.
+    /// A boolean; null counts as false.
     Bool,
 }
 
-/// Names that exist beside those of the environment: the value under validation, its checks.
+/// Variables and functions in addition to those of the environment, such as the value under
+/// validation.
 #[derive(Clone, Default)]
 pub struct Extras {
     pub variables: BTreeMap<&'static str, Value>,
     pub functions: Functions,
 }
 
-/// How an expression is compiled.
+/// Compile options.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
     pub expect: Expect,
-    /// Of the functions of the environment only `lookup` exists.
+    /// Only `lookup` exists of the environment's functions.
     pub restricted: bool,
-    /// `Facts`, `Data`, `Environ` and their functions do not exist: only the extras do.
+    /// `Facts`, `Data`, `Environ` and the environment's functions do not exist, only the extras.
     pub isolated: bool,
     pub extras: Option<&'a Extras>,
 }
 
-/// A compiled expression. Clones share it.
+/// A compiled expression; cheap to clone.
 #[derive(Clone)]
 pub struct Program(Arc<Compiled>);
 
@@ -89,7 +93,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Compiles an expression that may use everything an [`Env`] offers.
+/// Compiles an expression that may use all names of an [`Env`].
 pub fn compile(code: &str, expect: Expect) -> Result<Program, ExprError> {
     compile_with(
         code,
@@ -100,9 +104,9 @@ pub fn compile(code: &str, expect: Expect) -> Result<Program, ExprError> {
     )
 }
 
-/// Compiles an expression.
+/// Compiles an expression with options.
 pub fn compile_with(code: &str, options: Options<'_>) -> Result<Program, ExprError> {
-    compiled(code, options).map_err(|fault| fault.compile(code))
+    compiled(code, options).map_err(|fault| fault.into_compile_error(code))
 }
 
 fn compiled(code: &str, options: Options<'_>) -> Result<Program, Fault> {
@@ -145,13 +149,13 @@ fn compiled(code: &str, options: Options<'_>) -> Result<Program, Fault> {
 }
 
 impl Program {
-    /// Returns the value of the expression.
+    /// Evaluates the expression.
     pub fn run(&self, env: &Env) -> Result<Value, ExprError> {
         self.run_with(env, None, &Cache::default())
     }
 
-    /// Returns the value of the expression, which may name extras. Expressions that its functions
-    /// expand are compiled into `cache`.
+    /// Evaluates an expression that may use extras. Expressions that its functions expand are
+    /// compiled into `cache`.
     pub fn run_with(
         &self,
         env: &Env,
@@ -159,26 +163,26 @@ impl Program {
         cache: &Cache,
     ) -> Result<Value, ExprError> {
         self.evaluate(env, extras, cache)
-            .map_err(|fault| fault.run(&self.0.code))
+            .map_err(|fault| fault.into_run_error(&self.0.code))
     }
 
     fn evaluate(&self, env: &Env, extras: Option<&Extras>, cache: &Cache) -> Result<Value, Fault> {
-        let mut machine = Machine {
+        let mut evaluator = Evaluator {
             tree: &self.0.tree,
             patterns: &self.0.patterns,
             extras,
             cache,
             budget: Budget::new(env),
-            variables: Vec::new(),
+            variables: Variables::new(),
             scopes: Vec::new(),
             compiled: HashMap::new(),
         };
-        let value = machine.eval(self.0.tree.root)?;
+        let value = evaluator.eval(self.0.tree.root)?;
         if self.0.expect == Expect::Bool {
             return truth(&value).map(Value::Bool);
         }
         value
-            .into_value(&mut machine.budget)
+            .into_value(&mut evaluator.budget)
             .map_err(|reason| Fault::at(0, reason))
     }
 }
@@ -200,21 +204,22 @@ pub fn eval_bool(code: &str, env: &Env, cache: &Cache) -> Result<bool, ExprError
     Ok(value == Value::Bool(true))
 }
 
-/// How many programs a cache keeps.
+/// Maximum number of programs per combination of options in a cache.
 const MAX_CACHED: usize = 4096;
 
-/// Programs compiled during one run of a manifest. Threads may share it.
+/// Cache of the programs compiled during one run of a manifest; can be shared by threads.
 #[derive(Debug, Default)]
 pub struct Cache {
-    /// One shelf for each combination of `restricted` and what must be delivered.
-    shelves: Mutex<BTreeMap<(bool, bool), Shelf>>,
+    /// Keyed by the options they were compiled with: `restricted`, and whether a boolean is
+    /// expected.
+    programs: Mutex<BTreeMap<(bool, bool), Programs>>,
 }
 
-/// Programs by their code.
-type Shelf = HashMap<Box<str>, Program>;
+/// Programs by source code.
+type Programs = HashMap<Box<str>, Program>;
 
 impl Cache {
-    /// Returns the program of an expression, compiling it if it is new.
+    /// Returns the program of an expression, compiling it if it is not cached.
     pub fn program(
         &self,
         code: &str,
@@ -222,8 +227,8 @@ impl Cache {
         restricted: bool,
     ) -> Result<Program, ExprError> {
         let key = (restricted, expect == Expect::Bool);
-        let known = |shelf: &Shelf| shelf.get(code).cloned();
-        if let Some(program) = self.lock().get(&key).and_then(known) {
+        let cached = |programs: &Programs| programs.get(code).cloned();
+        if let Some(program) = self.programs.lock().get(&key).and_then(cached) {
             return Ok(program);
         }
         let options = Options {
@@ -232,17 +237,13 @@ impl Cache {
             ..Options::default()
         };
         let program = compile_with(code, options)?;
-        let mut shelves = self.lock();
-        let shelf = shelves.entry(key).or_default();
-        // Expressions of a document repeat; once there are this many they do not.
-        if shelf.len() >= MAX_CACHED {
-            shelf.clear();
+        let mut all = self.programs.lock();
+        let programs = all.entry(key).or_default();
+        // A document repeats its expressions. This many different ones repeat too rarely to keep.
+        if programs.len() >= MAX_CACHED {
+            programs.clear();
         }
-        shelf.insert(code.into(), program.clone());
+        programs.insert(code.into(), program.clone());
         Ok(program)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(bool, bool), Shelf>> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,10 @@
-//! Which kinds fit an operator, and the kind it gives.
-//!
-//! A table in code: `check` asks it for every operator it meets.
+//! Operand and result kinds of operators, used by `check`.
 
 use super::ast::Binary;
 use super::kind::{Item, Kind};
 use super::runtime_value::Reason;
 
-/// Returns the kind of `left in right`, or why that never fits.
+/// Returns the kind of `left in right`, or an error if the operands can never fit.
 pub(super) fn member_of(left: Kind, right: Kind) -> Result<Kind, Reason> {
     match right {
         Kind::Map(_) if !left.is_unknown() && left != Kind::Text => {
@@ -25,10 +23,10 @@ pub(super) fn mismatched(sign: &str, left: Kind, right: Kind) -> Reason {
     format!("invalid operation: {sign} (mismatched types {left} and {right})").into()
 }
 
-/// Returns the kind an operator gives, or nothing when its operands never fit.
+/// Returns the result kind of an operator; `None` if its operands can never fit.
 pub(super) fn result_of(op: Binary, left: Kind, right: Kind) -> Option<Kind> {
     use Kind::{Bool, Duration, Float, Int, Text, Time};
-    // Unknown beside one of these kinds may turn out to fit.
+    // An unknown operand may turn out to fit.
     let maybe = |kinds: &[Kind]| {
         (left.is_unknown() && (right.is_unknown() || kinds.contains(&right)))
             || (right.is_unknown() && kinds.contains(&left))

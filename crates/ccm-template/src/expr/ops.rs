@@ -1,7 +1,7 @@
-//! The operators, on values.
+//! Operators on values.
 //!
-//! Numbers mix: an integer beside a float becomes one. Nothing else is converted; operands that
-//! do not fit are an error that names both kinds as Go does.
+//! An integer combined with a float is converted to a float. There are no other conversions;
+//! operands that do not fit are an error that names both Go types.
 
 use std::cmp::Ordering;
 
@@ -12,9 +12,10 @@ use super::runtime_value::{Key, Number, Reason, Val};
 use crate::go_names::json_name;
 use ccm_value::Value;
 
-/// Tells whether two values are equal. Different kinds are not; numbers compare by value.
+/// Returns whether two values are equal. Values of different types are not; numbers compare by
+/// value.
 pub(super) fn equal(left: &Val, right: &Val, budget: &mut Budget<'_>) -> Result<bool, Reason> {
-    budget.step(1)?;
+    budget.charge_steps(1)?;
     if let (Some(left), Some(right)) = (left.number(), right.number()) {
         return Ok(compare_numbers(left, right) == Some(Ordering::Equal));
     }
@@ -91,7 +92,7 @@ fn compare_numbers(left: Number, right: Number) -> Option<Ordering> {
     }
 }
 
-/// Returns the order of two values of one kind; nothing when one of them is not a number (NaN).
+/// Compares two values of the same type; `None` if one of them is NaN.
 fn order(left: &Val, right: &Val, sign: &str) -> Result<Option<Ordering>, Reason> {
     if let (Some(left), Some(right)) = (left.number(), right.number()) {
         return Ok(compare_numbers(left, right));
@@ -103,12 +104,11 @@ fn order(left: &Val, right: &Val, sign: &str) -> Result<Option<Ordering>, Reason
     }
     match (left.plain(), right.plain()) {
         (Some(Value::Str(left)), Some(Value::Str(right))) => Ok(Some(left.cmp(right))),
-        _ => Err(unfit(left, sign, right)),
+        _ => Err(mismatched_types(left, sign, right)),
     }
 }
 
-/// Returns the order used by `sort`, `min` and `max`. It is total, as sorting needs: integers are
-/// never rounded, and what is not a number (NaN) comes first.
+/// Total order of `sort`, `min` and `max`: integers are never rounded, and NaN comes first.
 pub(super) fn sort_order(left: &Val, right: &Val) -> Result<Ordering, Reason> {
     match (left.number(), right.number()) {
         (Some(left), Some(right)) => Ok(exact_order(left, right)),
@@ -134,7 +134,7 @@ fn order_of_int_and_float(left: i128, right: f64) -> Ordering {
     }
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "saturates far outside the integers"
+        reason = "saturates outside the range of integers"
     )]
     let whole = right.trunc() as i128;
     let fraction = right.fract();
@@ -142,7 +142,7 @@ fn order_of_int_and_float(left: i128, right: f64) -> Ordering {
         .then_with(|| 0.0.partial_cmp(&fraction).unwrap_or(Ordering::Equal))
 }
 
-fn unfit(left: &Val, sign: &str, right: &Val) -> Reason {
+fn mismatched_types(left: &Val, sign: &str, right: &Val) -> Reason {
     format!(
         "invalid operation: {} {sign} {}",
         left.go_type(),
@@ -151,7 +151,7 @@ fn unfit(left: &Val, sign: &str, right: &Val) -> Reason {
     .into()
 }
 
-/// Compares by `<`, `>`, `<=` or `>=`.
+/// Implements `<`, `>`, `<=` and `>=`.
 pub(super) fn compare(op: Binary, left: &Val, right: &Val) -> Result<Val, Reason> {
     let (sign, fits): (_, fn(Ordering) -> bool) = match op {
         Binary::Less => ("<", Ordering::is_lt),
@@ -162,7 +162,7 @@ pub(super) fn compare(op: Binary, left: &Val, right: &Val) -> Result<Val, Reason
     order(left, right, sign).map(|order| order.is_some_and(fits).into())
 }
 
-/// Adds numbers, joins texts, moves times.
+/// Adds numbers, concatenates text, adds durations to times.
 pub(super) fn add(left: &Val, right: &Val, budget: &mut Budget<'_>) -> Result<Val, Reason> {
     if let (Some(left), Some(right)) = (left.number(), right.number()) {
         return Ok(arithmetic(left, right, |a, b| a + b, |a, b| a + b));
@@ -178,10 +178,10 @@ pub(super) fn add(left: &Val, right: &Val, budget: &mut Budget<'_>) -> Result<Va
     }
     match (left.plain(), right.plain()) {
         (Some(Value::Str(left)), Some(Value::Str(right))) => {
-            budget.write(left.len() + right.len())?;
+            budget.charge_text(left.len() + right.len())?;
             Ok([left.as_ref(), right.as_ref()].concat().into())
         }
-        _ => Err(unfit(left, "+", right)),
+        _ => Err(mismatched_types(left, "+", right)),
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn subtract(left: &Val, right: &Val) -> Result<Val, Reason> {
         (Val::Time(left), Val::Time(right)) => Ok(Val::Duration(left.since(right))),
         (Val::Time(time), Val::Duration(nanos)) => Ok(Val::Time(time.add(nanos.saturating_neg())?)),
         (Val::Duration(left), Val::Duration(right)) => Ok(Val::Duration(left.wrapping_sub(*right))),
-        _ => Err(unfit(left, "-", right)),
+        _ => Err(mismatched_types(left, "-", right)),
     }
 }
 
@@ -214,19 +214,19 @@ pub(super) fn multiply(left: &Val, right: &Val) -> Result<Val, Reason> {
     }
     match (left.number(), right.number()) {
         (Some(left), Some(right)) => Ok(arithmetic(left, right, i128::wrapping_mul, |a, b| a * b)),
-        _ => Err(unfit(left, "*", right)),
+        _ => Err(mismatched_types(left, "*", right)),
     }
 }
 
-/// Divides; the result is a float, always.
+/// Divides; the result is always a float.
 pub(super) fn divide(left: &Val, right: &Val) -> Result<Val, Reason> {
     match (left.number(), right.number()) {
         (Some(left), Some(right)) => Ok((left.float() / right.float()).into()),
-        _ => Err(unfit(left, "/", right)),
+        _ => Err(mismatched_types(left, "/", right)),
     }
 }
 
-/// Returns the remainder of integers, with the sign of the left one.
+/// Returns the remainder of integers, with the sign of the left operand.
 pub(super) fn modulo(left: &Val, right: &Val) -> Result<Val, Reason> {
     match (left.number(), right.number()) {
         (Some(Number::Int(_)), Some(Number::Int(0))) => {
@@ -235,11 +235,11 @@ pub(super) fn modulo(left: &Val, right: &Val) -> Result<Val, Reason> {
         (Some(Number::Int(left)), Some(Number::Int(right))) => {
             Ok(Number::Int(left.wrapping_rem(right)).val())
         }
-        _ => Err(unfit(left, "%", right)),
+        _ => Err(mismatched_types(left, "%", right)),
     }
 }
 
-/// Raises to a power; the result is a float, always.
+/// Raises to a power; the result is always a float.
 pub(super) fn power(left: &Val, right: &Val) -> Result<Val, Reason> {
     Ok(left.float()?.powf(right.float()?).into())
 }
@@ -264,7 +264,7 @@ fn arithmetic(
     }
 }
 
-/// Tells whether a list holds an item or a map a key. Nothing is in null.
+/// Returns whether a list contains an item or a map a key; false for null.
 pub(super) fn contains(needle: &Val, hay: &Val, budget: &mut Budget<'_>) -> Result<bool, Reason> {
     if hay.is_null() {
         return Ok(false);
@@ -303,15 +303,15 @@ pub(super) fn contains(needle: &Val, hay: &Val, budget: &mut Budget<'_>) -> Resu
 pub(super) fn range(from: &Val, to: &Val, budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let (from, to) = (from.int()?, to.int()?);
     let size = i128::from(to) - i128::from(from) + 1;
-    budget.grow(usize::try_from(size.max(0)).unwrap_or(usize::MAX))?;
+    budget.charge_items(usize::try_from(size.max(0)).unwrap_or(usize::MAX))?;
     Val::list((from..=to).map(Val::from).collect())
 }
 
-/// Returns a member of a value: an item by index, an entry by key.
+/// Returns a member of a value: an item by index, an entry by key, a byte of text by index.
 pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Val, Reason> {
     if let Some(len) = from.list_len() {
         let index = key.int()?;
-        let wanted = place(index, len);
+        let wanted = absolute_index(index, len);
         return wanted
             .and_then(|index| from.item(index))
             .ok_or_else(|| out_of_range(index, len));
@@ -323,7 +323,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
     let name = key.plain().and_then(Value::as_str);
     match (from, name) {
         (Val::Facts, Some(name)) => Ok(budget.env.facts.section(name).map_or(Val::NULL, Val::Fact)),
-        // A map of text to text: what is missing is empty, not null.
+        // A `map[string]string`: a missing entry is empty text, not null.
         (Val::Environ, Some(name)) => Ok(Val::Plain(
             budget
                 .env
@@ -361,7 +361,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
             .unwrap_or_else(|| dict.missing.clone())),
         (Val::Plain(Value::Str(text)) | Val::Fact(Value::Str(text)), _) => {
             let index = key.int()?;
-            place(index, text.len())
+            absolute_index(index, text.len())
                 .and_then(|index| text.as_bytes().get(index).copied())
                 .map(|byte| i64::from(byte).into())
                 .ok_or_else(|| out_of_range(index, text.len()))
@@ -375,8 +375,8 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
     }
 }
 
-/// Returns where an index points; a negative one counts from the end.
-pub(super) fn place(index: i64, len: usize) -> Option<usize> {
+/// Converts an index; a negative one counts from the end.
+pub(super) fn absolute_index(index: i64, len: usize) -> Option<usize> {
     if index < 0 {
         len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)
     } else {
@@ -393,7 +393,7 @@ fn out_of_range(index: i64, len: usize) -> Reason {
     format!("index out of range: {index} (array length is {len})").into()
 }
 
-/// Returns a part of a list or text; bounds that lie outside are moved to the nearest end.
+/// Returns a slice of a list or text; bounds outside are moved to the nearest end.
 pub(super) fn slice(
     value: &Val,
     from: Option<&Val>,
@@ -403,7 +403,7 @@ pub(super) fn slice(
     let bounds = |len: usize| -> Result<(usize, usize), Reason> {
         let bound = |index: i64| {
             if index < 0 {
-                place(index, len).unwrap_or(0)
+                absolute_index(index, len).unwrap_or(0)
             } else {
                 usize::try_from(index).unwrap_or(usize::MAX).min(len)
             }
@@ -414,13 +414,13 @@ pub(super) fn slice(
     };
     if let Some(len) = value.list_len() {
         let (from, to) = bounds(len)?;
-        budget.step(to - from)?;
+        budget.charge_steps(to - from)?;
         return Val::list((from..to).filter_map(|index| value.item(index)).collect());
     }
     match value.plain() {
         Some(Value::Str(text)) => {
             let (from, to) = bounds(text.len())?;
-            // Text is cut by bytes; half a character becomes a replacement character.
+            // Text is sliced by bytes; a cut character becomes a replacement character.
             let bytes = text.as_bytes().get(from..to).unwrap_or_default();
             Ok(String::from_utf8_lossy(bytes).into_owned().into())
         }

@@ -1,17 +1,17 @@
-//! The built-ins that run a predicate for each item of a list: `map`, `filter`, `reduce`, …
+//! Built-ins that call a predicate for each item of a list: `map`, `filter`, `reduce`, …
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::ast::{Each, Id};
+use super::ast::{Id, LoopBuiltin};
 use super::error::Fault;
-use super::eval::Machine;
+use super::eval::Evaluator;
 use super::ops;
 use super::runtime_value::{Key, Reason, Val, count};
 
-/// One run of a predicate over a list.
+/// Evaluation of one built-in over a list.
 pub(super) struct Loop<'m, 'a, 'l> {
-    pub(super) machine: &'m mut Machine<'a>,
+    pub(super) evaluator: &'m mut Evaluator<'a>,
     pub(super) list: &'l Val,
     pub(super) len: usize,
     pub(super) predicate: Option<Id>,
@@ -23,49 +23,51 @@ impl Loop<'_, '_, '_> {
         Fault::at(self.at, reason)
     }
 
-    /// Returns what the predicate says of one item; without a predicate, the item itself.
-    fn look(&mut self, index: usize) -> Result<Val, Fault> {
-        let charged = self.machine.budget.step(1);
+    /// Returns the result of the predicate for one item; the item itself if there is no predicate.
+    fn call_predicate(&mut self, index: usize) -> Result<Val, Fault> {
+        let charged = self.evaluator.budget.charge_steps(1);
         charged.map_err(|reason| self.fail(reason))?;
         let item = self.list.item(index).unwrap_or(Val::NULL);
         let Some(predicate) = self.predicate else {
             return Ok(item);
         };
-        if let Some(scope) = self.machine.scopes.last_mut() {
+        if let Some(scope) = self.evaluator.scopes.last_mut() {
             scope.item = item;
             scope.index = index;
         }
-        self.machine.eval(predicate)
+        self.evaluator.eval(predicate)
     }
 
-    fn fits(&mut self, index: usize) -> Result<bool, Fault> {
-        self.look(index)?.bool().map_err(|reason| self.fail(reason))
+    fn holds(&mut self, index: usize) -> Result<bool, Fault> {
+        self.call_predicate(index)?
+            .bool()
+            .map_err(|reason| self.fail(reason))
     }
 
-    /// Returns the first index that fits.
+    /// Returns the first index for which the predicate returns `wanted`.
     fn first(&mut self, wanted: bool) -> Result<Option<usize>, Fault> {
         for index in 0..self.len {
-            if self.fits(index)? == wanted {
+            if self.holds(index)? == wanted {
                 return Ok(Some(index));
             }
         }
         Ok(None)
     }
 
-    /// Returns the last index that fits.
+    /// Returns the last index for which the predicate is true.
     fn last(&mut self) -> Result<Option<usize>, Fault> {
         for index in (0..self.len).rev() {
-            if self.fits(index)? {
+            if self.holds(index)? {
                 return Ok(Some(index));
             }
         }
         Ok(None)
     }
 
-    fn fitting(&mut self) -> Result<Vec<usize>, Fault> {
+    fn matching(&mut self) -> Result<Vec<usize>, Fault> {
         let mut found = Vec::new();
         for index in 0..self.len {
-            if self.fits(index)? {
+            if self.holds(index)? {
                 found.push(index);
             }
         }
@@ -73,7 +75,7 @@ impl Loop<'_, '_, '_> {
     }
 
     fn list(&mut self, items: Vec<Val>) -> Result<Val, Fault> {
-        self.machine.built(items.len(), self.at)?;
+        self.evaluator.charge_items(items.len(), self.at)?;
         Val::list(items).map_err(|reason| self.fail(reason))
     }
 
@@ -83,47 +85,47 @@ impl Loop<'_, '_, '_> {
             .unwrap_or(Val::NULL)
     }
 
-    /// Runs the loop and returns its result.
-    pub(super) fn finish(mut self, each: Each, extra: Option<Val>) -> Result<Val, Fault> {
-        match each {
-            Each::All => Ok(self.first(false)?.is_none().into()),
-            Each::None => Ok(self.first(true)?.is_none().into()),
-            Each::Any => Ok(self.first(true)?.is_some().into()),
-            Each::One => Ok((self.fitting()?.len() == 1).into()),
-            Each::Count => Ok(count(self.fitting()?.len())),
-            Each::Find => {
+    /// Evaluates the built-in.
+    pub(super) fn run(mut self, builtin: LoopBuiltin, extra: Option<Val>) -> Result<Val, Fault> {
+        match builtin {
+            LoopBuiltin::All => Ok(self.first(false)?.is_none().into()),
+            LoopBuiltin::None => Ok(self.first(true)?.is_none().into()),
+            LoopBuiltin::Any => Ok(self.first(true)?.is_some().into()),
+            LoopBuiltin::One => Ok((self.matching()?.len() == 1).into()),
+            LoopBuiltin::Count => Ok(count(self.matching()?.len())),
+            LoopBuiltin::Find => {
                 let found = self.first(true)?;
                 Ok(self.item(found))
             }
-            Each::FindLast => {
+            LoopBuiltin::FindLast => {
                 let found = self.last()?;
                 Ok(self.item(found))
             }
-            Each::FindIndex => Ok(self.first(true)?.map_or(Val::NULL, count)),
-            Each::FindLastIndex => Ok(self.last()?.map_or(Val::NULL, count)),
-            Each::Filter => {
-                let found = self.fitting()?;
+            LoopBuiltin::FindIndex => Ok(self.first(true)?.map_or(Val::NULL, count)),
+            LoopBuiltin::FindLastIndex => Ok(self.last()?.map_or(Val::NULL, count)),
+            LoopBuiltin::Filter => {
+                let found = self.matching()?;
                 let items = found.into_iter().map(|index| self.item(Some(index)));
                 let items = items.collect();
                 self.list(items)
             }
-            Each::Map => {
-                let items = (0..self.len).map(|index| self.look(index));
+            LoopBuiltin::Map => {
+                let items = (0..self.len).map(|index| self.call_predicate(index));
                 let items = items.collect::<Result<_, _>>()?;
                 self.list(items)
             }
-            Each::Sum => self.sum(),
-            Each::GroupBy => self.group(),
-            Each::SortBy => self.sort(extra),
-            Each::Reduce => self.reduce(extra),
+            LoopBuiltin::Sum => self.sum(),
+            LoopBuiltin::GroupBy => self.group(),
+            LoopBuiltin::SortBy => self.sort(extra),
+            LoopBuiltin::Reduce => self.reduce(extra),
         }
     }
 
     fn sum(&mut self) -> Result<Val, Fault> {
         let mut total = Val::from(0_i64);
         for index in 0..self.len {
-            let value = self.look(index)?;
-            let sum = ops::add(&value, &total, &mut self.machine.budget);
+            let value = self.call_predicate(index)?;
+            let sum = ops::add(&value, &total, &mut self.evaluator.budget);
             total = sum.map_err(|reason| self.fail(reason))?;
         }
         Ok(total)
@@ -132,7 +134,7 @@ impl Loop<'_, '_, '_> {
     fn group(&mut self) -> Result<Val, Fault> {
         let mut groups: BTreeMap<Key, Vec<Val>> = BTreeMap::new();
         for index in 0..self.len {
-            let value = self.look(index)?;
+            let value = self.call_predicate(index)?;
             let Some(key) = Key::new(&value) else {
                 return Err(self.fail(format!(
                     "cannot use {} as a key for groupBy: type is not comparable",
@@ -160,7 +162,7 @@ impl Loop<'_, '_, '_> {
         };
         let mut pairs = Vec::with_capacity(self.len);
         for index in 0..self.len {
-            pairs.push((self.look(index)?, self.item(Some(index))));
+            pairs.push((self.call_predicate(index)?, self.item(Some(index))));
         }
         let sorted = sorted_by(pairs, descending).map_err(|reason| self.fail(reason))?;
         self.list(sorted)
@@ -175,19 +177,20 @@ impl Loop<'_, '_, '_> {
             None => (self.item(Some(0)), 1),
         };
         for index in start..self.len {
-            if let Some(scope) = self.machine.scopes.last_mut() {
+            if let Some(scope) = self.evaluator.scopes.last_mut() {
                 scope.acc = acc;
             }
-            acc = self.look(index)?;
+            acc = self.call_predicate(index)?;
         }
         Ok(acc)
     }
 }
 
-/// Sorts items by their keys; equal keys keep their order.
+/// Sorts items by key; the sort is stable.
 pub(super) fn sorted_by(mut pairs: Vec<(Val, Val)>, descending: bool) -> Result<Vec<Val>, Reason> {
     if let Some((first, _)) = pairs.first() {
-        // Kinds have no order between them; once all fit the first, all fit each other.
+        // Values of different types are not comparable; if every key compares with the first, all
+        // compare with each other.
         for (key, _) in pairs.iter().skip(1) {
             ops::sort_order(key, first)?;
         }

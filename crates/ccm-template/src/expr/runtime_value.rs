@@ -1,8 +1,8 @@
-//! Values while an expression runs: plain data, plus what only lives inside an expression.
+//! Run-time values: plain data, plus types that exist only during evaluation.
 //!
-//! Times, durations and maps with keys that are not text never leave: at the end everything is
-//! turned into a plain [`Value`]. Lists built by an expression remember how deep they nest, so
-//! that no loop can build one too deep to print or drop.
+//! Times, durations and maps with non-text keys are converted to a plain [`Value`] at the end.
+//! Lists built by an expression store their nesting depth, so that no loop can build one too deep
+//! to print or drop.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -10,20 +10,21 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use crate::CallError;
+use crate::go_names::go_type;
 use crate::time::{Month, Time, Weekday, Zone, duration};
 use ccm_value::Value;
 use ccm_value::value::{Map, go_float};
 
-/// How deep a list built by an expression may nest.
+/// Maximum nesting of a list built by an expression.
 const MAX_NESTING: u32 = 500;
 
-/// A value of a running expression.
+/// A value during evaluation.
 #[derive(Clone, Debug)]
 pub(super) enum Val {
     Plain(Value),
-    /// A part of the facts. Its maps also answer to the names Go gives their fields.
+    /// A part of the facts; its maps also accept Go field names.
     Fact(Value),
-    /// All facts, not gathered until somebody looks at more than one section.
+    /// All facts; gathered only when more than one section is used.
     Facts,
     Environ,
     /// `$env`.
@@ -49,26 +50,26 @@ pub(super) struct List {
 #[derive(Debug)]
 pub(super) struct Dict {
     pub(super) entries: BTreeMap<Key, Val>,
-    /// What a key that is not there gives.
+    /// Value of missing keys.
     pub(super) missing: Val,
     nesting: u32,
 }
 
-/// A key of a map built by an expression; sorted the way Go prints maps.
+/// Key of a map built by an expression, sorted in the order in which Go prints maps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Null,
     Int(i64),
     Uint(u64),
-    /// The bits of a float, arranged so that they sort as the number does.
+    /// The bits of a float, transformed so that they sort like the number.
     Float(u64),
     Bool(bool),
     Text(Arc<str>),
-    /// Any other comparable value, by its printed form.
+    /// Any other comparable value, by its type and printed form.
     Other(&'static str, Arc<str>),
 }
 
-/// The bare reason why something cannot be done; who catches it knows the place.
+/// Error without a position; the caller adds it.
 pub(super) type Reason = CallError;
 
 pub(super) const MEMORY: &str = "memory budget exceeded";
@@ -76,7 +77,7 @@ pub(super) const MEMORY: &str = "memory budget exceeded";
 impl Val {
     pub(super) const NULL: Self = Self::Plain(Value::Null);
 
-    /// Returns plain data, when it is nothing else.
+    /// Returns the value if it is plain data.
     pub(super) fn plain(&self) -> Option<&Value> {
         match self {
             Self::Plain(value) | Self::Fact(value) => Some(value),
@@ -88,24 +89,24 @@ impl Val {
         self.plain().is_some_and(Value::is_null)
     }
 
-    /// Returns a list, unless it nests too deep.
+    /// Creates a list; fails if it nests too deep.
     pub(super) fn list(items: Vec<Val>) -> Result<Self, Reason> {
-        let nesting = deeper(items.iter())?;
+        let nesting = nesting_of(items.iter())?;
         Ok(Self::List(Arc::new(List { items, nesting })))
     }
 
-    /// Returns a map, unless it nests too deep.
+    /// Creates a map; fails if it nests too deep.
     pub(super) fn dict(entries: BTreeMap<Key, Val>) -> Result<Self, Reason> {
-        Self::dict_without(entries, Self::NULL)
+        Self::dict_with_default(entries, Self::NULL)
     }
 
-    /// Returns a map of lists; a key that is not there has an empty one.
+    /// Creates a map of lists in which a missing key has an empty list.
     pub(super) fn groups(entries: BTreeMap<Key, Val>) -> Result<Self, Reason> {
-        Self::dict_without(entries, Self::list(Vec::new())?)
+        Self::dict_with_default(entries, Self::list(Vec::new())?)
     }
 
-    fn dict_without(entries: BTreeMap<Key, Val>, missing: Val) -> Result<Self, Reason> {
-        let nesting = deeper(entries.values())?;
+    fn dict_with_default(entries: BTreeMap<Key, Val>, missing: Val) -> Result<Self, Reason> {
+        let nesting = nesting_of(entries.values())?;
         Ok(Self::Dict(Arc::new(Dict {
             entries,
             missing,
@@ -121,19 +122,11 @@ impl Val {
         }
     }
 
-    /// Returns the name Go has for this type; error texts use it.
+    /// Returns the Go type name, used in error messages.
     pub(super) fn go_type(&self) -> &'static str {
         match self {
-            Self::Plain(value) | Self::Fact(value) => match value {
-                Value::Null => "<nil>",
-                Value::Bool(_) => "bool",
-                Value::Int(_) => "int",
-                Value::Uint(_) => "uint64",
-                Value::Float(_) => "float64",
-                Value::Str(_) => "string",
-                Value::List(_) => "[]interface {}",
-                Value::Map(_) => "map[string]interface {}",
-            },
+            Self::Plain(Value::Null) | Self::Fact(Value::Null) => "<nil>",
+            Self::Plain(value) | Self::Fact(value) => go_type(value),
             Self::Facts => "map[string]interface {}",
             Self::Environ => "map[string]string",
             Self::Env => "environment",
@@ -153,7 +146,7 @@ impl Val {
         }
     }
 
-    /// Returns what the `type` built-in says.
+    /// Returns the result of the `type` built-in.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Plain(value) | Self::Fact(value) => match value {
@@ -177,7 +170,7 @@ impl Val {
         }
     }
 
-    /// Returns the text, or why this is none.
+    /// Returns the text, or an error if this is not text.
     pub(super) fn text(&self) -> Result<&Arc<str>, Reason> {
         match self.plain() {
             Some(Value::Str(text)) => Ok(text),
@@ -185,7 +178,7 @@ impl Val {
         }
     }
 
-    /// Returns the truth value, or why this is none.
+    /// Returns the boolean, or an error if this is not one.
     pub(super) fn bool(&self) -> Result<bool, Reason> {
         match self.plain() {
             Some(Value::Bool(value)) => Ok(*value),
@@ -202,7 +195,7 @@ impl Val {
         format!("interface conversion: interface {{}} is {found}, not {wanted}").into()
     }
 
-    /// Returns a number as an integer, cutting fractions off.
+    /// Converts a number to an integer, truncating fractions.
     pub(super) fn int(&self) -> Result<i64, Reason> {
         match self.plain() {
             Some(Value::Int(value)) => Ok(*value),
@@ -214,7 +207,7 @@ impl Val {
         }
     }
 
-    /// Returns a number as a float.
+    /// Converts a number to a float.
     pub(super) fn float(&self) -> Result<f64, Reason> {
         match self.number() {
             Some(number) => Ok(number.float()),
@@ -231,7 +224,7 @@ impl Val {
         }
     }
 
-    /// Returns how many items a list has.
+    /// Returns the length of a list; `None` for other values.
     pub(super) fn list_len(&self) -> Option<usize> {
         match self {
             Self::List(list) => Some(list.items.len()),
@@ -239,7 +232,7 @@ impl Val {
         }
     }
 
-    /// Returns one item of a list. Items of facts are facts.
+    /// Returns one item of a list. Items of facts stay facts.
     pub(super) fn item(&self, index: usize) -> Option<Val> {
         match self {
             Self::List(list) => list.items.get(index).cloned(),
@@ -259,20 +252,20 @@ impl Val {
         Some((0..len).filter_map(|index| self.item(index)).collect())
     }
 
-    /// Returns the plain data this stands for once the expression has ended.
+    /// Converts to plain data, for the result of the expression.
     pub(super) fn into_value(self, budget: &mut Budget<'_>) -> Result<Value, Reason> {
         match self {
             Self::Plain(value) | Self::Fact(value) => Ok(value),
             Self::Facts => Ok(budget.facts()),
             Self::Environ => Ok(budget.environ()),
-            Self::Env => Ok(budget.whole()),
+            Self::Env => Ok(budget.env_value()),
             Self::Time(time) => Ok(time.to_string().into()),
             Self::Duration(nanos) => Ok(duration::print(nanos).into()),
             Self::Zone(zone) => Ok(zone.to_string().into()),
             Self::Month(month) => Ok(month.to_string().into()),
             Self::Weekday(day) => Ok(day.to_string().into()),
             Self::List(list) => {
-                budget.step(list.items.len())?;
+                budget.charge_steps(list.items.len())?;
                 list.items
                     .iter()
                     .map(|item| item.clone().into_value(budget))
@@ -280,7 +273,7 @@ impl Val {
                     .map(Value::from)
             }
             Self::Dict(dict) => {
-                budget.step(dict.entries.len())?;
+                budget.charge_steps(dict.entries.len())?;
                 let mut map = Map::new();
                 for (key, value) in &dict.entries {
                     map.insert(key.text(), value.clone().into_value(budget)?);
@@ -291,7 +284,7 @@ impl Val {
     }
 }
 
-fn deeper<'a>(items: impl Iterator<Item = &'a Val>) -> Result<u32, Reason> {
+fn nesting_of<'a>(items: impl Iterator<Item = &'a Val>) -> Result<u32, Reason> {
     let nesting = items.map(Val::nesting).max().unwrap_or(0) + 1;
     if nesting > MAX_NESTING {
         Err("recursion depth exceeded".into())
@@ -307,7 +300,7 @@ impl Dict {
 }
 
 impl Key {
-    /// Returns the key a value makes, or nothing for lists and maps.
+    /// Converts a value to a key; `None` for lists and maps.
     pub(super) fn new(value: &Val) -> Option<Self> {
         Some(match value {
             Val::Plain(value) | Val::Fact(value) => match value {
@@ -326,7 +319,7 @@ impl Key {
         })
     }
 
-    /// Returns the key as it reads in a map with text keys.
+    /// Returns the key as text, for a map with text keys.
     pub(super) fn text(&self) -> Arc<str> {
         match self {
             Self::Null => "<nil>".into(),
@@ -338,7 +331,7 @@ impl Key {
         }
     }
 
-    /// Returns the value that made this key.
+    /// Converts the key back to a value.
     pub(super) fn value(&self) -> Val {
         Val::Plain(match self {
             Self::Null => Value::Null,
@@ -367,7 +360,7 @@ fn from_sortable_bits(bits: u64) -> f64 {
     })
 }
 
-/// A number on its way through arithmetic.
+/// A number in arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Number {
     Int(i128),
@@ -375,7 +368,10 @@ pub(super) enum Number {
 }
 
 impl Number {
-    #[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "same loss of precision as in Go"
+    )]
     pub(super) fn float(self) -> f64 {
         match self {
             Self::Int(value) => value as f64,
@@ -383,7 +379,7 @@ impl Number {
         }
     }
 
-    /// Returns the value; integers wrap as they do in Go.
+    /// Converts to a value; integers wrap as in Go.
     #[expect(clippy::cast_possible_truncation, reason = "Go wraps on overflow")]
     pub(super) fn val(self) -> Val {
         Val::Plain(match self {
@@ -393,7 +389,7 @@ impl Number {
     }
 }
 
-/// Prints as Go's `%v`. The environment's own maps are printed by [`Budget::print`].
+/// Prints as Go's `%v`. The maps of the environment are printed by [`Budget::print`].
 impl fmt::Display for Val {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -458,7 +454,7 @@ impl From<String> for Val {
     }
 }
 
-/// Returns a length as a value.
+/// Converts a length to a value.
 pub(super) fn count(len: usize) -> Val {
     Val::from(i64::try_from(len).unwrap_or(i64::MAX))
 }

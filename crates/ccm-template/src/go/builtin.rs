@@ -1,14 +1,14 @@
-//! The functions every Go template has: comparison, `index`, `len`, `print` and the escapers.
+//! Built-in functions of Go templates: comparison, `index`, `len`, `print` and the escapers.
 //!
-//! `and` and `or` are not here: they must not evaluate all of their arguments, so `eval` has them.
-//! Go's `slice` is missing too, because sprig's takes its name.
+//! `and` and `or` are in `eval`, because they do not evaluate all arguments. Go's `slice` is
+//! absent, because sprig's replaces it.
 
-use super::call::{Answer, Args, Native, takes, takes_from};
+use super::call::{Args, CallResult, Native, takes, takes_from};
 use super::datum::Datum;
 use super::printf;
 use crate::{CallError, text};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "not" => takes(1, |args| Ok((!args.any(0).is_true()).into())),
@@ -43,7 +43,7 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-fn eq(args: &Args<'_>) -> Answer {
+fn eq(args: &Args<'_>) -> CallResult {
     let others = args.from(1);
     if others.is_empty() {
         return Err("missing argument for comparison".into());
@@ -56,7 +56,7 @@ fn eq(args: &Args<'_>) -> Answer {
     Ok(false.into())
 }
 
-fn len(args: &Args<'_>) -> Answer {
+fn len(args: &Args<'_>) -> CallResult {
     let len = match args.any(0) {
         Datum::Str(text) => text.len(),
         Datum::List(list) => list.items.len(),
@@ -67,7 +67,7 @@ fn len(args: &Args<'_>) -> Answer {
     Ok(Datum::Int(i64::try_from(len).unwrap_or(i64::MAX)))
 }
 
-fn index(args: &Args<'_>) -> Answer {
+fn index(args: &Args<'_>) -> CallResult {
     let mut item = args.any(0).clone();
     for key in args.from(1) {
         item = match &item {
@@ -110,14 +110,14 @@ fn position(key: &Datum, len: usize) -> Result<usize, CallError> {
         .ok_or_else(|| format!("index out of range: {position}").into())
 }
 
-fn call(args: &Args<'_>) -> Answer {
+fn call(args: &Args<'_>) -> CallResult {
     match args.any(0) {
         Datum::Nil => Err("call of nil".into()),
         other => Err(format!("non-function of type {}", other.type_name()).into()),
     }
 }
 
-/// Joins as Go's `Sprint`: a blank only between two operands that are not text.
+/// Concatenates like Go's `Sprint`: a space only between two operands that are not text.
 fn joined(args: &Args<'_>) -> Result<String, CallError> {
     let mut out = String::new();
     let mut after_text = true;
@@ -132,7 +132,7 @@ fn joined(args: &Args<'_>) -> Result<String, CallError> {
     Ok(out)
 }
 
-fn println(args: &Args<'_>) -> Answer {
+fn println(args: &Args<'_>) -> CallResult {
     let mut out = String::new();
     for (index, value) in args.values.iter().enumerate() {
         if index > 0 {
@@ -144,13 +144,13 @@ fn println(args: &Args<'_>) -> Answer {
     Ok(out.into())
 }
 
-/// Returns what the escapers escape: the arguments printed, a missing one as `<no value>`.
+/// Returns the input of the escapers: the printed arguments, with `<no value>` for a missing one.
 fn escapable(args: &Args<'_>) -> Result<String, CallError> {
     match args.values {
         [Datum::Nil] => Ok("<no value>".into()),
         _ => {
             let text = joined(args)?;
-            // Escaping makes at most six bytes out of one.
+            // Escaping turns one byte into at most six.
             args.meter().spend(text.len().saturating_mul(6))?;
             Ok(text)
         }

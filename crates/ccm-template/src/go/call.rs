@@ -1,9 +1,8 @@
-//! How a template calls a function: typed arguments in, a datum or the bare reason out.
+//! Function calls: typed access to arguments, and argument counts.
 //!
 //! A [`Native`] is one row of the function tables in `builtin` and `sprig`. [`Args`] checks each
-//! argument when the function asks for it, with Go's words for a wrong type; it is strict about
-//! text (`upper 5` fails) and lenient between `int` and `int64`, where Go's strictness only
-//! trips people.
+//! argument when the function reads it, and reports a wrong type in Go's words. It is strict about
+//! text (`upper 5` fails) but, unlike Go, accepts `int` for `int64` and vice versa.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,19 +15,19 @@ use crate::env::Now;
 use crate::time::Time;
 use ccm_value::Value;
 
-/// What a function answers.
-pub(super) type Answer = Result<Datum, CallError>;
+/// Result of a function call.
+pub(super) type CallResult = Result<Datum, CallError>;
 
-/// A function of ours and how many arguments it takes.
+/// A built-in function and the number of its arguments.
 #[derive(Clone, Copy)]
 pub(super) struct Native {
     least: usize,
     most: Option<usize>,
-    pub run: fn(&Args<'_>) -> Answer,
+    pub run: fn(&Args<'_>) -> CallResult,
 }
 
-/// Returns a function of exactly `count` arguments.
-pub(super) fn takes(count: usize, run: fn(&Args<'_>) -> Answer) -> Native {
+/// Declares a function of exactly `count` arguments.
+pub(super) fn takes(count: usize, run: fn(&Args<'_>) -> CallResult) -> Native {
     Native {
         least: count,
         most: Some(count),
@@ -36,8 +35,8 @@ pub(super) fn takes(count: usize, run: fn(&Args<'_>) -> Answer) -> Native {
     }
 }
 
-/// Returns a function of `least` arguments or more.
-pub(super) fn takes_from(least: usize, run: fn(&Args<'_>) -> Answer) -> Native {
+/// Declares a function of at least `least` arguments.
+pub(super) fn takes_from(least: usize, run: fn(&Args<'_>) -> CallResult) -> Native {
     Native {
         least,
         most: None,
@@ -46,7 +45,7 @@ pub(super) fn takes_from(least: usize, run: fn(&Args<'_>) -> Answer) -> Native {
 }
 
 impl Native {
-    /// Checks how many arguments a call gives.
+    /// Checks the number of arguments.
     pub(super) fn check(&self, name: &str, given: usize) -> Result<(), CallError> {
         let least = self.least;
         if given < least && self.most.is_none() {
@@ -64,31 +63,31 @@ impl Native {
     }
 }
 
-/// What surrounds every call of one rendering.
-pub(super) struct World<'a> {
+/// Context shared by all calls of one rendering.
+pub(super) struct CallContext<'a> {
     pub meter: Meter,
-    /// The environment that `env` reads: that of the root data, never the process's own.
+    /// Environment variables for `env`: those of the root data, never those of the process.
     pub environ: Option<&'a Value>,
-    /// The caller's clock.
+    /// Clock of the caller.
     pub now: Option<&'a Now>,
 }
 
-/// The evaluated arguments of one call.
+/// Evaluated arguments of one call.
 pub(super) struct Args<'a> {
-    pub world: &'a World<'a>,
+    pub context: &'a CallContext<'a>,
     pub values: &'a [Datum],
 }
 
 impl<'a> Args<'a> {
     pub(super) fn meter(&self) -> &'a Meter {
-        &self.world.meter
+        &self.context.meter
     }
 
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Returns an argument of any type; an absent one is nil.
+    /// Returns an argument of any type; nil if absent.
     pub(super) fn any(&self, index: usize) -> &'a Datum {
         const NIL: &Datum = &Datum::Nil;
         self.values.get(index).unwrap_or(NIL)
@@ -106,11 +105,8 @@ impl<'a> Args<'a> {
     pub(super) fn int(&self, index: usize) -> Result<i64, CallError> {
         match self.any(index) {
             Datum::Int(value) | Datum::Int64(value) => Ok(*value),
-            // A constant such as `1e3` is whole in Go's eyes, too.
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "there is no fraction to lose"
-            )]
+            // Go accepts a float constant without a fraction, such as `1e3`.
+            #[expect(clippy::cast_possible_truncation, reason = "the float has no fraction")]
             Datum::Float(value) if value.fract() == 0.0 => Ok(*value as i64),
             other => Err(wrong("int", other).into()),
         }
@@ -141,7 +137,8 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Returns the items of a list; `doing` names the function in the error, as sprig does.
+    /// Returns the items of a list; `doing` names the operation in the error message, as sprig
+    /// does.
     pub(super) fn list(&self, index: usize, doing: &str) -> Result<&'a [Datum], CallError> {
         match self.any(index) {
             Datum::List(list) => Ok(&list.items),
@@ -149,9 +146,9 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Returns any argument as text, as sprig's `toString` makes it.
-    pub(super) fn shown(&self, index: usize) -> Result<Arc<str>, CallError> {
-        shown(self.any(index), self.meter())
+    /// Converts an argument to text like sprig's `toString`.
+    pub(super) fn to_text(&self, index: usize) -> Result<Arc<str>, CallError> {
+        to_text(self.any(index), self.meter())
     }
 }
 
@@ -169,8 +166,8 @@ pub(super) fn as_dict(datum: &Datum) -> Result<&Rc<Dict>, CallError> {
     }
 }
 
-/// Returns text as it is, and anything else as Go's `%v`.
-pub(super) fn shown(datum: &Datum, meter: &Meter) -> Result<Arc<str>, CallError> {
+/// Returns text unchanged, and anything else in the format of Go's `%v`.
+pub(super) fn to_text(datum: &Datum, meter: &Meter) -> Result<Arc<str>, CallError> {
     match datum {
         Datum::Str(text) => Ok(text.clone()),
         other => Ok(other.printed(meter)?.into()),

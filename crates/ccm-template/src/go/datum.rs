@@ -1,12 +1,11 @@
-//! The values a template works on while it runs.
+//! Run-time values of Go templates.
 //!
-//! Plain data enters as [`Value`] and becomes a [`Datum`], which knows what Go's reflection would
-//! say about it: an `int` is not an `int64`, a `[]string` is not a `[]interface {}`. Dicts are
-//! shared and can change (`set`), so `set` on a dict is seen by everybody who holds it; lists
-//! never change. Nothing here reads a template: see `eval` for that.
+//! Plain data ([`Value`]) is converted to a [`Datum`], which keeps Go's types apart: `int` and
+//! `int64`, `[]string` and `[]interface {}`. Dicts are shared and mutable, so `set` changes every
+//! reference to a dict; lists are immutable.
 //!
-//! Walks spend from the [`Meter`] and stop at [`DEEPEST`], because a template can build values
-//! that are far larger, or deeper, than the text that built them.
+//! Recursive operations are counted by the [`Meter`] and stop at [`MAX_DEPTH`], because a template
+//! can build values far larger or deeper than its own text.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -21,13 +20,13 @@ use crate::time::Time;
 use ccm_value::Value;
 use ccm_value::value::go_float;
 
-/// How many levels of lists and dicts a walk follows.
-const DEEPEST: usize = 100;
+/// Maximum nesting of lists and dicts in recursive operations.
+const MAX_DEPTH: usize = 100;
 
-/// The entries of a dict, sorted by key.
+/// Entries of a dict, sorted by key.
 pub(super) type Entries = BTreeMap<Arc<str>, Datum>;
 
-/// A value of a running template.
+/// A run-time value.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Datum {
     #[default]
@@ -35,7 +34,7 @@ pub(super) enum Datum {
     Bool(bool),
     /// Go's `int`: literals, lengths, plain data.
     Int(i64),
-    /// Go's `int64`: what sprig's arithmetic answers.
+    /// Go's `int64`: results of sprig's arithmetic.
     Int64(i64),
     Uint(u64),
     Float(f64),
@@ -46,7 +45,7 @@ pub(super) enum Datum {
     Version(Rc<Version>),
 }
 
-/// What Go says the elements of a list or dict are.
+/// Go's element type of a list or dict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     Any,
@@ -79,7 +78,7 @@ pub(super) struct Dict {
 }
 
 impl Datum {
-    /// Returns plain data as a datum; whole numbers are Go's `int`.
+    /// Converts plain data; integers become Go's `int`.
     pub(super) fn from_value(value: &Value) -> Self {
         match value {
             Value::Null => Self::Nil,
@@ -97,7 +96,7 @@ impl Datum {
         }
     }
 
-    /// Returns a datum as plain data; times and versions become text.
+    /// Converts to plain data; times and versions become text.
     pub(super) fn to_value(&self, meter: &Meter) -> Result<Value, CallError> {
         self.to_value_at(meter, 0)
     }
@@ -153,7 +152,7 @@ impl Datum {
         Self::Dict(Rc::new(Dict { of, entries }))
     }
 
-    /// Returns whether `if` takes the branch.
+    /// Returns whether the value counts as true in `if`.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Nil => false,
@@ -168,7 +167,7 @@ impl Datum {
         }
     }
 
-    /// Returns the name Go's `%T` prints.
+    /// Returns the type name, as Go's `%T` prints it.
     pub(super) fn type_name(&self) -> String {
         match self {
             Self::Nil => "<nil>".into(),
@@ -185,7 +184,7 @@ impl Datum {
         }
     }
 
-    /// Returns the name of Go's reflected kind.
+    /// Returns the name of Go's `reflect.Kind`.
     pub(super) fn kind_name(&self) -> &'static str {
         match self {
             Self::Nil => "invalid",
@@ -202,12 +201,12 @@ impl Datum {
         }
     }
 
-    /// Writes the datum as Go's `%v`.
+    /// Writes the value in the format of Go's `%v`.
     pub(super) fn print(&self, out: &mut String, meter: &Meter) -> Result<(), CallError> {
         self.print_at(out, meter, 0)
     }
 
-    /// Returns the datum as Go's `%v`.
+    /// Returns the value in the format of Go's `%v`.
     pub(super) fn printed(&self, meter: &Meter) -> Result<String, CallError> {
         let mut out = String::new();
         self.print(&mut out, meter)?;
@@ -255,7 +254,7 @@ impl Datum {
         Ok(())
     }
 
-    /// Returns whether two data are equal as `reflect.DeepEqual` sees it: types count.
+    /// Returns whether two values are equal by Go's `reflect.DeepEqual`, which compares types too.
     pub(super) fn deep_equal(&self, other: &Self, meter: &Meter) -> Result<bool, CallError> {
         self.deep_equal_at(other, meter, 0)
     }
@@ -324,9 +323,9 @@ impl Datum {
         })
     }
 
-    /// Returns whether `dict` is this datum or anywhere inside it. A dict that held itself could
-    /// never be printed nor freed.
-    pub(super) fn holds(&self, dict: &Rc<Dict>) -> bool {
+    /// Returns whether `dict` is this value or nested anywhere inside it. A dict that contained
+    /// itself could never be printed or freed.
+    pub(super) fn contains_dict(&self, dict: &Rc<Dict>) -> bool {
         let mut seen = HashSet::new();
         let mut open = vec![self.clone()];
         while let Some(datum) = open.pop() {
@@ -344,13 +343,13 @@ impl Datum {
         false
     }
 
-    /// Returns how two data order under `lt`, or why they do not.
+    /// Compares two values for `lt`; fails if their types are not comparable.
     pub(super) fn compare(&self, other: &Self) -> Result<Ordering, CallError> {
         let incomparable = || "invalid type for comparison".to_owned();
         match (self.basic(), other.basic()) {
             (Some(Basic::Int(a)), Some(Basic::Int(b))) => Ok(a.cmp(&b)),
             (Some(Basic::Text(a)), Some(Basic::Text(b))) => Ok(a.cmp(b)),
-            // Nothing is below or above a NaN; `Greater` makes `lt` false, as in Go.
+            // A NaN is neither less nor greater; `Greater` makes `lt` false, as in Go.
             (Some(Basic::Float(a)), Some(Basic::Float(b))) => {
                 Ok(a.partial_cmp(&b).unwrap_or(Ordering::Greater))
             }
@@ -361,7 +360,7 @@ impl Datum {
         }
     }
 
-    /// Returns whether two data are equal under `eq`, or why they cannot be compared.
+    /// Compares two values for `eq`; fails if their types are not comparable.
     pub(super) fn equals(&self, other: &Self) -> Result<bool, CallError> {
         match (self.basic(), other.basic()) {
             (Some(a), Some(b)) => match (a, b) {
@@ -402,7 +401,7 @@ impl Datum {
     }
 }
 
-/// The kinds that `eq` and `lt` tell apart; signed and unsigned compare by value.
+/// Basic kinds of `eq` and `lt`; signed and unsigned integers compare by value.
 enum Basic<'a> {
     Bool(bool),
     Int(i128),
@@ -411,13 +410,13 @@ enum Basic<'a> {
 }
 
 fn step(meter: &Meter, level: usize) -> Result<(), CallError> {
-    if level > DEEPEST {
-        return Err(format!("value is nested deeper than {DEEPEST} levels").into());
+    if level > MAX_DEPTH {
+        return Err(format!("value is nested deeper than {MAX_DEPTH} levels").into());
     }
     Ok(meter.step()?)
 }
 
-/// Frees nested values one by one: a value may be nested deeper than the stack can recurse.
+/// Frees nested values iteratively, because they may be nested deeper than the stack allows.
 impl Drop for List {
     fn drop(&mut self) {
         free(std::mem::take(&mut self.items));
@@ -466,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_equality_tells_int_from_int64() {
+    fn deep_equality_distinguishes_int_and_int64() {
         let meter = Meter::default();
         assert_eq!(
             Datum::Int(1).deep_equal(&Datum::Int64(1), &meter),
@@ -476,15 +475,15 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_value_is_walked_once_when_asked_what_it_holds() {
+    fn contains_dict_visits_a_shared_value_once() {
         let mut shared = Datum::list(Vec::new());
         for _ in 0..80 {
             shared = Datum::list(vec![shared.clone(), shared]);
         }
-        let stranger = Rc::new(Dict {
+        let other = Rc::new(Dict {
             of: Element::Any,
             entries: RefCell::default(),
         });
-        assert!(!shared.holds(&stranger));
+        assert!(!shared.contains_dict(&other));
     }
 }

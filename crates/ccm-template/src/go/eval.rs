@@ -1,50 +1,49 @@
-//! Runs the tree of a template, as Go's `text/template` does.
+//! Evaluator: runs the tree of a template like Go's `text/template`.
 //!
-//! A null and a missing key are both "no value": they print as `<no value>` and are false. Only a
-//! null that is found on the way to a further field is an error, as in Go. Cost is bounded by the
-//! [`Meter`](super::limits::Meter), depth by [`DEEPEST`]. How functions see their arguments is in
-//! `call`, what they do in `builtin` and `sprig`.
+//! A null and a missing key are both "no value": they print as `<no value>` and are false. Reading
+//! a field of a null is an error, as in Go. Cost is limited by the [`Meter`](super::limits::Meter),
+//! depth by [`MAX_DEPTH`]. Arguments are handled in `call`, functions are in `builtin` and `sprig`.
 
 use std::sync::Arc;
 
-use super::call::{Args, World};
+use super::call::{Args, CallContext};
 use super::datum::Datum;
 use super::method;
 use super::tree::{Branches, Callee, Command, Fault, Node, Operand, Pipe, Target, Term, Tree};
 
-/// How deeply templates, blocks and parentheses may be nested while running.
-const DEEPEST: usize = 150;
+/// Maximum nesting of templates, blocks and parentheses at run time.
+const MAX_DEPTH: usize = 150;
 
-/// Returns what a tree renders to; `name` is what the template can call itself by.
+/// Renders a tree; `name` is the name by which the template can invoke itself.
 pub(super) fn run(
     tree: &Tree<'_>,
     name: &str,
     root: Datum,
-    world: &World<'_>,
+    context: &CallContext<'_>,
 ) -> Result<String, Fault> {
-    let mut machine = Machine {
+    let mut evaluator = Evaluator {
         tree,
         name,
-        world,
+        context,
         out: String::new(),
         variables: vec![("$", root.clone())],
         level: 0,
     };
-    machine.walk(&root, &tree.root)?;
-    Ok(machine.out)
+    evaluator.walk(&root, &tree.root)?;
+    Ok(evaluator.out)
 }
 
-struct Machine<'r, 't> {
+struct Evaluator<'r, 't> {
     tree: &'r Tree<'t>,
     name: &'r str,
-    world: &'r World<'r>,
+    context: &'r CallContext<'r>,
     out: String,
-    /// The variables in scope, innermost last.
+    /// Variables in scope, innermost last.
     variables: Vec<(&'t str, Datum)>,
     level: usize,
 }
 
-/// How a list of nodes ended.
+/// How a list of nodes ended: normally, or by `break` or `continue`.
 #[derive(PartialEq)]
 enum Flow {
     Next,
@@ -52,7 +51,7 @@ enum Flow {
     Continue,
 }
 
-impl<'t> Machine<'_, 't> {
+impl<'t> Evaluator<'_, 't> {
     fn walk(&mut self, dot: &Datum, nodes: &[Node<'t>]) -> Result<Flow, Fault> {
         for node in nodes {
             match self.node(dot, node)? {
@@ -66,8 +65,8 @@ impl<'t> Machine<'_, 't> {
     fn node(&mut self, dot: &Datum, node: &Node<'t>) -> Result<Flow, Fault> {
         match node {
             Node::Text(text) => {
-                let paid = self.world.meter.spend(text.len());
-                paid.map_err(|message| Fault {
+                let charged = self.context.meter.spend(text.len());
+                charged.map_err(|message| Fault {
                     at: 0,
                     message: message.into(),
                 })?;
@@ -103,14 +102,14 @@ impl<'t> Machine<'_, 't> {
         Ok(Flow::Next)
     }
 
-    /// Runs `inner` one level deeper, or refuses.
+    /// Runs `inner` one nesting level deeper; fails at the limit.
     fn deeper<T>(
         &mut self,
         at: usize,
         inner: impl FnOnce(&mut Self) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        if self.level == DEEPEST {
-            let message = format!("exceeded maximum template depth ({DEEPEST})");
+        if self.level == MAX_DEPTH {
+            let message = format!("exceeded maximum template depth ({MAX_DEPTH})");
             return Err(Fault {
                 at,
                 message: message.into(),
@@ -122,7 +121,7 @@ impl<'t> Machine<'_, 't> {
         result
     }
 
-    /// Runs `inner` one level deeper and forgets the variables it declares.
+    /// Runs `inner` one nesting level deeper and drops the variables it declares.
     fn scoped<T>(
         &mut self,
         at: usize,
@@ -141,14 +140,14 @@ impl<'t> Machine<'_, 't> {
         moves_dot: bool,
     ) -> Result<Flow, Fault> {
         let at = branches.cases.first().map_or(0, |(test, _)| test.at);
-        self.scoped(at, |machine| {
+        self.scoped(at, |evaluator| {
             for (test, body) in &branches.cases {
-                let value = machine.pipe(dot, test)?;
+                let value = evaluator.pipe(dot, test)?;
                 if value.is_true() {
-                    return machine.walk(if moves_dot { &value } else { dot }, body);
+                    return evaluator.walk(if moves_dot { &value } else { dot }, body);
                 }
             }
-            machine.walk(dot, &branches.otherwise)
+            evaluator.walk(dot, &branches.otherwise)
         })
     }
 
@@ -159,28 +158,28 @@ impl<'t> Machine<'_, 't> {
         body: &[Node<'t>],
         otherwise: &[Node<'t>],
     ) -> Result<Flow, Fault> {
-        self.scoped(over.at, |machine| {
-            let value = machine.pipe(dot, over)?;
-            let mut turns = 0usize;
-            let mut turn = |machine: &mut Self, key: Datum, item: Datum| {
-                turns += 1;
-                machine.turn(over, body, key, item)
+        self.scoped(over.at, |evaluator| {
+            let value = evaluator.pipe(dot, over)?;
+            let mut iterations = 0usize;
+            let mut iterate = |evaluator: &mut Self, key: Datum, item: Datum| {
+                iterations += 1;
+                evaluator.iteration(over, body, key, item)
             };
             match &value {
                 Datum::Nil => {}
                 Datum::List(list) => {
                     for (index, item) in list.items.iter().enumerate() {
                         let index = Datum::Int(i64::try_from(index).unwrap_or(i64::MAX));
-                        if turn(machine, index, item.clone())? == Flow::Break {
+                        if iterate(evaluator, index, item.clone())? == Flow::Break {
                             break;
                         }
                     }
                 }
                 Datum::Dict(dict) => {
-                    // A copy of the entries: the body may change the dict.
+                    // Iterates over a copy, because the body may change the dict.
                     let entries = dict.entries.borrow().clone();
                     for (key, item) in entries {
-                        if turn(machine, Datum::Str(key), item)? == Flow::Break {
+                        if iterate(evaluator, Datum::Str(key), item)? == Flow::Break {
                             break;
                         }
                     }
@@ -200,28 +199,28 @@ impl<'t> Machine<'_, 't> {
                             Datum::Int64(_) => Datum::Int64(index),
                             _ => Datum::Int(index),
                         };
-                        if turn(machine, Datum::Nil, item)? == Flow::Break {
+                        if iterate(evaluator, Datum::Nil, item)? == Flow::Break {
                             break;
                         }
                     }
                 }
                 other => {
-                    let shown = machine.shown(over.at, other)?;
+                    let shown = evaluator.to_text(over.at, other)?;
                     return Err(Fault {
                         at: over.at,
                         message: format!("range can't iterate over {shown}").into(),
                     });
                 }
             }
-            if turns == 0 {
-                return machine.walk(dot, otherwise);
+            if iterations == 0 {
+                return evaluator.walk(dot, otherwise);
             }
             Ok(Flow::Next)
         })
     }
 
-    /// Runs the body of a loop once.
-    fn turn(
+    /// Runs the body of `range` once.
+    fn iteration(
         &mut self,
         over: &Pipe<'t>,
         body: &[Node<'t>],
@@ -230,7 +229,7 @@ impl<'t> Machine<'_, 't> {
     ) -> Result<Flow, Fault> {
         self.step(over.at)?;
         let scope = self.variables.len();
-        // The first of two variables is the key; a single one is the item.
+        // The first of two variables is the key; a single variable is the item.
         match over.variables.as_slice() {
             [] => {}
             [one] => self.set(one, item.clone()),
@@ -257,11 +256,11 @@ impl<'t> Machine<'_, 't> {
             }
         };
         self.step(at)?;
-        self.scoped(at, |machine| {
-            // A template sees its own `$` and no variable of its caller.
-            let outer = std::mem::replace(&mut machine.variables, vec![("$", dot.clone())]);
-            let result = machine.walk(&dot, body);
-            machine.variables = outer;
+        self.scoped(at, |evaluator| {
+            // An invoked template has its own `$` and no variables of its caller.
+            let outer = std::mem::replace(&mut evaluator.variables, vec![("$", dot.clone())]);
+            let result = evaluator.walk(&dot, body);
+            evaluator.variables = outer;
             result.map(|_| ())
         })
     }
@@ -289,7 +288,7 @@ impl<'t> Machine<'_, 't> {
         Ok(value)
     }
 
-    /// Evaluates a command; `piped` is the result of the one before it, its last argument.
+    /// Evaluates a command; `piped` is the result of the previous one, passed as the last argument.
     fn command(
         &mut self,
         dot: &Datum,
@@ -337,7 +336,7 @@ impl<'t> Machine<'_, 't> {
         }
     }
 
-    /// Returns what the fields of an operand start from.
+    /// Returns the value from which the fields of an operand start.
     fn start(&mut self, dot: &Datum, operand: &Operand<'t>) -> Result<Datum, Fault> {
         match &operand.term {
             Term::Variable(name, _) => Ok(self
@@ -349,14 +348,14 @@ impl<'t> Machine<'_, 't> {
                 .unwrap_or_default()),
             Term::Nested(pipe, _) => {
                 // Variables declared in parentheses stay in scope, as in Go.
-                self.deeper(operand.at, |machine| machine.pipe(dot, pipe))
+                self.deeper(operand.at, |evaluator| evaluator.pipe(dot, pipe))
             }
             Term::CallFields(callee, _) => self.call(dot, operand.at, callee, &[], None),
             _ => Ok(dot.clone()),
         }
     }
 
-    /// Follows fields from a value. Only the last may be a method, which takes the arguments.
+    /// Resolves a chain of fields. Only the last may be a method, which takes the arguments.
     fn fields(
         &mut self,
         dot: &Datum,
@@ -379,7 +378,7 @@ impl<'t> Machine<'_, 't> {
         for (index, field) in fields.iter().enumerate() {
             let is_last = index + 1 == fields.len();
             value = match &value {
-                // Below a missing key everything is missing; below a null nothing can be.
+                // Fields of a missing key are missing too; fields of a null are an error.
                 Datum::Nil if found => {
                     return Err(fault(format!(
                         "nil pointer evaluating interface {{}}.{field}"
@@ -401,11 +400,11 @@ impl<'t> Machine<'_, 't> {
                         values = self.arguments(dot, args, piped.clone())?;
                     }
                     let args = Args {
-                        world: self.world,
+                        context: self.context,
                         values: &values,
                     };
                     match method::call(&receiver, field, &args) {
-                        Some(answer) => answer.map_err(|err| Fault::calling(at, field, err))?,
+                        Some(result) => result.map_err(|err| Fault::calling(at, field, err))?,
                         None => return Err(no_field(at, field, &receiver)),
                     }
                 }
@@ -440,32 +439,33 @@ impl<'t> Machine<'_, 't> {
         let name = callee.name;
         let given = args.len() + usize::from(piped.is_some());
         match &callee.target {
-            Target::And => self.decide(dot, at, callee, args, piped, false),
-            Target::Or => self.decide(dot, at, callee, args, piped, true),
+            Target::And => self.and_or(dot, at, callee, args, piped, false),
+            Target::Or => self.and_or(dot, at, callee, args, piped, true),
             Target::Native(native) => {
                 let fault = |message| Fault { at, message };
                 native.check(name, given).map_err(fault)?;
                 let values = self.arguments(dot, args, piped)?;
                 let args = Args {
-                    world: self.world,
+                    context: self.context,
                     values: &values,
                 };
                 (native.run)(&args).map_err(|err| Fault::calling(at, name, err))
             }
-            Target::Outside(function) => {
+            Target::Env(function) => {
                 let failed = |err| Fault::calling(at, name, err);
                 let mut values = Vec::with_capacity(given);
                 for value in self.arguments(dot, args, piped)? {
-                    values.push(value.to_value(&self.world.meter).map_err(failed)?);
+                    values.push(value.to_value(&self.context.meter).map_err(failed)?);
                 }
-                let answer = function(&values).map_err(failed)?;
-                Ok(Datum::from_value(&answer))
+                let result = function(&values).map_err(failed)?;
+                Ok(Datum::from_value(&result))
             }
         }
     }
 
-    /// Returns the first argument whose truth is `wanted`, or the last one.
-    fn decide(
+    /// Implements `and` and `or`: returns the first argument whose truth is `wanted`, or the last
+    /// one.
+    fn and_or(
         &mut self,
         dot: &Datum,
         at: usize,
@@ -499,18 +499,18 @@ impl<'t> Machine<'_, 't> {
                 Ok(())
             }
             value => value
-                .print(&mut self.out, &self.world.meter)
+                .print(&mut self.out, &self.context.meter)
                 .map_err(|message| Fault { at, message }),
         }
     }
 
-    fn shown(&self, at: usize, value: &Datum) -> Result<Arc<str>, Fault> {
-        super::call::shown(value, &self.world.meter).map_err(|message| Fault { at, message })
+    fn to_text(&self, at: usize, value: &Datum) -> Result<Arc<str>, Fault> {
+        super::call::to_text(value, &self.context.meter).map_err(|message| Fault { at, message })
     }
 
     fn step(&self, at: usize) -> Result<(), Fault> {
-        let paid = self.world.meter.step();
-        paid.map_err(|err| Fault {
+        let charged = self.context.meter.step();
+        charged.map_err(|err| Fault {
             at,
             message: err.into(),
         })

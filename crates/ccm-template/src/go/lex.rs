@@ -1,11 +1,11 @@
-//! Cuts a template into tokens, as Go's `text/template` does.
+//! Lexer: splits a template into tokens like Go's `text/template`.
 //!
-//! Text between actions is one token; blanks inside an action are tokens too, because they
-//! separate arguments (`f .x` is not `f.x`). The lexer knows delimiters, trim markers and
-//! comments, and no grammar: see `parse`. Its one error ends the stream as a token, so that a
-//! mistake of grammar before it is reported first.
+//! Text between actions is one token. Spaces inside an action are tokens, because they separate
+//! arguments (`f .x` is not `f.x`). The lexer handles delimiters, trim markers and comments, but no
+//! grammar. An error is the last token of the stream, so that the parser reports earlier syntax
+//! errors first.
 
-/// What a token is.
+/// Token kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -29,17 +29,17 @@ pub(super) enum Kind {
     Nil,
     True,
     False,
-    Word(Word),
+    Keyword(Keyword),
     End,
-    /// Anything printable that no rule knows.
+    /// A printable character that starts no other token.
     Stray,
-    /// What is wrong; the text of the token is the culprit, where there is one.
+    /// A lexical error; the token's text is the offending character, if there is one.
     Error(&'static str),
 }
 
-/// The words that start or end a block.
+/// Keywords that start or end a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum Keyword {
     Block,
     Break,
     Continue,
@@ -52,7 +52,7 @@ pub(super) enum Word {
     With,
 }
 
-/// A piece of the template and where it starts.
+/// A token and its byte offset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'t> {
     pub kind: Kind,
@@ -60,13 +60,13 @@ pub(super) struct Token<'t> {
     pub text: &'t str,
 }
 
-/// Blanks that trim markers remove and that separate arguments.
+/// White space that trim markers remove and that separates arguments.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// The one error that names its culprit.
+/// The only error whose token has the offending character as text.
 const BAD_CHARACTER: &str = "bad character";
 
-/// Returns the tokens of a template; the last is [`Kind::End`] or [`Kind::Error`].
+/// Splits a template into tokens; the last is [`Kind::End`] or [`Kind::Error`].
 pub(super) fn tokens<'t>(template: &'t str, left: &'t str, right: &'t str) -> Vec<Token<'t>> {
     let mut lexer = Lexer {
         template,
@@ -78,14 +78,14 @@ pub(super) fn tokens<'t>(template: &'t str, left: &'t str, right: &'t str) -> Ve
     if let Err(fault) = lexer.run() {
         let at = fault.at.unwrap_or(lexer.at());
         let rest = template.get(at..).unwrap_or("");
-        let culprit = match fault.what {
+        let length = match fault.what {
             BAD_CHARACTER => rest.chars().next().map_or(0, char::len_utf8),
             _ => 0,
         };
         lexer.tokens.push(Token {
             kind: Kind::Error(fault.what),
             at,
-            text: rest.get(..culprit).unwrap_or(""),
+            text: rest.get(..length).unwrap_or(""),
         });
     }
     lexer.tokens
@@ -101,7 +101,7 @@ struct Lexer<'t> {
 
 struct Fault {
     what: &'static str,
-    /// Where it began, when that is not where the lexer stopped.
+    /// Offset where it began, if that is not the current one.
     at: Option<usize>,
 }
 
@@ -114,7 +114,7 @@ impl<'t> Lexer<'t> {
         self.template.len() - self.rest.len()
     }
 
-    /// Takes the next `len` bytes as a token.
+    /// Emits the next `len` bytes as a token.
     fn push(&mut self, kind: Kind, len: usize) {
         let at = self.at();
         let (text, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, ""));
@@ -142,7 +142,7 @@ impl<'t> Lexer<'t> {
             self.skip(text.len() - kept.len());
             let marker = usize::from(trims) * 2;
             if inside.get(marker..).is_some_and(|s| s.starts_with("/*")) {
-                // The first byte of the marker is the dash; a comment may follow its blank.
+                // The first byte of the marker is the dash; a comment may follow its space.
                 self.comment(self.left.len() + marker)?;
                 continue;
             }
@@ -177,7 +177,7 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
-    /// Returns whether the right delimiter comes next, and if so whether it trims.
+    /// Returns `Some` if the right delimiter comes next, with whether it trims.
     fn at_right(&self) -> Option<bool> {
         let mut chars = self.rest.chars();
         let blank = chars.next().is_some_and(|c| BLANKS.contains(&c));
@@ -252,7 +252,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Takes a run of blanks, but leaves the one that belongs to a trim marker.
+    /// Reads white space, except the one that belongs to a trim marker.
     fn blanks(&mut self) {
         let mut len = 0;
         for (index, _) in self
@@ -290,7 +290,7 @@ impl<'t> Lexer<'t> {
         self.rest.chars().nth(1).is_some_and(|c| c.is_ascii_digit())
     }
 
-    /// Takes `.name` or `$name`, or the bare prefix as `alone`.
+    /// Reads `.name` or `$name`; the prefix alone becomes `alone`.
     fn prefixed(&mut self, kind: Kind, alone: Kind) -> Result<(), Fault> {
         let len = 1 + word_len(self.rest.get(1..).unwrap_or(""));
         let kind = if len == 1 { alone } else { kind };
@@ -303,16 +303,16 @@ impl<'t> Lexer<'t> {
         let len = word_len(self.rest);
         self.ended(len)?;
         let kind = match self.rest.get(..len).unwrap_or("") {
-            "block" => Kind::Word(Word::Block),
-            "break" => Kind::Word(Word::Break),
-            "continue" => Kind::Word(Word::Continue),
-            "define" => Kind::Word(Word::Define),
-            "else" => Kind::Word(Word::Else),
-            "end" => Kind::Word(Word::End),
-            "if" => Kind::Word(Word::If),
-            "range" => Kind::Word(Word::Range),
-            "template" => Kind::Word(Word::Template),
-            "with" => Kind::Word(Word::With),
+            "block" => Kind::Keyword(Keyword::Block),
+            "break" => Kind::Keyword(Keyword::Break),
+            "continue" => Kind::Keyword(Keyword::Continue),
+            "define" => Kind::Keyword(Keyword::Define),
+            "else" => Kind::Keyword(Keyword::Else),
+            "end" => Kind::Keyword(Keyword::End),
+            "if" => Kind::Keyword(Keyword::If),
+            "range" => Kind::Keyword(Keyword::Range),
+            "template" => Kind::Keyword(Keyword::Template),
+            "with" => Kind::Keyword(Keyword::With),
             "nil" => Kind::Nil,
             "true" => Kind::True,
             "false" => Kind::False,
@@ -322,7 +322,7 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
-    /// Checks that a word of `len` bytes is followed by something that may follow a word.
+    /// Checks that a valid terminator follows a word of `len` bytes.
     fn ended(&self, len: usize) -> Result<(), Fault> {
         match self.rest.get(len..).and_then(|rest| rest.chars().next()) {
             None | Some('.' | ',' | '|' | ':' | '(' | ')') => Ok(()),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn trim_markers_take_the_blanks_around_an_action() {
+    fn trim_markers_remove_the_white_space_around_an_action() {
         let all = tokens("a \n{{- .x -}}\n b", "{{", "}}");
         let text: Vec<_> = all
             .iter()

@@ -1,23 +1,22 @@
-//! A bound on what one rendering may cost.
+//! Limit on the cost of one rendering.
 //!
-//! Every step and every byte that a template makes is paid for from one budget, so that a loop,
-//! a self-calling template or `repeat 1000000000` ends in an error and not in a stuck agent. It
-//! counts; what is worth counting is decided where the work is done.
+//! Every step and every output byte is charged to one budget, so that a loop, a recursive template
+//! or `repeat 1000000000` ends with an error.
 
 use std::cell::Cell;
 
-/// Bytes a rendering may produce, with each step counted as [`STEP`] bytes.
+/// Budget in bytes; each step counts as [`STEP`] bytes.
 const BUDGET: usize = 64 << 20;
 
-/// What one evaluated operand, loop turn or walked value costs.
+/// Cost of one evaluated operand, loop iteration or visited value.
 const STEP: usize = 16;
 
-/// A rendering has used up its budget.
+/// The rendering exceeded its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the template makes too much output or runs too long")]
-pub struct Exhausted;
+#[error("template exceeds the limit of output and run time")]
+pub(crate) struct BudgetExceeded;
 
-/// The budget that is left.
+/// The remaining budget.
 #[derive(Debug)]
 pub(super) struct Meter {
     left: Cell<usize>,
@@ -30,31 +29,31 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Returns a meter with that many bytes to spend.
+    /// Returns a meter with a budget in bytes.
     pub(super) fn new(budget: usize) -> Self {
         Self {
             left: Cell::new(budget),
         }
     }
 
-    /// Pays for `bytes` about to be made, or says that the budget is gone.
-    pub(super) fn spend(&self, bytes: usize) -> Result<(), Exhausted> {
+    /// Charges `bytes` about to be produced.
+    pub(super) fn spend(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         match self.left.get().checked_sub(bytes) {
             Some(left) => {
                 self.left.set(left);
                 Ok(())
             }
-            None => Err(Exhausted),
+            None => Err(BudgetExceeded),
         }
     }
 
-    /// Pays for one step.
-    pub(super) fn step(&self) -> Result<(), Exhausted> {
+    /// Charges one step.
+    pub(super) fn step(&self) -> Result<(), BudgetExceeded> {
         self.spend(STEP)
     }
 
-    /// Pays for `count` steps about to be taken.
-    pub(super) fn steps(&self, count: usize) -> Result<(), Exhausted> {
+    /// Charges `count` steps.
+    pub(super) fn steps(&self, count: usize) -> Result<(), BudgetExceeded> {
         self.spend(count.saturating_mul(STEP))
     }
 }
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spent_budget_refuses_and_keeps_refusing_large_requests() {
+    fn a_large_charge_fails_every_time() {
         let meter = Meter::default();
         assert!(meter.spend(BUDGET).is_ok());
         assert!(meter.step().is_err());

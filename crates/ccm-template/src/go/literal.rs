@@ -1,11 +1,11 @@
-//! Constants as a template writes them, as data. Their syntax is in `template::literal`; complex
-//! numbers are refused, since no data and no function has them.
+//! Literals of Go templates, converted to values. The syntax is in `crate::literal`; complex
+//! numbers are refused.
 
 use super::datum::Datum;
 use crate::CallError;
 use crate::literal::{self, Number};
 
-/// Returns the number a token spells.
+/// Parses a number.
 pub(super) fn number(text: &str) -> Result<Datum, CallError> {
     match literal::number(text)? {
         Number::Int(value) => Ok(Datum::Int(value)),
@@ -14,13 +14,13 @@ pub(super) fn number(text: &str) -> Result<Datum, CallError> {
     }
 }
 
-/// Returns the code point of a character constant, as Go's `int`.
+/// Parses a character constant to its code point, as Go's `int`.
 pub(super) fn character(text: &str) -> Result<Datum, CallError> {
     let code = literal::character(text.as_bytes())?;
     Ok(Datum::Int(code.into()))
 }
 
-/// Returns the text inside a quoted or raw token.
+/// Parses a quoted or raw string.
 pub(super) fn unquote(token: &str) -> Result<String, CallError> {
     let text = if token.starts_with('`') {
         literal::raw(token.as_bytes())
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_no_int_holds_are_refused() {
+    fn numbers_beyond_the_range_of_int_are_refused() {
         assert_eq!(
             number("9223372036854775808").unwrap_err(),
             "9223372036854775808 overflows int".into()

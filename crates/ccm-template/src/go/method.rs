@@ -1,16 +1,16 @@
-//! The methods that templates can call: of times `(now).Year`, of versions
-//! `(semver "1.2.3").Major`, and of lists `PrometheusFileSD`. Maps have none.
+//! Methods of values: of times `(now).Year`, of versions `(semver "1.2.3").Major`, and of lists
+//! `PrometheusFileSD`.
 
 use std::rc::Rc;
 
-use super::call::{Answer, Args};
+use super::call::{Args, CallResult};
 use super::datum::Datum;
 use super::version::Version;
 use crate::functions::prometheus_file_sd;
 use crate::time::{self, Time, Zone};
 
-/// Returns the answer of a method, or nothing when the value has no such method.
-pub(super) fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<Answer> {
+/// Calls a method; `None` if the value has no such method.
+pub(super) fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<CallResult> {
     match receiver {
         Datum::Time(time) => of_time(time, name, args),
         Datum::Version(version) => of_version(version, name, args),
@@ -23,9 +23,9 @@ pub(super) fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<Answ
     }
 }
 
-fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
+fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<CallResult> {
     if let Some(number) = time.number(name) {
-        // Counts since 1970 are Go's `int64`, parts of a date its `int`.
+        // Go returns `int64` for Unix times and `int` for parts of a date.
         return Some(Ok(if name.starts_with("Unix") {
             Datum::Int64(number)
         } else {
@@ -37,10 +37,10 @@ fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
         "Weekday" => Ok(time.weekday().to_string().into()),
         "IsZero" => Ok(time.cmp_instant(&Time::zero()).is_eq().into()),
         "String" => Ok(time.to_string().into()),
-        "UTC" => Ok(Datum::Time(time.within(Zone::Utc))),
-        "Local" => Ok(Datum::Time(time.within(Zone::Local))),
+        "UTC" => Ok(Datum::Time(time.in_zone(Zone::Utc))),
+        "Local" => Ok(Datum::Time(time.in_zone(Zone::Local))),
         "Format" => args.str(0).and_then(|layout| {
-            let most = layout.len().saturating_mul(time::GROWTH);
+            let most = layout.len().saturating_mul(time::MAX_FORMAT_GROWTH);
             args.meter().spend(most)?;
             Ok(time.format(layout).into())
         }),
@@ -61,7 +61,7 @@ fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
     })
 }
 
-fn of_version(version: &Version, name: &str, args: &Args<'_>) -> Option<Answer> {
+fn of_version(version: &Version, name: &str, args: &Args<'_>) -> Option<CallResult> {
     let made = |version: Version| Ok(Datum::Version(Rc::new(version)));
     Some(match name {
         "Major" => Ok(Datum::Uint(version.major)),

@@ -1,12 +1,12 @@
-//! The `go` engine: Go's `text/template` with all of sprig.
+//! The `go` engine: Go's `text/template` with all sprig functions.
 //!
-//! Written by hand over our own values rather than on a crate: dicts must change in place (`set`),
-//! errors must name a line, numbers must keep Go's types, and a hostile template must end in an
-//! error. The way of a template: `lex` cuts, `parse` builds the `tree` and checks what can be
-//! checked, `eval` runs it on `Datum`s with the functions of `builtin` and `sprig`.
+//! A custom implementation rather than a crate, because dicts must be mutable (`set`), errors must
+//! name a line, numbers must keep Go's types, and hostile templates must end with an error. Stages:
+//! `lex` makes tokens, `parse` builds and checks the `tree`, `eval` runs it on `Datum`s with the
+//! functions of `builtin` and `sprig`.
 //!
-//! It reaches nothing outside: files, stores and partials are [`Functions`] of the caller, and
-//! `env` reads the `environ` of the root data. Differences from Go are listed at [`render`].
+//! No I/O: files, stores and partials are [`Functions`] of the caller, and `env` reads `environ` of
+//! the root data. Differences from Go are listed at [`render`].
 
 mod builtin;
 mod call;
@@ -22,12 +22,12 @@ mod sprig;
 mod tree;
 pub mod version;
 
-pub(super) use self::limits::Exhausted;
+pub(super) use self::limits::BudgetExceeded;
 
 #[cfg(test)]
 mod tests;
 
-use self::call::World;
+use self::call::CallContext;
 use self::datum::Datum;
 use self::limits::Meter;
 use self::tree::Fault;
@@ -35,15 +35,15 @@ use super::env::{Functions, Now};
 use super::error::TemplateError;
 use ccm_value::Value;
 
-/// How a template is read, and by which clock.
+/// Options of a template.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// What errors call the template: usually its path.
+    /// Template name in error messages, usually its path.
     pub name: &'a str,
-    /// The delimiters; an empty one is the default.
+    /// Left delimiter; empty means the default.
     pub left: &'a str,
     pub right: &'a str,
-    /// The clock of `now`, `date` and `ago`; without one they ask the machine.
+    /// Clock of `now`, `date` and `ago`; the system clock if absent.
     pub now: Option<&'a Now>,
 }
 
@@ -58,11 +58,12 @@ impl Default for Options<'_> {
     }
 }
 
-/// Returns the text a template renders to.
+/// Renders a template.
 ///
-/// Functions of the caller win over ours of the same name. Where we differ from Go: maps are
-/// always walked in order, `int64` is accepted where sprig wants `int`, text cut inside a
-/// character is repaired, there are no complex numbers, and depth, size and time are bounded.
+/// Functions of the caller take precedence over built-in ones of the same name. Differences from
+/// Go: maps are always iterated in order, `int64` is accepted where sprig wants `int`, text cut
+/// inside a character is repaired, there are no complex numbers, and depth, size and time are
+/// limited.
 pub fn render(
     template: &str,
     options: &Options<'_>,
@@ -83,12 +84,12 @@ fn render_within(
     let right = or_default(options.right, "}}");
     let located = |fault: Fault| TemplateError::at(template, options.name, fault.at, fault.message);
     let tree = parse::parse(template, left, right, functions).map_err(located)?;
-    let world = World {
+    let context = CallContext {
         meter,
         environ: root.get("environ").or_else(|| root.get("Environ")),
         now: options.now,
     };
-    eval::run(&tree, options.name, Datum::from_value(root), &world).map_err(located)
+    eval::run(&tree, options.name, Datum::from_value(root), &context).map_err(located)
 }
 
 fn or_default<'a>(delimiter: &'a str, default: &'a str) -> &'a str {

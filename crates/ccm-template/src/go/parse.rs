@@ -1,12 +1,11 @@
-//! Builds the tree of a template out of its tokens, as Go's `text/template` does.
+//! Parser: builds the tree of a template like Go's `text/template`.
 //!
-//! What can be known before running is checked here: blocks that do not balance, names of
-//! functions and variables, `break` outside `range`. The texts of errors follow Go's, because
-//! people search for them. Values and calls are the business of `eval`.
+//! Checks everything that is known before evaluation: balanced blocks, names of functions and
+//! variables, `break` outside `range`. Error messages follow Go's.
 
 use std::rc::Rc;
 
-use super::lex::{self, Kind, Token, Word};
+use super::lex::{self, Keyword, Kind, Token};
 use super::literal;
 use super::tree::{Branches, Callee, Command, Fault, Node, Operand, Pipe, Target, Term, Tree};
 use super::{builtin, sprig};
@@ -14,10 +13,10 @@ use crate::CallError;
 use crate::env::Functions;
 use ccm_value::quote::quote;
 
-/// How deeply blocks and parentheses may nest.
-const DEEPEST: usize = 60;
+/// Maximum nesting of blocks and parentheses.
+const MAX_DEPTH: usize = 60;
 
-/// Returns the tree of a template.
+/// Parses a template.
 pub(super) fn parse<'t>(
     template: &'t str,
     left: &'t str,
@@ -42,18 +41,18 @@ struct Parser<'t, 'f> {
     tokens: Vec<Token<'t>>,
     next: usize,
     functions: &'f Functions,
-    /// The variables in scope, innermost last.
+    /// Variables in scope, innermost last.
     variables: Vec<&'t str>,
-    /// How many loops `break` could leave.
+    /// Number of enclosing loops that `break` can leave.
     ranges: usize,
     level: usize,
     tree: Tree<'t>,
 }
 
-/// What ended a list of nodes.
+/// The keyword that ended a list of nodes.
 enum Closing<'t> {
     End,
-    /// The token is the one after `else`.
+    /// The token after `else`.
     Else(Token<'t>),
 }
 
@@ -61,7 +60,7 @@ type Body<'t> = Vec<Node<'t>>;
 
 impl<'t> Parser<'t, '_> {
     fn peek(&self) -> Token<'t> {
-        // The last token ends the stream and is never passed.
+        // The last token ends the stream and is returned repeatedly.
         let index = self.next.min(self.tokens.len().saturating_sub(1));
         self.tokens.get(index).copied().unwrap_or(Token {
             kind: Kind::End,
@@ -82,18 +81,18 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    fn peek_solid(&mut self) -> Token<'t> {
+    fn peek_non_space(&mut self) -> Token<'t> {
         self.skip_space();
         self.peek()
     }
 
-    fn take_solid(&mut self) -> Token<'t> {
+    fn take_non_space(&mut self) -> Token<'t> {
         self.skip_space();
         self.take()
     }
 
     fn expect(&mut self, kind: Kind, context: &str) -> Result<Token<'t>, Fault> {
-        let token = self.take_solid();
+        let token = self.take_non_space();
         if token.kind == kind {
             Ok(token)
         } else {
@@ -101,16 +100,16 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// Runs `inner` one level deeper, or refuses.
+    /// Runs `inner` one nesting level deeper; fails at the limit.
     fn nested<T>(
         &mut self,
         at: usize,
         inner: impl FnOnce(&mut Self) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        if self.level == DEEPEST {
+        if self.level == MAX_DEPTH {
             return Err(fault(
                 at,
-                format!("blocks and parentheses nest deeper than {DEEPEST}"),
+                format!("blocks and parentheses nest deeper than {MAX_DEPTH}"),
             ));
         }
         self.level += 1;
@@ -126,7 +125,7 @@ impl<'t> Parser<'t, '_> {
             match token.kind {
                 Kind::End => return Ok(root),
                 Kind::Text => root.push(Node::Text(token.text)),
-                Kind::Left if self.peek_solid().kind == Kind::Word(Word::Define) => {
+                Kind::Left if self.peek_non_space().kind == Kind::Keyword(Keyword::Define) => {
                     self.take();
                     self.definition()?;
                 }
@@ -147,13 +146,17 @@ impl<'t> Parser<'t, '_> {
     fn definition(&mut self) -> Result<(), Fault> {
         let (at, name) = self.template_name("define clause")?;
         self.expect(Kind::Right, "define clause")?;
-        let body = self.fresh(|parser| parser.closed_body(at, "define clause"))?;
+        let body =
+            self.without_outer_variables(|parser| parser.closed_body(at, "define clause"))?;
         self.define(at, name, body)
     }
 
-    /// Runs `inner` with no variables but `$` and outside of every loop: a definition sees
-    /// nothing of what surrounds it.
-    fn fresh<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+    /// Runs `inner` with no variables but `$` and outside of loops, because a definition does not
+    /// see its surroundings.
+    fn without_outer_variables<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         let variables = std::mem::replace(&mut self.variables, vec!["$"]);
         let ranges = std::mem::take(&mut self.ranges);
         let result = inner(self);
@@ -162,7 +165,7 @@ impl<'t> Parser<'t, '_> {
         result
     }
 
-    /// Keeps a definition. An empty one never replaces another, nor counts as a second.
+    /// Stores a definition. An empty one never replaces another, nor counts as a duplicate.
     fn define(&mut self, at: usize, name: String, body: Body<'t>) -> Result<(), Fault> {
         let is_empty = |body: &[Node<'_>]| {
             body.iter()
@@ -184,7 +187,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// Reads nodes up to the `end` or `else` that closes them.
+    /// Parses nodes up to the `end` or `else` that closes them.
     fn body(&mut self, opened: usize) -> Result<(Body<'t>, Closing<'t>), Fault> {
         self.nested(opened, |parser| {
             let mut nodes = Vec::new();
@@ -196,7 +199,7 @@ impl<'t> Parser<'t, '_> {
                         Action::Node(node) => nodes.push(node),
                         Action::Closing(closing) => return Ok((nodes, closing)),
                     },
-                    // Pointing at the block that was never closed beats pointing at the last line.
+                    // The error points at the unclosed block, not at the last line.
                     Kind::End => {
                         return Err(fault(opened, "unexpected EOF: this block has no {{end}}"));
                     }
@@ -217,32 +220,32 @@ impl<'t> Parser<'t, '_> {
     }
 
     fn action(&mut self) -> Result<Action<'t>, Fault> {
-        let token = self.peek_solid();
-        let Kind::Word(word) = token.kind else {
+        let token = self.peek_non_space();
+        let Kind::Keyword(word) = token.kind else {
             let pipe = self.pipe("command", Kind::Right)?;
             return Ok(Action::Node(Node::Action(pipe)));
         };
         self.take();
         let node = match word {
-            Word::End => {
+            Keyword::End => {
                 self.expect(Kind::Right, "end")?;
                 return Ok(Action::Closing(Closing::End));
             }
-            Word::Else => {
-                let next = self.take_solid();
+            Keyword::Else => {
+                let next = self.take_non_space();
                 return match next.kind {
-                    Kind::Right | Kind::Word(Word::If | Word::With) => {
+                    Kind::Right | Kind::Keyword(Keyword::If | Keyword::With) => {
                         Ok(Action::Closing(Closing::Else(next)))
                     }
                     _ => Err(unexpected(next, "else")),
                 };
             }
-            Word::If => Node::If(self.branches(token.at, Word::If, "if")?),
-            Word::With => Node::With(self.branches(token.at, Word::With, "with")?),
-            Word::Range => self.range(token.at)?,
-            Word::Template => {
+            Keyword::If => Node::If(self.branches(token.at, Keyword::If, "if")?),
+            Keyword::With => Node::With(self.branches(token.at, Keyword::With, "with")?),
+            Keyword::Range => self.range(token.at)?,
+            Keyword::Template => {
                 let (at, name) = self.template_name("template clause")?;
-                let dot = if self.peek_solid().kind == Kind::Right {
+                let dot = if self.peek_non_space().kind == Kind::Right {
                     self.take();
                     None
                 } else {
@@ -250,29 +253,29 @@ impl<'t> Parser<'t, '_> {
                 };
                 Node::Template { at, name, dot }
             }
-            Word::Block => self.block()?,
-            Word::Break | Word::Continue => {
+            Keyword::Block => self.block()?,
+            Keyword::Break | Keyword::Continue => {
                 self.expect(Kind::Right, &format!("{{{{{}}}}}", token.text))?;
                 if self.ranges == 0 {
                     let message = format!("{{{{{}}}}} outside {{{{range}}}}", token.text);
                     return Err(fault(token.at, message));
                 }
-                if word == Word::Break {
+                if word == Keyword::Break {
                     Node::Break
                 } else {
                     Node::Continue
                 }
             }
-            Word::Define => return Err(unexpected(token, "command")),
+            Keyword::Define => return Err(unexpected(token, "command")),
         };
         Ok(Action::Node(node))
     }
 
-    /// Reads `if` or `with` after its keyword, and every `else if` or `else with` after it.
+    /// Parses `if` or `with` after its keyword, and every `else if` or `else with` after it.
     fn branches(
         &mut self,
         opened: usize,
-        word: Word,
+        word: Keyword,
         context: &str,
     ) -> Result<Branches<'t>, Fault> {
         let scope = self.variables.len();
@@ -284,7 +287,7 @@ impl<'t> Parser<'t, '_> {
             cases.push((test, body));
             match closing {
                 Closing::End => break,
-                Closing::Else(next) if next.kind == Kind::Word(word) => {}
+                Closing::Else(next) if next.kind == Kind::Keyword(word) => {}
                 Closing::Else(next) => {
                     otherwise = self.otherwise(opened, next)?;
                     break;
@@ -295,7 +298,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Branches { cases, otherwise })
     }
 
-    /// Reads what follows a plain `else`.
+    /// Parses the body of a plain `else`.
     fn otherwise(&mut self, opened: usize, next: Token<'t>) -> Result<Body<'t>, Fault> {
         if next.kind != Kind::Right {
             return Err(unexpected(next, "else"));
@@ -327,7 +330,7 @@ impl<'t> Parser<'t, '_> {
     fn block(&mut self) -> Result<Node<'t>, Fault> {
         let (at, name) = self.template_name("block clause")?;
         let dot = self.pipe("block clause", Kind::Right)?;
-        let body = self.fresh(|parser| parser.closed_body(at, "block clause"))?;
+        let body = self.without_outer_variables(|parser| parser.closed_body(at, "block clause"))?;
         self.define(at, name.clone(), body)?;
         Ok(Node::Template {
             at,
@@ -337,7 +340,7 @@ impl<'t> Parser<'t, '_> {
     }
 
     fn template_name(&mut self, context: &str) -> Result<(usize, String), Fault> {
-        let token = self.take_solid();
+        let token = self.take_non_space();
         let name = match token.kind {
             Kind::Quoted | Kind::Raw => literal::unquote(token.text),
             _ => return Err(unexpected(token, context)),
@@ -346,17 +349,17 @@ impl<'t> Parser<'t, '_> {
         Ok((token.at, name))
     }
 
-    /// Reads a pipeline up to and including `end`.
+    /// Parses a pipeline up to and including `end`.
     fn pipe(&mut self, context: &str, end: Kind) -> Result<Pipe<'t>, Fault> {
         let mut pipe = Pipe {
-            at: self.peek_solid().at,
+            at: self.peek_non_space().at,
             variables: Vec::new(),
             assigns: false,
             commands: Vec::new(),
         };
         self.declarations(&mut pipe, context)?;
         loop {
-            let token = self.peek_solid();
+            let token = self.peek_non_space();
             if token.kind == end {
                 self.take();
                 break;
@@ -376,7 +379,7 @@ impl<'t> Parser<'t, '_> {
                 return Err(fault(command.head.at, message));
             }
         }
-        // The variable is not in scope in its own declaration.
+        // A variable is not in scope in its own declaration.
         if !pipe.assigns {
             self.variables.extend(&pipe.variables);
         }
@@ -384,10 +387,10 @@ impl<'t> Parser<'t, '_> {
     }
 
     fn declarations(&mut self, pipe: &mut Pipe<'t>, context: &str) -> Result<(), Fault> {
-        while self.peek_solid().kind == Kind::Variable {
+        while self.peek_non_space().kind == Kind::Variable {
             let start = self.next;
             let variable = self.take();
-            match self.peek_solid().kind {
+            match self.peek_non_space().kind {
                 kind @ (Kind::Assign | Kind::Declare) => {
                     self.take();
                     pipe.assigns = kind == Kind::Assign;
@@ -406,7 +409,7 @@ impl<'t> Parser<'t, '_> {
                         let message = format!("too many declarations in {context}");
                         return Err(fault(variable.at, message));
                     }
-                    if self.peek_solid().kind != Kind::Variable {
+                    if self.peek_non_space().kind != Kind::Variable {
                         return Err(fault(variable.at, "range can only initialize variables"));
                     }
                 }
@@ -435,13 +438,13 @@ impl<'t> Parser<'t, '_> {
             let token = self.peek();
             match token.kind {
                 Kind::Right | Kind::CloseParen => break,
-                // Go lets a pipe end a pipeline.
+                // Go accepts a pipe at the end of a pipeline.
                 Kind::Pipe => {
                     self.take();
                     break;
                 }
                 Kind::Space => {
-                    let next = self.peek_solid();
+                    let next = self.peek_non_space();
                     if starts_operand(next.kind) {
                         args.push(self.operand()?);
                     } else if !matches!(next.kind, Kind::Right | Kind::CloseParen | Kind::Pipe) {
@@ -455,7 +458,7 @@ impl<'t> Parser<'t, '_> {
     }
 
     fn operand(&mut self) -> Result<Operand<'t>, Fault> {
-        let token = self.take_solid();
+        let token = self.take_non_space();
         let at = token.at;
         let failed = |message| fault(at, message);
         let term = match token.kind {
@@ -486,7 +489,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Operand { at, term })
     }
 
-    /// Adds the fields that follow a term without a blank.
+    /// Adds the fields that follow a term without a space.
     fn fields(&mut self, at: usize, text: &str, mut term: Term<'t>) -> Result<Term<'t>, Fault> {
         while self.peek().kind == Kind::Field {
             let name = field(self.take().text);
@@ -510,10 +513,10 @@ impl<'t> Parser<'t, '_> {
         let name = token.text;
         let outside = self.functions.get(name);
         let target = match name {
-            _ if outside.is_some() => outside.cloned().map(Target::Outside),
+            _ if outside.is_some() => outside.cloned().map(Target::Env),
             "and" => Some(Target::And),
             "or" => Some(Target::Or),
-            // sprig comes first: its `slice` replaces Go's own.
+            // sprig comes first, because its `slice` replaces Go's.
             _ => sprig::find(name)
                 .or_else(|| builtin::find(name))
                 .map(Target::Native),
@@ -566,7 +569,7 @@ fn unexpected(token: Token<'_>, context: &str) -> Fault {
             None => what.to_owned(),
         },
         Kind::End => "unexpected EOF".into(),
-        Kind::Word(_) | Kind::Dot | Kind::Nil => {
+        Kind::Keyword(_) | Kind::Dot | Kind::Nil => {
             format!("unexpected <{}> in {context}", token.text)
         }
         _ => format!("unexpected {} in {context}", quote(token.text)),

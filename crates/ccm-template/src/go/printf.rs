@@ -1,6 +1,6 @@
 //! Go's `Sprintf`: verbs, flags, width, precision, `*` and `[n]`.
 //!
-//! A verb that does not suit its value prints `%!d(string=x)` instead of failing, as in Go.
+//! A verb that does not fit its value prints `%!d(string=x)` instead of failing, as in Go.
 
 use super::datum::Datum;
 use super::limits::Meter;
@@ -8,10 +8,10 @@ use crate::CallError;
 use ccm_value::quote::{quote, quote_ascii, quote_char};
 use ccm_value::value::go_float;
 
-/// The widest field and the longest precision, as in Go.
-const WIDEST: usize = 1_000_000;
+/// Maximum width and precision, as in Go.
+const MAX_WIDTH: usize = 1_000_000;
 
-/// Returns the formatted text.
+/// Formats arguments.
 pub(super) fn format(layout: &str, args: &[Datum], meter: &Meter) -> Result<String, CallError> {
     let mut printer = Printer {
         args,
@@ -59,14 +59,14 @@ impl Printer<'_> {
                 if index > self.next {
                     self.out.push_str(", ");
                 }
-                self.explained(arg)?;
+                self.write_type_and_value(arg)?;
             }
             self.out.push(')');
         }
         Ok(())
     }
 
-    /// Reads one directive after its `%` and prints it; returns what follows.
+    /// Parses one directive after its `%` and prints it; returns the rest of the layout.
     fn directive<'l>(&mut self, layout: &'l str) -> Result<&'l str, CallError> {
         let mut spec = Spec::default();
         let mut rest = layout;
@@ -88,7 +88,7 @@ impl Printer<'_> {
             match self.star() {
                 Some(width) => {
                     spec.minus |= width < 0;
-                    spec.width = usize::try_from(width.unsigned_abs()).unwrap_or(WIDEST);
+                    spec.width = usize::try_from(width.unsigned_abs()).unwrap_or(MAX_WIDTH);
                 }
                 None => self.out.push_str("%!(BADWIDTH)"),
             }
@@ -102,7 +102,7 @@ impl Printer<'_> {
             if let Some(after) = rest.strip_prefix('*') {
                 rest = after;
                 match self.star() {
-                    // A negative precision counts as none.
+                    // A negative precision means none.
                     Some(precision) => spec.precision = usize::try_from(precision).ok(),
                     None => self.out.push_str("%!(BADPREC)"),
                 }
@@ -124,23 +124,23 @@ impl Printer<'_> {
             return Ok(rest);
         }
         if !good_index {
-            self.complain(verb, "BADINDEX");
+            self.write_error(verb, "BADINDEX");
             return Ok(rest);
         }
         let Some(arg) = self.args.get(self.next) else {
-            self.complain(verb, "MISSING");
+            self.write_error(verb, "MISSING");
             return Ok(rest);
         };
         self.next += 1;
         if verb == 'v' {
-            // There the flag asks for the names of fields, and our values have none.
+            // With `%v` the flag adds field names, which these values do not have.
             spec.plus = false;
         }
         self.value(spec, verb, arg, 0)?;
         Ok(rest)
     }
 
-    fn complain(&mut self, verb: char, what: &str) {
+    fn write_error(&mut self, verb: char, what: &str) {
         self.out.push_str("%!");
         self.out.push(verb);
         self.out.push('(');
@@ -148,7 +148,7 @@ impl Printer<'_> {
         self.out.push(')');
     }
 
-    /// Reads `[n]`, which makes the n-th argument the next one.
+    /// Parses `[n]`, which selects the next argument.
     fn argument_number<'l>(&mut self, rest: &'l str, good: &mut bool) -> &'l str {
         let Some((inside, after)) = rest.strip_prefix('[').and_then(|s| s.split_once(']')) else {
             return rest;
@@ -165,7 +165,7 @@ impl Printer<'_> {
         let arg = self.args.get(self.next)?;
         self.next += 1;
         match arg {
-            Datum::Int(value) | Datum::Int64(value) if value.unsigned_abs() <= WIDEST as u64 => {
+            Datum::Int(value) | Datum::Int64(value) if value.unsigned_abs() <= MAX_WIDTH as u64 => {
                 Some(*value)
             }
             _ => None,
@@ -180,7 +180,7 @@ impl Printer<'_> {
         level: usize,
     ) -> Result<(), CallError> {
         self.meter.step()?;
-        // Lists are followed only as deep as `print` follows them.
+        // Same nesting limit as `print`.
         if level > 100 {
             return Err("value is nested deeper than 100 levels".into());
         }
@@ -195,7 +195,7 @@ impl Printer<'_> {
                 },
             ),
             (Datum::Nil, _) => {
-                self.complain(verb, "<nil>");
+                self.write_error(verb, "<nil>");
                 Ok(())
             }
             (Datum::Bool(value), 'v' | 't') => {
@@ -247,21 +247,21 @@ impl Printer<'_> {
                 self.out.push_str(close);
                 Ok(())
             }
-            _ => self.bad(verb, arg),
+            _ => self.bad_verb(verb, arg),
         }
     }
 
-    /// Prints what stands for a value that its verb cannot print.
-    fn bad(&mut self, verb: char, arg: &Datum) -> Result<(), CallError> {
+    /// Prints the error form of a value that does not fit its verb.
+    fn bad_verb(&mut self, verb: char, arg: &Datum) -> Result<(), CallError> {
         self.out.push_str("%!");
         self.out.push(verb);
         self.out.push('(');
-        self.explained(arg)?;
+        self.write_type_and_value(arg)?;
         self.out.push(')');
         Ok(())
     }
 
-    fn explained(&mut self, arg: &Datum) -> Result<(), CallError> {
+    fn write_type_and_value(&mut self, arg: &Datum) -> Result<(), CallError> {
         if !matches!(arg, Datum::Nil) {
             self.out.push_str(&arg.type_name());
             self.out.push('=');
@@ -269,7 +269,7 @@ impl Printer<'_> {
         arg.print(&mut self.out, self.meter)
     }
 
-    /// Writes text, filled up to the width.
+    /// Writes text padded to the width.
     fn pad(&mut self, spec: Spec, text: &str) -> Result<(), CallError> {
         let missing = spec.width.saturating_sub(text.chars().count());
         self.meter.spend(text.len().saturating_add(missing))?;
@@ -318,7 +318,7 @@ impl Printer<'_> {
                 }
                 self.pad(spec, &hex)
             }
-            _ => self.bad(verb, arg),
+            _ => self.bad_verb(verb, arg),
         }
     }
 
@@ -351,11 +351,11 @@ impl Printer<'_> {
                     &format!("U+{size:04X}"),
                 );
             }
-            'e' | 'E' | 'f' | 'F' | 'g' | 'G' | 's' | 't' => return self.bad(verb, arg),
-            _ => return self.bad(verb, arg),
+            'e' | 'E' | 'f' | 'F' | 'g' | 'G' | 's' | 't' => return self.bad_verb(verb, arg),
+            _ => return self.bad_verb(verb, arg),
         };
         let sign = sign(spec, value < 0);
-        // An explicit precision is a count of digits; else the zero flag fills up to the width.
+        // An explicit precision is the number of digits; otherwise the zero flag pads to the width.
         let least = match spec.precision {
             Some(0) if size == 0 => {
                 return self.pad(
@@ -402,12 +402,12 @@ impl Printer<'_> {
                 },
                 'f' | 'F' => format!("{size:.*}", spec.precision.unwrap_or(6)),
                 'e' | 'E' => exponential(size, spec.precision.unwrap_or(6)),
-                _ => return self.bad(verb, arg),
+                _ => return self.bad_verb(verb, arg),
             }
         } else if "vgGfFeE".contains(verb) {
             if value.is_nan() { "NaN" } else { "Inf" }.into()
         } else {
-            return self.bad(verb, arg);
+            return self.bad_verb(verb, arg);
         };
         let body = if matches!(verb, 'E' | 'G') {
             body.to_uppercase()
@@ -415,7 +415,7 @@ impl Printer<'_> {
             body
         };
         let sign = match sign(spec, value.is_sign_negative() && !value.is_nan()) {
-            // Go always signs an infinity.
+            // Go always prints the sign of an infinity.
             "" if value.is_infinite() => "+",
             sign => sign,
         };
@@ -453,7 +453,7 @@ fn sign(spec: Spec, negative: bool) -> &'static str {
     }
 }
 
-/// Reads a decimal number, bounded by [`WIDEST`].
+/// Parses a decimal number, limited to [`MAX_WIDTH`].
 fn digits(text: &str) -> (Option<usize>, &str) {
     let len = text
         .find(|c: char| !c.is_ascii_digit())
@@ -462,10 +462,13 @@ fn digits(text: &str) -> (Option<usize>, &str) {
     if digits.is_empty() {
         return (None, rest);
     }
-    (Some(digits.parse().unwrap_or(WIDEST).min(WIDEST)), rest)
+    (
+        Some(digits.parse().unwrap_or(MAX_WIDTH).min(MAX_WIDTH)),
+        rest,
+    )
 }
 
-/// Prints as `%e`: the exponent is signed and has two digits or more.
+/// Formats as `%e`: the exponent has a sign and at least two digits.
 fn exponential(value: f64, precision: usize) -> String {
     let text = format!("{value:.precision$e}");
     match text.split_once('e') {
@@ -478,7 +481,7 @@ fn exponential(value: f64, precision: usize) -> String {
     }
 }
 
-/// Prints as `%g` with a precision: that many digits, trailing zeros dropped.
+/// Formats as `%g` with a precision: that many digits, trailing zeros dropped.
 fn general(value: f64, precision: usize) -> String {
     let precision = precision.max(1);
     let scientific = format!("{value:.*e}", precision - 1);

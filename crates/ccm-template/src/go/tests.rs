@@ -1,4 +1,4 @@
-//! Behaviour of whole templates; pieces are tested beside their code.
+//! Tests of whole templates; parts are tested in their modules.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ fn a_stray_else_is_an_error() {
 }
 
 #[test]
-fn set_changes_the_dict_that_everybody_holds() {
+fn set_changes_the_dict_in_place() {
     assert_eq!(
         text(r#"{{ $d := dict "a" 1 }}{{ $e := $d }}{{ $_ := set $d "b" 2 }}{{ $e }}"#),
         "map[a:1 b:2]"
@@ -100,9 +100,9 @@ fn rendering_leaves_the_root_data_as_it_was() {
 }
 
 #[test]
-fn a_dict_cannot_be_put_into_itself() {
+fn a_dict_cannot_contain_itself() {
     let err = error(r#"{{ $d := dict }}{{ $_ := set $d "x" (list $d) }}"#);
-    assert!(err.message.as_str().contains("into itself"), "{err}");
+    assert!(err.message.as_str().contains("contain itself"), "{err}");
     assert_eq!(
         text(r#"{{ $d := dict "a" 1 }}{{ $_ := merge $d (dict "x" $d) }}{{ $d }}"#),
         "map[a:1 x:map[a:1]]"
@@ -117,7 +117,7 @@ fn functions_of_the_caller_are_called_with_plain_values() {
 }
 
 #[test]
-fn the_caller_can_hold_the_clock() {
+fn the_caller_can_provide_the_clock() {
     assert_eq!(text("{{ (now).Unix }}"), "1700000000");
     assert_eq!(
         text(r#"{{ dateInZone "2006-01-02" "now" "UTC" }}"#),
@@ -133,7 +133,7 @@ fn the_environment_is_that_of_the_root_data() {
 }
 
 #[test]
-fn keys_and_certificates_say_that_they_are_not_supported() {
+fn functions_for_keys_and_certificates_are_not_supported() {
     for template in [r#"{{ genCA "x" 365 }}"#, r#"{{ bcrypt "x" }}"#] {
         assert!(error(template).message.as_str().contains("not supported"));
     }
@@ -173,7 +173,7 @@ fn every_function_of_the_table_exists() {
 }
 
 #[test]
-fn templates_that_would_never_end_or_fill_the_memory_are_stopped() {
+fn endless_and_memory_hungry_templates_exceed_the_budget() {
     let cases = [
         r#"{{ repeat 1000000000 "x" }}"#,
         "{{ until 1000000000 }}",
@@ -190,7 +190,7 @@ fn templates_that_would_never_end_or_fill_the_memory_are_stopped() {
         "{{ randAlphaNum 1000000000 }}",
     ];
     for template in cases {
-        // A small budget: what is refused under it is refused under any.
+        // A small budget keeps the test fast.
         let meter = Meter::new(1 << 20);
         let out = render_within(meter, template, &Options::default(), &root(), &functions());
         assert!(out.is_err(), "{template}");
@@ -231,7 +231,7 @@ fn either_delimiter_can_be_left_to_its_default() {
     assert_eq!(out.as_deref(), Ok("8080"));
 }
 
-/// Pieces that are likely to reach deep into the engine when thrown together.
+/// Fragments that are likely to reach deep into the engine when combined.
 fn fragment() -> impl Strategy<Value = String> {
     let pieces = "{{|}}|{{- | -}}|if |else |end |range |with |define |template |block |break |\
         continue |$x |$x := |= |.data |.data.list |.data.m.a |. |nil |true |1 |-1 |1.5 |0x1f |'a' |\

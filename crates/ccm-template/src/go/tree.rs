@@ -1,6 +1,6 @@
-//! The shape of a parsed template: what `parse` makes and `eval` runs.
+//! Syntax tree of a template.
 //!
-//! Every node that can fail carries the byte where it starts, so that an error can name a line.
+//! Every node that can fail has the byte offset where it starts, for error messages.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use super::datum::Datum;
 use crate::CallError;
 use crate::env::Function;
 
-/// A parsed template and those it defines, by name.
+/// A parsed template and the templates it defines, by name.
 #[derive(Default)]
 pub(super) struct Tree<'t> {
     pub root: Rc<[Node<'t>]>,
@@ -36,17 +36,17 @@ pub(super) enum Node<'t> {
     Continue,
 }
 
-/// A chain of `if` and `else if`, flat so that its length costs no stack.
+/// A chain of `if` and `else if`, as a flat list so that its length uses no stack.
 pub(super) struct Branches<'t> {
     pub cases: Vec<(Pipe<'t>, Vec<Node<'t>>)>,
     pub otherwise: Vec<Node<'t>>,
 }
 
-/// Commands joined by `|`, and the variables that take the result.
+/// Commands joined by `|`, and the variables that get the result.
 pub(super) struct Pipe<'t> {
     pub at: usize,
     pub variables: Vec<&'t str>,
-    /// `=` instead of `:=`.
+    /// Whether it is `=` instead of `:=`.
     pub assigns: bool,
     pub commands: Vec<Command<'t>>,
 }
@@ -73,11 +73,11 @@ pub(super) enum Term<'t> {
     Variable(&'t str, Vec<&'t str>),
     /// `(pipe)` or `(pipe).a.b`
     Nested(Box<Pipe<'t>>, Vec<&'t str>),
-    /// `f.a.b`: the fields of what a function without arguments returns.
+    /// `f.a.b`: fields of the result of a function without arguments.
     CallFields(Callee<'t>, Vec<&'t str>),
 }
 
-/// A function by the name the template calls it.
+/// A function and the name by which the template calls it.
 #[derive(Clone)]
 pub(super) struct Callee<'t> {
     pub name: &'t str,
@@ -86,15 +86,15 @@ pub(super) struct Callee<'t> {
 
 #[derive(Clone)]
 pub(super) enum Target {
-    /// `and` and `or` evaluate no argument beyond the one that decides.
+    /// `and` and `or`, which evaluate no argument beyond the one that decides.
     And,
     Or,
     Native(Native),
-    /// A function of the caller.
-    Outside(Function),
+    /// A function provided by the caller.
+    Env(Function),
 }
 
-/// What went wrong, and the byte of the template where.
+/// An error and its byte offset in the template.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub at: usize,
@@ -102,7 +102,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// Returns the fault of a function that was called at a place.
+    /// Returns the error of a function call.
     pub(super) fn calling(at: usize, name: &str, error: CallError) -> Self {
         Self {
             at,

@@ -1,24 +1,24 @@
-//! Semantic versions and constraints, as the Go library that sprig uses reads them.
+//! Semantic versions and constraints, like the Go library that sprig uses (Masterminds/semver).
 //!
-//! Versions are loose: `v1.2` is 1.2.0. A constraint is `||` between groups and blanks or commas
-//! within one: `>=1.2 <2 || ~3.1`. Not for packages: Debian and RPM versions have rules of their own.
+//! Versions are loose: `v1.2` is 1.2.0. A constraint is `||` between groups and spaces or commas
+//! within one: `>=1.2 <2 || ~3.1`. Not for packages: Debian and RPM have their own version rules.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A version.
+/// A semantic version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    pub major: u64,
-    pub minor: u64,
-    pub patch: u64,
-    pub prerelease: String,
-    pub metadata: String,
-    /// The text it was read from.
-    pub original: String,
+    pub(crate) major: u64,
+    pub(crate) minor: u64,
+    pub(crate) patch: u64,
+    pub(crate) prerelease: String,
+    pub(crate) metadata: String,
+    /// The original text.
+    pub(crate) original: String,
 }
 
-/// Why a text is no version, or no constraint on one.
+/// Error of an invalid version or constraint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     #[error("invalid semantic version")]
@@ -30,9 +30,9 @@ pub enum VersionError {
 }
 
 impl Version {
-    /// Reads a version; minor and patch may be missing.
+    /// Parses a version; minor and patch may be missing.
     pub fn parse(text: &str) -> Result<Self, VersionError> {
-        let (version, rest) = Loose::read(text).ok_or(VersionError::Invalid)?;
+        let (version, rest) = PartialVersion::read(text).ok_or(VersionError::Invalid)?;
         if !rest.is_empty() || version.wildcard_at.is_some_and(|at| at < version.given) {
             return Err(VersionError::Invalid);
         }
@@ -45,23 +45,23 @@ impl Version {
         Ok(version.into_version(text))
     }
 
-    /// Returns the order of precedence; metadata does not count.
-    pub fn compare(&self, other: &Self) -> Ordering {
+    /// Compares by precedence; build metadata is ignored.
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
         (self.major, self.minor, self.patch)
             .cmp(&(other.major, other.minor, other.patch))
             .then_with(|| compare_prereleases(&self.prerelease, &other.prerelease))
     }
 
-    pub fn next_major(&self) -> Self {
+    pub(super) fn next_major(&self) -> Self {
         self.bumped(self.major.saturating_add(1), 0, 0)
     }
 
-    pub fn next_minor(&self) -> Self {
+    pub(super) fn next_minor(&self) -> Self {
         self.bumped(self.major, self.minor.saturating_add(1), 0)
     }
 
-    /// Returns the next patch; after a prerelease that is its release.
-    pub fn next_patch(&self) -> Self {
+    /// Returns the next patch version; for a prerelease, its release.
+    pub(super) fn next_patch(&self) -> Self {
         let step = u64::from(self.prerelease.is_empty());
         self.bumped(self.major, self.minor, self.patch.saturating_add(step))
     }
@@ -123,19 +123,19 @@ fn compare_prereleases(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// A version as text gives it: some numbers may be missing or wildcards.
-struct Loose {
+/// A version in which numbers may be missing or wildcards.
+struct PartialVersion {
     numbers: [u64; 3],
-    /// How many numbers or wildcards were written.
+    /// Number of numbers or wildcards in the text.
     given: usize,
-    /// The first number that is a wildcard or missing.
+    /// Index of the first number that is a wildcard or missing.
     wildcard_at: Option<usize>,
     prerelease: String,
     metadata: String,
 }
 
-impl Loose {
-    /// Reads a version from the front of a text; returns what follows.
+impl PartialVersion {
+    /// Parses a version at the start of a text; returns the rest.
     fn read(text: &str) -> Option<(Self, &str)> {
         let mut rest = text.strip_prefix('v').unwrap_or(text);
         let mut version = Self {
@@ -161,7 +161,7 @@ impl Loose {
                 let len = segment.bytes().take_while(u8::is_ascii_digit).count();
                 let (digits, after) = segment.split_at_checked(len)?;
                 let value = digits.parse().ok()?;
-                // Numbers after a wildcard mean nothing.
+                // Numbers after a wildcard are ignored.
                 if version.wildcard_at.is_none() {
                     *number = value;
                 }
@@ -194,7 +194,7 @@ impl Loose {
     }
 }
 
-/// Reads dotted identifiers of letters, digits and dashes, none of them empty.
+/// Parses dotted identifiers of letters, digits and dashes, none of them empty.
 fn identifiers(text: &str) -> Option<(String, &str)> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     let len = text.find(|c| !allowed(c)).unwrap_or(text.len());
@@ -203,11 +203,11 @@ fn identifiers(text: &str) -> Option<(String, &str)> {
     whole.then(|| (found.to_owned(), rest))
 }
 
-/// One comparison: an operator and the version it compares with.
+/// An operator and the version it compares with.
 struct Comparison {
     operator: Operator,
     version: Version,
-    /// How many numbers were given before the first wildcard or gap: 0 to 3.
+    /// Number of numbers before the first wildcard or gap: 0 to 3.
     exact: usize,
 }
 
@@ -223,7 +223,7 @@ enum Operator {
     Caret,
 }
 
-/// The operators, longer ones before those they start with.
+/// Operators; longer ones before their prefixes.
 const OPERATORS: [(&str, Operator); 11] = [
     ("!=", Operator::NotEqual),
     (">=", Operator::AtLeast),
@@ -246,10 +246,10 @@ pub fn satisfies(constraint: &str, version: &Version) -> Result<bool, VersionErr
         groups.push(comparisons(group).ok_or_else(improper)?);
     }
     Ok(groups.iter().any(|group| {
-        // Prereleases are wanted only by a group that names one.
+        // Prereleases match only a group that names one.
         let prereleases = group.iter().any(|c| !c.version.prerelease.is_empty());
         (prereleases || version.prerelease.is_empty())
-            && group.iter().all(|comparison| comparison.holds(version))
+            && group.iter().all(|comparison| comparison.matches(version))
     }))
 }
 
@@ -262,7 +262,7 @@ fn comparisons(group: &str) -> Option<Vec<Comparison>> {
             .find_map(|(text, operator)| Some((Some(*operator), rest.strip_prefix(text)?)))
             .unwrap_or((None, rest));
         let after = after.trim_start();
-        let (loose, after) = Loose::read(after)?;
+        let (loose, after) = PartialVersion::read(after)?;
         let mut comparison = Comparison {
             operator: operator.unwrap_or(Operator::Equal),
             exact: loose.wildcard_at.unwrap_or(3),
@@ -275,7 +275,7 @@ fn comparisons(group: &str) -> Option<Vec<Comparison>> {
             .strip_prefix('-')
             .filter(|upper| spaced && upper.starts_with(char::is_whitespace));
         if let (Some(upper), None) = (range, operator) {
-            let (loose, after) = Loose::read(upper.trim_start())?;
+            let (loose, after) = PartialVersion::read(upper.trim_start())?;
             comparison.operator = Operator::AtLeast;
             found.push(comparison);
             comparison = Comparison {
@@ -292,7 +292,7 @@ fn comparisons(group: &str) -> Option<Vec<Comparison>> {
     Some(found)
 }
 
-/// Passes over what separates two comparisons: blanks or one comma, or the end.
+/// Skips the separator between two comparisons: spaces, one comma, or the end.
 fn separated(text: &str) -> Option<&str> {
     let rest = text.trim_start();
     if let Some(after) = rest.strip_prefix(',') {
@@ -303,7 +303,7 @@ fn separated(text: &str) -> Option<&str> {
 }
 
 impl Comparison {
-    fn holds(&self, version: &Version) -> bool {
+    fn matches(&self, version: &Version) -> bool {
         let own = &self.version;
         let order = version.compare(own);
         let same_major = version.major == own.major;
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_constraint_is_refused() {
+    fn an_invalid_constraint_is_refused() {
         let version = Version::parse("1").unwrap();
         for constraint in ["", "foo", "1.2,", ">", "1..2", "1.2.3.4", ">> 1"] {
             assert!(satisfies(constraint, &version).is_err(), "{constraint}");

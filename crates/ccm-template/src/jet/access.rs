@@ -1,6 +1,6 @@
-//! The runtime's part for reaching into values: fields, indexes, slices.
+//! Runtime: fields, indexes and slices.
 //!
-//! The last field of a run of fields may be missing from a map, which is no value; a missing one
+//! The last field of a chain may be missing from a map, which gives no value; a missing field
 //! before it is an error.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::runtime::{Run, Runtime};
 use ccm_value::Value;
 
 impl Runtime<'_> {
-    /// Returns what fields, indexes and calls lead to.
+    /// Evaluates a chain of fields, indexes and calls.
     pub(super) fn path(&mut self, base: &Expr, steps: &[Step], span: Span) -> Run<Item> {
         let mut item = self.evaluate(base)?;
         let mut steps = steps.iter().peekable();
@@ -23,8 +23,8 @@ impl Runtime<'_> {
                 Step::Field(name) => {
                     let found = self.field(&item, name, span)?;
                     let last = !matches!(steps.peek(), Some(Step::Field(_)));
-                    let may_miss = last && matches!(item, Item::Data(Value::Map(_)));
-                    if matches!(found, Item::Missing) && !may_miss {
+                    let may_be_missing = last && matches!(item, Item::Data(Value::Map(_)));
+                    if matches!(found, Item::Missing) && !may_be_missing {
                         return Err(self.no_field(&item, name, span));
                     }
                     found
@@ -60,9 +60,9 @@ impl Runtime<'_> {
             Item::Data(Value::Map(map)) => Ok(map
                 .get(name)
                 .map_or(Item::Missing, |v| Item::Data(v.clone()))),
-            // Lists have no fields, so a function of the environment can be their method.
+            // Lists have no fields, so an environment function can be their method.
             Item::Data(Value::List(list)) => match self.functions.get_key_value(&**name) {
-                Some((name, function)) => Ok(Callable::Own {
+                Some((name, function)) => Ok(Callable::Env {
                     name,
                     function: function.clone(),
                     receiver: Some(Value::List(list.clone())),
@@ -70,8 +70,8 @@ impl Runtime<'_> {
                 .into()),
                 None => Err(self.fail(span, "cannot index slice/array/string with type string")),
             },
-            Item::Failure(reason) if &**name == "Error" => {
-                Ok(Callable::Reason(reason.clone()).into())
+            Item::Error(reason) if &**name == "Error" => {
+                Ok(Callable::ErrorText(reason.clone()).into())
             }
             Item::Missing => Err(self.no_field(item, name, span)),
             Item::Data(Value::Null) => Err(self.fail(

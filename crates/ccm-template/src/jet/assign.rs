@@ -1,7 +1,7 @@
-//! The runtime's part for variables: declaring them, and assigning to them or to fields below.
+//! Runtime: declarations, and assignments to variables and their fields.
 //!
-//! Data is never changed under the feet of others. A map that somebody else holds is copied
-//! first; one that only this template holds is changed in place.
+//! A map that is shared is copied before it is changed; one that only this template references is
+//! changed in place.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use super::error::{Problem, Span};
 use super::operand::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime, Scope};
+use crate::go_names::go_type;
 use ccm_value::Value;
 use ccm_value::quote::quote;
 
@@ -29,7 +30,7 @@ impl Runtime<'_> {
         Ok(())
     }
 
-    /// Declares or assigns one target.
+    /// Declares a target or assigns to it.
     pub(super) fn put(&mut self, declare: bool, target: &Target, value: Item) -> Run<()> {
         match &target.kind {
             TargetKind::Variable(name) if declare => {
@@ -51,7 +52,7 @@ impl Runtime<'_> {
         scope.is_some_and(|scope| scope.variables.contains_key(name))
     }
 
-    /// Assigns to what exists: a variable, or a field below one.
+    /// Assigns to an existing variable, or to a field below one.
     fn set(&mut self, target: &Target, value: Item) -> Run<()> {
         match &target.kind {
             TargetKind::Discard => Ok(()),
@@ -74,7 +75,7 @@ impl Runtime<'_> {
         }
     }
 
-    /// Returns where a variable lives. One of the caller's is copied first.
+    /// Returns the storage of a variable. A variable of the caller is copied first.
     fn slot(&mut self, name: &Arc<str>) -> Option<&mut Item> {
         let holds = |scope: &Scope| scope.variables.contains_key(name);
         let at = match self.scopes.iter().rposition(holds) {
@@ -109,7 +110,7 @@ impl Runtime<'_> {
             Item::Missing => None,
             value => Some(self.data_of(value, span)?),
         };
-        // The value is taken out, so that a map that nobody shares is changed in place.
+        // The value is moved out, so that an unshared map is changed in place.
         let taken = match variable {
             Some(name) => match self.slot(name) {
                 Some(slot) => std::mem::replace(slot, Item::Missing),
@@ -125,12 +126,12 @@ impl Runtime<'_> {
         };
         let grows = matches!(value, Some(Value::List(_) | Value::Map(_)));
         let mut copied = 0;
-        let mut weight = Ok(0);
+        let mut size = Ok(0);
         let (changed, result) = match taken {
             Item::Data(mut root) => {
                 let result = insert(&mut root, &keys, last, value, &mut copied);
                 if grows {
-                    weight = operand::weigh(&root);
+                    size = operand::size_of(&root);
                 }
                 (Item::Data(root), result)
             }
@@ -145,13 +146,13 @@ impl Runtime<'_> {
             None => self.context = changed,
         }
         result.map_err(|problem| self.fail(span, problem))?;
-        let weight = weight.map_err(|message| self.limit(span, message))?;
-        self.charge(weight / 8 + copied * size_of::<Value>(), span)
+        let size = size.map_err(|message| self.limit(span, message))?;
+        self.charge(size / 8 + copied * size_of::<Value>(), span)
     }
 }
 
-/// Puts a value below `root`, at the end of a path of keys; no value removes the entry. Counts in
-/// `copied` the entries of maps and lists that others share, and that are copied for that reason.
+/// Sets the value at a path of keys below `root`; no value removes the entry. Adds to `copied` the
+/// number of entries of shared maps and lists that had to be copied.
 fn insert(
     root: &mut Value,
     keys: &[Item],
@@ -159,11 +160,11 @@ fn insert(
     value: Option<Value>,
     copied: &mut usize,
 ) -> Result<(), Problem> {
-    let mut place = root;
+    let mut target = root;
     for key in keys {
-        place = match (place, key) {
+        target = match (target, key) {
             (Value::Map(map), Item::Data(Value::Str(key))) => {
-                *copied += shared(map, map.len());
+                *copied += copied_entries(map, map.len());
                 let entry = Arc::make_mut(map).get_mut(key);
                 entry.ok_or_else(|| {
                     format!("there is no field or method '{key}' in map[string]interface {{}}")
@@ -172,21 +173,21 @@ fn insert(
             (Value::List(list), key) => {
                 let index = Number::of(key).ok_or("cannot index slice/array/string with text")?;
                 let index = index.to_int();
-                *copied += shared(list, list.len());
+                *copied += copied_entries(list, list.len());
                 let items = Arc::make_mut(list);
                 let slot = usize::try_from(index).ok().and_then(|i| items.get_mut(i));
                 slot.ok_or_else(|| format!("index out of range: {index}"))?
             }
             (other, _) => {
-                return Err(format!("can't assign inside a {}", operand::go_type(other)).into());
+                return Err(format!("can't assign inside a {}", go_type(other)).into());
             }
         };
     }
-    let Value::Map(map) = place else {
-        let name = operand::go_type(place);
+    let Value::Map(map) = target else {
+        let name = go_type(target);
         return Err(format!("can't assign '{last}' in a {name}").into());
     };
-    *copied += shared(map, map.len());
+    *copied += copied_entries(map, map.len());
     let map = Arc::make_mut(map);
     match value {
         Some(value) => map.insert(last.clone(), value),
@@ -195,8 +196,8 @@ fn insert(
     Ok(())
 }
 
-/// Returns how many entries a change copies first.
-fn shared<T>(value: &Arc<T>, entries: usize) -> usize {
+/// Returns the number of entries copied by a change: none if the value is not shared.
+fn copied_entries<T>(value: &Arc<T>, entries: usize) -> usize {
     if Arc::strong_count(value) > 1 {
         entries
     } else {

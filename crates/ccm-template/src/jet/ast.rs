@@ -1,31 +1,31 @@
-//! The shape of a parsed template.
+//! Syntax tree of a template.
 //!
-//! Chains that a template can make long without nesting (`a + b + c`, `a[0][1]`, `else if`) are
-//! lists here, never towers: walking and dropping a tree costs stack only for real nesting, which
-//! the parser limits. Text is a span of the source, so parsing copies nothing.
+//! Chains that can be long without nesting (`a + b + c`, `a[0][1]`, `else if`) are flat lists, so
+//! walking and dropping a tree uses stack only for real nesting, which the parser limits. Text is a
+//! span of the source, so parsing copies nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::{Source, Span};
 use super::operand::Item;
 
-/// Nodes in order; shared, because blocks and contents outlive the walk that meets them.
+/// Statements in order; shared, because blocks and contents outlive the statement that defines
+/// them.
 pub(super) type Body = Arc<[Node]>;
 
-/// The blocks that a template knows, by name.
+/// Blocks of a template, by name.
 pub(super) type Blocks = BTreeMap<Arc<str>, Arc<Block>>;
 
 /// One parsed template.
-pub(super) struct Unit {
+pub(super) struct ParsedTemplate {
     pub source: Arc<Source>,
     pub root: Body,
-    /// Its own blocks, those it imports and those of the template it extends; its own win.
+    /// Its own blocks, those it imports and those of the template it extends; its own take
+    /// precedence.
     pub blocks: Arc<Blocks>,
-    /// The template it extends, whose root is rendered in place of its own.
-    pub base: Option<Arc<Unit>>,
-    /// Every name and field that it or a template it builds on mentions.
-    pub names: BTreeSet<Arc<str>>,
+    /// The template it extends, whose root is rendered instead of its own.
+    pub base: Option<Arc<ParsedTemplate>>,
 }
 
 pub(super) enum Node {
@@ -45,7 +45,7 @@ pub(super) enum Node {
     },
     Block(Arc<Block>),
     Yield(Box<Yield>),
-    /// `yield content`, with the context to run it in.
+    /// `yield content`, with its context.
     Content(Option<Expr>),
     Include {
         name: Expr,
@@ -68,7 +68,7 @@ pub(super) struct Range {
     pub otherwise: Option<Body>,
 }
 
-/// What a range binds on each pass. Without `value`, the element becomes the context.
+/// Variables of a range. Without `value`, the element becomes the context.
 pub(super) struct Binding {
     pub declare: bool,
     pub key: Target,
@@ -83,12 +83,12 @@ pub(super) struct Catch {
 pub(super) struct Block {
     pub name: Arc<str>,
     pub span: Span,
-    /// Where the block was written: its body may run from any other template.
+    /// The source of the block: its body may run from any other template.
     pub source: Arc<Source>,
     pub parameters: Vec<Parameter>,
     pub context: Option<Expr>,
     pub body: Body,
-    /// What `yield content` means where the block is defined.
+    /// Content for `yield content` where the block is defined.
     pub content: Option<Body>,
 }
 
@@ -100,13 +100,13 @@ pub(super) struct Yield {
     pub content: Option<Body>,
 }
 
-/// `name`, `name = value`, or (in a yield) a value without a name, which binds nothing.
+/// `name`, `name = value`, or (in a yield) a value without a name, which is ignored.
 pub(super) struct Parameter {
     pub name: Option<Arc<str>>,
     pub value: Option<Expr>,
 }
 
-/// `targets = values`, or `:=` when it declares.
+/// `targets = values`, or `targets := values`.
 pub(super) struct Assign {
     pub declare: bool,
     pub targets: Vec<Target>,
@@ -123,7 +123,7 @@ pub(super) enum TargetKind {
     /// `_`
     Discard,
     Variable(Arc<str>),
-    /// A field somewhere below a variable, or below the context when there is no variable.
+    /// A field below a variable, or below the context if there is no variable.
     Field {
         variable: Option<Arc<str>>,
         /// Only fields and indexes.
@@ -137,7 +137,7 @@ pub(super) struct Pipeline {
     pub rest: Vec<Command>,
 }
 
-/// A link of a pipeline: an expression, called when there are arguments.
+/// A stage of a pipeline: an expression, called if there are arguments.
 pub(super) struct Command {
     pub base: Expr,
     pub arguments: Option<Arguments>,
@@ -146,7 +146,7 @@ pub(super) struct Command {
 #[derive(Default)]
 pub(super) struct Arguments {
     pub list: Vec<Expr>,
-    /// Whether one of them is `_`, the place of the piped value.
+    /// Whether one of them is `_`, the placeholder of the piped value.
     pub has_slot: bool,
 }
 
@@ -159,7 +159,7 @@ pub(super) enum ExprKind {
     Literal(Item),
     /// `.`
     Context,
-    /// `.a.b`: every one of these fields must exist.
+    /// `.a.b`: all of these fields must exist.
     ContextFields(Vec<Arc<str>>),
     Name(Arc<str>),
     /// `_`
@@ -173,7 +173,7 @@ pub(super) enum ExprKind {
         operand: Box<Expr>,
     },
     Not(Box<Expr>),
-    /// Operators of one precedence, applied from left to right.
+    /// Operators of the same precedence, applied from left to right.
     Binary {
         first: Box<Expr>,
         rest: Vec<(Operator, Expr)>,
@@ -206,7 +206,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    /// Returns how tightly it binds. `and` and `or` bind alike: that is Jet's rule.
+    /// Returns the precedence. `and` and `or` have the same one, as in Jet.
     pub(super) fn precedence(self) -> u8 {
         match self {
             Self::And | Self::Or => 1,

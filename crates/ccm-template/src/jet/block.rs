@@ -1,5 +1,4 @@
-//! The runtime's part for blocks: where they are defined, where they are yielded, and the content
-//! that a yield hands over.
+//! Runtime: blocks, yields, and the content that a yield passes to a block.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,17 +9,17 @@ use super::operand::Item;
 use super::runtime::{Run, Runtime, Scope};
 use ccm_value::quote::quote;
 
-/// What `yield content` means inside a block, and where its author stood.
+/// The content of a yield, and the scope in which it was written.
 pub(super) struct Content {
     body: Body,
     source: Arc<Source>,
-    /// How many scopes there were.
-    height: usize,
+    /// Number of scopes at that point.
+    scope_count: usize,
     outer: Option<Rc<Content>>,
 }
 
 impl Runtime<'_> {
-    /// Runs a block where it is defined, or the one that replaces it.
+    /// Runs a block where it is defined, or the block that overrides it.
     pub(super) fn block(&mut self, block: &Arc<Block>) -> Run<()> {
         let block = self
             .find_block(&block.name)
@@ -36,7 +35,7 @@ impl Runtime<'_> {
         })
     }
 
-    /// Runs the block that a yield names.
+    /// Runs the block of a yield.
     pub(super) fn yield_block(&mut self, statement: &Yield) -> Run<()> {
         let Yield {
             name,
@@ -67,7 +66,7 @@ impl Runtime<'_> {
         })
     }
 
-    /// Declares the parameters that were given, then those left out.
+    /// Declares the given parameters, then the missing ones with their defaults.
     fn parameters(&mut self, block: &Block, given: &[Parameter]) -> Run<()> {
         for parameter in given {
             let Some(value) = &parameter.value else {
@@ -111,7 +110,7 @@ impl Runtime<'_> {
             self.content = Some(Rc::new(Content {
                 body,
                 source: self.source.clone(),
-                height: self.scopes.len(),
+                scope_count: self.scopes.len(),
                 outer: outer.clone(),
             }));
         }
@@ -122,16 +121,18 @@ impl Runtime<'_> {
         result.map(drop)
     }
 
-    /// Runs the content that was handed to the block at hand, as its author saw the world.
+    /// Runs the content passed to the current block, in the scope where it was written.
     pub(super) fn yield_content(&mut self, context: Option<&Expr>) -> Run<()> {
         let Some(content) = self.content.clone() else {
             return Ok(());
         };
-        let newer = self.scopes.split_off(content.height.min(self.scopes.len()));
+        let newer = self
+            .scopes
+            .split_off(content.scope_count.min(self.scopes.len()));
         let inner = std::mem::replace(&mut self.content, content.outer.clone());
         let result = self.content_body(&content, context);
         self.content = inner;
-        self.scopes.truncate(content.height);
+        self.scopes.truncate(content.scope_count);
         self.scopes.extend(newer);
         result
     }
@@ -148,7 +149,7 @@ impl Runtime<'_> {
     }
 
     fn find_block(&self, name: &str) -> Option<Arc<Block>> {
-        let mut layers = self.scopes.iter().rev().filter_map(|s| s.blocks.as_ref());
-        layers.find_map(|blocks| blocks.get(name)).cloned()
+        let mut innermost_first = self.scopes.iter().rev().filter_map(|s| s.blocks.as_ref());
+        innermost_first.find_map(|blocks| blocks.get(name)).cloned()
     }
 }

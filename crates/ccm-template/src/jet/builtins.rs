@@ -1,7 +1,7 @@
-//! The functions that every template has, and the manners of those that the environment adds.
+//! Built-in functions, and argument checks of the environment's functions.
 //!
-//! Text is wanted as text: a number in its place is an error. Sizes are checked before anything
-//! is made. `isset` is not here: it needs its arguments unevaluated, see `evaluate`.
+//! Arguments that must be text are not converted from numbers. Sizes are checked before a value is
+//! built. `isset` needs its arguments unevaluated, so it is in `call`.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) enum Builtin {
 }
 
 impl Builtin {
-    /// Returns the built-in of a name.
+    /// Returns the built-in with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "lower" => Self::Lower,
@@ -72,7 +72,7 @@ impl Builtin {
         })
     }
 
-    /// Returns the name, and how many arguments it takes when that number is fixed.
+    /// Returns the name, and the number of arguments if it is fixed.
     fn signature(self) -> (&'static str, Option<usize>) {
         match self {
             Self::Lower => ("lower", Some(1)),
@@ -145,7 +145,7 @@ impl Runtime<'_> {
     }
 }
 
-/// One call under way.
+/// One call of a built-in.
 struct Call {
     name: &'static str,
     items: Vec<Item>,
@@ -157,7 +157,7 @@ impl Call {
         runtime.fail(self.span, problem)
     }
 
-    /// Returns the error of a function that upstream lets speak for itself.
+    /// Returns an error that upstream reports without a position.
     fn bare(&self, runtime: &Runtime<'_>, message: impl Into<CallError>) -> Fault {
         runtime.fail(self.span, Problem::bare(message))
     }
@@ -182,14 +182,14 @@ impl Call {
         self.fail(runtime, message)
     }
 
-    /// Returns an argument that must be text. Its length is counted: it will be read and copied.
+    /// Returns an argument that must be text, and counts its length, because it is read and copied.
     fn text(&self, runtime: &mut Runtime<'_>, at: usize) -> Run<Arc<str>> {
         match self.item(at) {
             Item::Data(Value::Str(text)) => {
                 runtime.charge(text.len(), self.span)?;
                 Ok(text.clone())
             }
-            Item::Failure(reason) => Ok(reason.clone()),
+            Item::Error(reason) => Ok(reason.clone()),
             Item::Missing => Err(self.invalid(runtime, at)),
             other => {
                 let (name, found) = (self.name, other.type_name());
@@ -223,7 +223,7 @@ impl Call {
             return Err(self.fail(runtime, "strings: negative Repeat count"));
         };
         runtime.charge(text.len().saturating_mul(count), self.span)?;
-        // The empty text may be repeated for ever, so it is not.
+        // Repeating empty text costs nothing, so no count is too large.
         Ok(if text.is_empty() {
             String::new()
         } else {
@@ -247,7 +247,7 @@ impl Call {
         } else {
             text.matches(&*separator).count() + 1
         };
-        // A part costs its place in the list and an allocation, however short it is.
+        // A part uses a list entry and an allocation, even if it is short.
         runtime.charge(parts.saturating_mul(48), self.span)?;
         Ok(if separator.is_empty() {
             let single = |c: char| Value::from(&*c.encode_utf8(&mut [0; 4]));
@@ -262,22 +262,19 @@ impl Call {
             return Err(self.invalid(runtime, 0));
         }
         let value = runtime.data_of(self.item(0).clone(), self.span)?;
-        let weight = operand::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
-        runtime.charge(weight, self.span)?;
+        let size = operand::size_of(&value).map_err(|message| runtime.limit(self.span, message))?;
+        runtime.charge(size, self.span)?;
         let text = json::compact(&value);
         let text = text.map_err(|error| self.fail(runtime, format!("json: {error}")))?;
         runtime.charge(text.len(), self.span)?;
         Ok(text)
     }
 
-    /// Returns a value that was built from the arguments, unless it is too large or too deep.
-    fn weighed(&self, runtime: &mut Runtime<'_>, value: Value) -> Run<Value> {
-        let weight = operand::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
-        // Most of the weight is shared, not copied; what counts is the walk over it.
-        runtime.charge(
-            weight / 8 + self.items.len() * size_of::<Value>(),
-            self.span,
-        )?;
+    /// Checks the size and nesting of a value built from the arguments.
+    fn checked_size(&self, runtime: &mut Runtime<'_>, value: Value) -> Run<Value> {
+        let size = operand::size_of(&value).map_err(|message| runtime.limit(self.span, message))?;
+        // Most of the value is shared, not copied; the cost is the time to measure it.
+        runtime.charge(size / 8 + self.items.len() * size_of::<Value>(), self.span)?;
         Ok(value)
     }
 
@@ -306,7 +303,7 @@ impl Call {
                 map.insert(name.clone(), value);
             }
         }
-        self.weighed(runtime, map.into())
+        self.checked_size(runtime, map.into())
     }
 
     fn list(&self, runtime: &mut Runtime<'_>) -> Run<Value> {
@@ -314,7 +311,7 @@ impl Call {
         for item in &self.items {
             list.push(runtime.data_of(item.clone(), self.span)?);
         }
-        self.weighed(runtime, list.into())
+        self.checked_size(runtime, list.into())
     }
 
     fn len(&self, runtime: &Runtime<'_>) -> Run<i64> {
@@ -366,13 +363,13 @@ impl Call {
         Ok(Item::Ints(from, to))
     }
 
-    /// Runs another template and gives what it returned; its output is dropped.
+    /// Runs another template and returns its `return` value; its output is dropped.
     fn exec(&self, runtime: &mut Runtime<'_>) -> Run<Item> {
         self.arity(runtime, matches!(self.items.len(), 1 | 2))?;
         let name = self.text(runtime, 0)?;
         let path = loader::join("/", &name);
-        let unit = match runtime.shelf.find(&path) {
-            Ok(Some(unit)) => unit,
+        let parsed = match runtime.templates.find(&path) {
+            Ok(Some(parsed)) => parsed,
             Ok(None) => {
                 let message = format!("exec({name}): template {path} could not be found");
                 return Err(self.bare(runtime, message));
@@ -380,24 +377,25 @@ impl Call {
             Err(error) => return Err(self.bare(runtime, format!("exec({name}): {error}"))),
         };
         let context = self.context(runtime);
-        runtime
-            .silently(|runtime| runtime.with_context(context, |runtime| runtime.enter_unit(&unit)))
+        runtime.without_output(|runtime| {
+            runtime.with_context(context, |runtime| runtime.run_template(&parsed))
+        })
     }
 
     fn include_if_exists(&self, runtime: &mut Runtime<'_>) -> Run<Item> {
         self.arity(runtime, matches!(self.items.len(), 1 | 2))?;
         let name = self.text(runtime, 0)?;
-        let unit = match runtime.shelf.find(&loader::join("/", &name)) {
-            Ok(Some(unit)) => unit,
-            Ok(None) => return Ok(Item::Quiet(false)),
+        let parsed = match runtime.templates.find(&loader::join("/", &name)) {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return Ok(Item::SilentBool(false)),
             Err(error) => return Err(self.bare(runtime, format!("including {name}: {error}"))),
         };
         let context = self.context(runtime);
-        runtime.with_context(context, |runtime| runtime.enter_unit(&unit))?;
-        Ok(Item::Quiet(true))
+        runtime.with_context(context, |runtime| runtime.run_template(&parsed))?;
+        Ok(Item::SilentBool(true))
     }
 
-    /// Returns the context that the second argument gives, or else the one at hand.
+    /// Returns the context: the second argument, or the current one.
     fn context(&self, runtime: &Runtime<'_>) -> Item {
         match self.items.get(1) {
             Some(context) => context.clone(),
@@ -405,7 +403,7 @@ impl Call {
         }
     }
 
-    /// Shows the variables of the innermost scope (of more with a number), or those named.
+    /// Prints the variables of the innermost scope (of more with a number), or the named ones.
     fn dump(&self, runtime: &mut Runtime<'_>) -> Run<String> {
         let mut shown = Vec::new();
         let levels = match self.items.as_slice() {
@@ -460,17 +458,17 @@ fn describe(runtime: &Runtime<'_>, item: &Item) -> String {
     }
 }
 
-/// How upstream's own functions check and name themselves.
-struct Manners {
+/// Argument rules and error label of an upstream function.
+struct CallRules {
     label: &'static str,
     counts: std::ops::RangeInclusive<usize>,
-    /// How many of the first arguments must be text, and what they are called in the complaint.
+    /// Number of leading arguments that must be text, and their description in error messages.
     texts: usize,
-    complaint: &'static str,
+    problem: &'static str,
 }
 
-fn manners(name: &str) -> Option<Manners> {
-    let (label, counts, texts, complaint) = match name {
+fn call_rules(name: &str) -> Option<CallRules> {
+    let (label, counts, texts, problem) = match name {
         "lookup" => ("lookup", 1..=2, 1, "first argument must be a string"),
         "readFile" | "file" => ("file", 1..=1, 1, "argument must be a string"),
         "template" => ("template", 1..=1, 1, "argument must be a string"),
@@ -478,41 +476,39 @@ fn manners(name: &str) -> Option<Manners> {
         "registrations" => ("registrations", 4..=4, 4, "arguments must be strings"),
         _ => return None,
     };
-    Some(Manners {
+    Some(CallRules {
         label,
         counts,
         texts,
-        complaint,
+        problem,
     })
 }
 
-/// Returns what a failure of a function of the environment begins with.
-pub(super) fn own_label(name: &str) -> String {
+/// Returns the prefix of error messages of an environment function.
+pub(super) fn error_label(name: &str) -> String {
     match name {
         "lookup" => "lookup: failed".into(),
-        _ => manners(name).map_or(name, |manners| manners.label).into(),
+        _ => call_rules(name).map_or(name, |rules| rules.label).into(),
     }
 }
 
-/// Checks a call of a function of the environment, if it is one that has a fixed form.
-pub(super) fn check_own(name: &str, items: &[Item]) -> Result<(), Problem> {
-    let Some(manners) = manners(name) else {
+/// Checks the arguments of an environment function, if it has fixed rules.
+pub(super) fn check_env_call(name: &str, items: &[Item]) -> Result<(), Problem> {
+    let Some(rules) = call_rules(name) else {
         return Ok(());
     };
-    let Manners {
-        label, complaint, ..
-    } = manners;
-    if !manners.counts.contains(&items.len()) {
+    let CallRules { label, problem, .. } = rules;
+    if !rules.counts.contains(&items.len()) {
         let message = format!("unexpected number of arguments in a call to {label}");
         return Err(Problem::bare(message));
     }
-    for (at, item) in items.iter().take(manners.texts).enumerate() {
+    for (at, item) in items.iter().take(rules.texts).enumerate() {
         let reason = match item {
             Item::Data(Value::Str(_)) => continue,
             Item::Missing => format!("argument at position {at} is not a valid value"),
             other => format!("{} is no string", other.type_name()),
         };
-        return Err(Problem::bare(format!("{label}: {complaint}: {reason}")));
+        return Err(Problem::bare(format!("{label}: {problem}: {reason}")));
     }
     Ok(())
 }

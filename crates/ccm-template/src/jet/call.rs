@@ -1,4 +1,4 @@
-//! The runtime's part for pipelines and calls, and for what they print.
+//! Runtime: pipelines, calls and printing.
 
 use std::fmt::{self, Write};
 
@@ -29,7 +29,7 @@ impl Runtime<'_> {
         }
     }
 
-    /// Returns what the command gives, or nothing when it has written by itself.
+    /// Returns the result of a command; `None` if it has written its output itself.
     fn first_command(&mut self, command: &Command) -> Run<Option<Item>> {
         let span = command.base.span;
         let base = self.evaluate(&command.base)?;
@@ -88,7 +88,7 @@ impl Runtime<'_> {
         self.call(function, arguments, piped, span).map(Some)
     }
 
-    /// Calls a function that gives a value.
+    /// Calls a function that returns a value.
     pub(super) fn call(
         &mut self,
         function: Callable,
@@ -103,14 +103,14 @@ impl Runtime<'_> {
                 let items = self.arguments(arguments, piped)?;
                 self.call_builtin(builtin, items, span)
             }
-            Callable::Reason(reason) => Ok(Item::Data(Value::Str(reason))),
-            Callable::Own {
+            Callable::ErrorText(reason) => Ok(Item::Data(Value::Str(reason))),
+            Callable::Env {
                 name,
                 function,
                 receiver,
             } => {
                 let items = self.arguments(arguments, piped)?;
-                let checked = builtins::check_own(name, &items);
+                let checked = builtins::check_env_call(name, &items);
                 checked.map_err(|problem| self.fail(span, problem))?;
                 let mut values: Vec<Value> = receiver.into_iter().collect();
                 for item in items {
@@ -122,15 +122,15 @@ impl Runtime<'_> {
                 let holds = |v: &Value| matches!(v, Value::List(_) | Value::Map(_));
                 let nests = values.iter().any(holds);
                 match function(&values) {
-                    // Wrapping its argument, a function could nest values without end.
+                    // A function that wraps its argument could nest values without limit.
                     Ok(value) if nests && holds(&value) => {
-                        let weight = operand::weigh(&value).map_err(|err| self.limit(span, err))?;
-                        self.charge(weight / 8, span)?;
+                        let size = operand::size_of(&value).map_err(|err| self.limit(span, err))?;
+                        self.charge(size / 8, span)?;
                         Ok(Item::Data(value))
                     }
-                    Ok(value) => Ok(Item::from_answer(value)),
+                    Ok(value) => Ok(Item::from_result(value)),
                     Err(err) => {
-                        let label = builtins::own_label(name);
+                        let label = builtins::error_label(name);
                         let err = err.reword(|reason| format!("{label}: {reason}"));
                         Err(self.fail(span, Problem::bare(err)))
                     }
@@ -139,7 +139,7 @@ impl Runtime<'_> {
         }
     }
 
-    /// Returns the arguments of a call in order, with the piped value in its place.
+    /// Returns the arguments of a call in order, including the piped value.
     fn arguments(&mut self, arguments: &Arguments, piped: Option<Item>) -> Run<Vec<Item>> {
         let mut piped = piped;
         let mut items = Vec::with_capacity(arguments.list.len() + 1);
@@ -158,8 +158,8 @@ impl Runtime<'_> {
         Ok(items)
     }
 
-    /// Returns whether every argument resolves to something that is not null; nothing that goes
-    /// wrong on the way matters, except an exceeded limit.
+    /// Implements `isset`: returns whether every argument has a value other than null. Errors count
+    /// as no value, except an exceeded limit.
     fn is_set(&mut self, arguments: &Arguments, piped: Option<Item>, span: Span) -> Run<Item> {
         if arguments.list.is_empty() && piped.is_none() {
             let message = "unexpected number of arguments in a call to isset";
@@ -173,7 +173,7 @@ impl Runtime<'_> {
             if matches!(expr.kind, ExprKind::Slot) {
                 continue;
             }
-            set = match self.silently(|runtime| runtime.evaluate(expr)) {
+            set = match self.without_output(|runtime| runtime.evaluate(expr)) {
                 Ok(item) => item.is_set(),
                 Err(error) if error.fatal => return Err(error),
                 Err(_) => {
@@ -185,10 +185,10 @@ impl Runtime<'_> {
         Ok(Item::Data(set.into()))
     }
 
-    /// Prints the value of an action; a missing one prints nothing.
+    /// Prints the value of an action; a missing value prints nothing.
     fn print(&mut self, item: &Item, span: Span) -> Run<()> {
         match item {
-            Item::Missing | Item::Quiet(_) => Ok(()),
+            Item::Missing | Item::SilentBool(_) => Ok(()),
             Item::Data(Value::Str(text)) => self.write(text.as_bytes(), span),
             item => {
                 let text = self.text_of(item, span)?;
@@ -197,17 +197,17 @@ impl Runtime<'_> {
         }
     }
 
-    /// Returns the text that an item prints as.
+    /// Returns the printed form of an item.
     pub(super) fn text_of(&mut self, item: &Item, span: Span) -> Run<Vec<u8>> {
         let text = match item {
-            Item::Missing | Item::Quiet(_) => Vec::new(),
+            Item::Missing | Item::SilentBool(_) => Vec::new(),
             Item::Bytes(bytes) => bytes.to_vec(),
-            Item::Failure(reason) => reason.as_bytes().to_vec(),
+            Item::Error(reason) => reason.as_bytes().to_vec(),
             Item::Data(Value::Str(text)) => text.as_bytes().to_vec(),
             Item::Data(Value::Float(number)) => operand::plain_float(*number).into_bytes(),
             Item::Data(value @ (Value::List(_) | Value::Map(_))) => {
-                let weight = operand::weigh(value).map_err(|err| self.limit(span, err))?;
-                self.charge(weight, span)?;
+                let size = operand::size_of(value).map_err(|err| self.limit(span, err))?;
+                self.charge(size, span)?;
                 value.to_string().into_bytes()
             }
             Item::Data(value) => value.to_string().into_bytes(),
@@ -224,13 +224,13 @@ impl Runtime<'_> {
         Ok(text)
     }
 
-    /// Returns an item as data, for a list, a map or a function of the environment.
+    /// Converts an item to data, for a list, a map or an environment function.
     pub(super) fn data_of(&mut self, item: Item, span: Span) -> Run<Value> {
         Ok(match item {
             Item::Data(value) => value,
             Item::Missing => Value::Null,
-            Item::Quiet(answer) => answer.into(),
-            Item::Failure(reason) => Value::Str(reason),
+            Item::SilentBool(value) => value.into(),
+            Item::Error(reason) => Value::Str(reason),
             Item::Ints(from, to) => {
                 let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
                 self.charge(count.saturating_mul(size_of::<Value>()), span)?;
@@ -241,25 +241,25 @@ impl Runtime<'_> {
         })
     }
 
-    /// Returns a short form of an item for messages.
+    /// Returns an item in short form, for error messages.
     pub(super) fn show(&self, item: &Item) -> String {
         let mut text = Short(String::new());
-        // The writer stops the printing of a large value; what it has by then is enough.
+        // The writer fails once the text is long enough.
         let _stopped = match item {
             Item::Missing => text.write_str("<invalid>"),
             Item::Data(Value::Float(number)) => text.write_str(&operand::plain_float(*number)),
             Item::Data(value) => write!(text, "{value}"),
             Item::Bytes(bytes) => text.write_str(&String::from_utf8_lossy(bytes)),
             Item::Ints(from, to) => write!(text, "ints({from}, {to})"),
-            Item::Quiet(answer) => write!(text, "{answer}"),
-            Item::Failure(reason) => text.write_str(reason),
+            Item::SilentBool(value) => write!(text, "{value}"),
+            Item::Error(reason) => text.write_str(reason),
             Item::Function(_) => text.write_str("function"),
         };
         text.0
     }
 }
 
-/// Text that grows no longer than a message needs.
+/// Writer with the maximum length of a value in a message.
 struct Short(String);
 
 impl Write for Short {

@@ -1,14 +1,13 @@
-//! Where a template went wrong, and why, in the words that Jet's users know.
+//! Errors of Jet templates, worded as in Jet.
 //!
-//! A [`Span`] is two byte offsets; lines and columns are only counted when there is an error to
-//! report. Knows nothing of the language; `parser` and `runtime` make the errors.
+//! A [`Span`] is two byte offsets; lines and columns are counted only when an error is reported.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::CallError;
 
-/// A piece of a template's text, in bytes.
+/// Byte range in a template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     pub start: u32,
@@ -25,27 +24,27 @@ impl Span {
     }
 }
 
-/// A template's name and its text.
+/// Name and text of a template.
 pub(super) struct Source {
-    /// Absolute, as `/input`.
+    /// Absolute path, such as `/input`.
     pub name: Arc<str>,
     pub text: Arc<[u8]>,
 }
 
 impl Source {
-    /// Returns the text of a span, or nothing when it lies outside.
+    /// Returns the text of a span; empty if it is out of range.
     pub(super) fn slice(&self, span: Span) -> &[u8] {
         let range = span.start as usize..span.end as usize;
         self.text.get(range).unwrap_or_default()
     }
 
-    /// Returns the author's own words for a span, for messages.
+    /// Returns the source text of a span, for error messages.
     pub(super) fn quote(&self, span: Span) -> String {
         let text = String::from_utf8_lossy(self.slice(span));
         shorten(text.trim(), 200)
     }
 
-    /// Returns the error that points at a span of this text.
+    /// Returns an error at a span of this text.
     pub(super) fn error(&self, stage: Stage, span: Span, message: impl Into<CallError>) -> Fault {
         let at = (span.start as usize).min(self.text.len());
         let (before, after) = self.text.split_at(at);
@@ -79,7 +78,7 @@ fn shorten(text: &str, limit: usize) -> String {
     }
 }
 
-/// Why an operation failed, before anybody has said where.
+/// Error of an operation, without a position.
 #[derive(Debug, PartialEq)]
 pub(super) struct Problem {
     pub message: CallError,
@@ -88,7 +87,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// Returns a problem that a `catch` sees without its place.
+    /// Returns an error whose position is hidden from `catch`.
     pub(super) fn bare(message: impl Into<CallError>) -> Self {
         Self {
             message: message.into(),
@@ -106,40 +105,41 @@ impl<T: Into<CallError>> From<T> for Problem {
     }
 }
 
-/// An error on its way up. Boxed, because every frame of a recursion keeps room for one.
+/// Error of parser and runtime. Boxed, because every stack frame of a recursion reserves space for
+/// it.
 pub(super) type Fault = Box<JetError>;
 
-/// When a template failed.
+/// Stage in which a template failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     Parse,
     Run,
 }
 
-/// Why a template can't be parsed or rendered, and where.
+/// Error of parsing or rendering a template, with its position.
 ///
-/// Prints as one line; the alternate form (`{:#}`) shows the offending line and a caret below it.
+/// Prints as one line; the alternate form (`{:#}`) adds the source line and a caret.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct JetError {
-    pub stage: Stage,
-    /// The absolute name of the template, as `/input`.
-    pub name: Arc<str>,
-    /// Counted from 1, as is `column`, which counts characters.
-    pub line: usize,
-    pub column: usize,
-    /// The line of the template that holds the place.
-    pub excerpt: Box<str>,
-    /// The reason alone, without the place.
+    pub(crate) stage: Stage,
+    /// Absolute path of the template, such as `/input`.
+    pub(crate) name: Arc<str>,
+    /// Counted from 1; so is `column`, in characters.
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    /// The source line of the error.
+    pub(crate) excerpt: Box<str>,
+    /// The message without the position.
     #[source]
-    pub message: CallError,
-    /// The author's `catch` sees the reason without the place: upstream raises it that way.
+    pub(crate) message: CallError,
+    /// Whether `catch` sees the message without the position, as upstream does for some errors.
     pub(super) bare: bool,
-    /// A limit was exceeded: no `try` may go on after that.
+    /// Whether a limit was exceeded, which `try` cannot catch.
     pub(super) fatal: bool,
 }
 
 impl JetError {
-    /// Returns the text that `err.Error()` has inside a `catch`.
+    /// Returns the result of `err.Error()` inside a `catch`.
     pub(super) fn caught(&self) -> String {
         if self.bare {
             self.message.to_string()
@@ -162,7 +162,7 @@ impl fmt::Display for JetError {
             Stage::Run => write!(out, "Jet Runtime Error (\"{name}\":{line}): {message}")?,
         }
         if out.alternate() {
-            // Tabs are kept below the excerpt, so that the caret lands under its character.
+            // The margin keeps tabs, so that the caret is below its character.
             let margin: String = self
                 .excerpt
                 .chars()
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_behind_the_end_points_at_the_end() {
+    fn an_offset_beyond_the_end_points_at_the_end() {
         let span = Span { start: 90, end: 91 };
         let error = source("ab").error(Stage::Parse, span, "gone");
         assert_eq!((error.line, error.column), (1, 3));

@@ -1,8 +1,8 @@
-//! The commands that end a pipeline: they write their argument, made safe or as it is.
+//! Writers: the commands that end a pipeline and write their argument, escaped or raw.
 
 use crate::text;
 
-/// What writes its argument straight to the output, and so ends a pipeline.
+/// A command that writes its argument directly to the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
     Html,
@@ -11,7 +11,7 @@ pub(super) enum Writer {
 }
 
 impl Writer {
-    /// Returns the bytes to write for some bytes; those that are not UTF-8 stay as they are.
+    /// Escapes bytes; invalid UTF-8 is kept.
     pub(super) fn escape(self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         for chunk in bytes.utf8_chunks() {

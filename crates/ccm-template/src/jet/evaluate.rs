@@ -1,7 +1,7 @@
-//! The runtime's part for expressions: names and operators.
+//! Runtime: names and operators.
 //!
-//! A name is looked for in the scopes, the caller's variables, the environment's functions and
-//! the built-ins, in that order.
+//! A name is looked up in the scopes, the caller's variables, the environment's functions and the
+//! built-ins, in that order.
 
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use super::error::{Problem, Span};
 use super::operand::{self, Callable, Item};
 use super::operate::{self, Number};
 use super::runtime::{Run, Runtime};
+use crate::go_names::go_type;
 use ccm_value::Value;
 use ccm_value::quote::quote;
 
 impl Runtime<'_> {
-    /// Returns what an expression gives.
+    /// Evaluates an expression.
     pub(super) fn evaluate(&mut self, expr: &Expr) -> Run<Item> {
         match &expr.kind {
             ExprKind::Literal(item) => Ok(item.clone()),
@@ -50,9 +51,9 @@ impl Runtime<'_> {
             }
             ExprKind::Binary { first, rest } => self.binary(first, rest),
             ExprKind::Ternary(parts) => {
-                let [test, yes, no] = &**parts;
+                let [test, then, otherwise] = &**parts;
                 let test = self.evaluate(test)?.is_true();
-                self.evaluate(if test { yes } else { no })
+                self.evaluate(if test { then } else { otherwise })
             }
         }
     }
@@ -72,7 +73,7 @@ impl Runtime<'_> {
         }
     }
 
-    /// Returns what a name means here, if anything.
+    /// Returns the value of a name, if it is defined.
     pub(super) fn find(&self, name: &str) -> Option<Item> {
         for scope in self.scopes.iter().rev() {
             if let Some(item) = scope.variables.get(name) {
@@ -83,7 +84,7 @@ impl Runtime<'_> {
             return Some(Item::Data(value.clone()));
         }
         if let Some((name, function)) = self.functions.get_key_value(name) {
-            let function = Callable::Own {
+            let function = Callable::Env {
                 name,
                 function: function.clone(),
                 receiver: None,
@@ -94,7 +95,7 @@ impl Runtime<'_> {
         Some(Callable::Builtin(builtin).into())
     }
 
-    /// Shows the innermost scope as Jet does, but with types in place of values: data may be
+    /// Prints the innermost scope like Jet, but with types instead of values, because data may be
     /// secret.
     fn scope_types(&self) -> String {
         let entries: Vec<String> = match self.scopes.as_slice() {
@@ -104,10 +105,10 @@ impl Runtime<'_> {
                 };
                 scope.variables.iter().map(entry).collect()
             }
-            // The outermost scope and that of the template itself are one to its author.
+            // The outermost scope and that of the template appear as one to the author.
             [_] | [_, _] => {
                 let entry = |(name, value): (&Arc<str>, &Value)| {
-                    format!("{name}:<{} Value>", operand::go_type(value))
+                    format!("{name}:<{} Value>", go_type(value))
                 };
                 self.variables.iter().map(entry).collect()
             }
@@ -241,7 +242,7 @@ impl Runtime<'_> {
     fn charge_comparison(&mut self, left: &Item, right: &Item, span: Span) -> Run<()> {
         let cost = match (left, right) {
             (Item::Data(left @ (Value::List(_) | Value::Map(_))), Item::Data(_)) => {
-                operand::weigh(left).map_err(|message| self.limit(span, message))?
+                operand::size_of(left).map_err(|message| self.limit(span, message))?
             }
             _ => left.as_text().map_or(0, <[u8]>::len),
         };

@@ -1,7 +1,7 @@
-//! The parser's third part: expressions.
+//! Parser: expressions.
 //!
-//! Precedence from low to high: `?:`; `and or`; `== !=`; `< <= > >=`; `+ -`; `* / %`; signs.
-//! `!` takes a whole comparison, so `!a == b` is `!(a == b)`.
+//! Precedence from low to high: `?:`; `and or`; `== !=`; `< <= > >=`; `+ -`; `* / %`; signs. `!`
+//! applies to a whole comparison, so `!a == b` is `!(a == b)`.
 
 use super::ast::{Arguments, Expr, ExprKind, Operator, Step};
 use super::operand::Item;
@@ -22,20 +22,20 @@ impl Parser {
             return Ok(test);
         }
         self.advance();
-        let yes = self.expression(context)?;
+        let then = self.expression(context)?;
         let colon = "colon in ternary expression";
         self.expect(Kind::Colon, "ternary expression", colon)?;
-        let no = self.expression(context)?;
+        let otherwise = self.expression(context)?;
         Ok(Expr {
-            span: test.span.to(no.span),
-            kind: ExprKind::Ternary(Box::new([test, yes, no])),
+            span: test.span.to(otherwise.span),
+            kind: ExprKind::Ternary(Box::new([test, then, otherwise])),
         })
     }
 
-    /// Reads operators that bind at least as tightly as `floor`.
+    /// Parses operators with a precedence of at least `floor`.
     fn binary(&mut self, floor: u8, context: &'static str) -> Parsed<Expr> {
         let mut left = self.unary(context)?;
-        // The precedence of the operators that `left` is made of, if it may grow.
+        // Precedence of the operators in `left`, if more of them can be appended.
         let mut grown = None;
         while let Some(operator) = operator(self.peek().kind) {
             let precedence = operator.precedence();
@@ -96,7 +96,7 @@ impl Parser {
         }
     }
 
-    /// Reads a term and the fields, indexes and calls that follow it.
+    /// Parses a term and the fields, indexes and calls that follow it.
     fn operand(&mut self, context: &'static str) -> Parsed<Expr> {
         let mut base = self.term(context)?;
         let mut steps = Vec::new();
@@ -108,7 +108,7 @@ impl Parser {
                     let message = format!("unexpected . after term {}", quote(&text));
                     return Err(self.error(token.span, message));
                 }
-                // Within one run of fields, white space may stand before a dot.
+                // White space may precede a dot within a chain of fields.
                 while self.peek().kind == Kind::Field {
                     let token = self.advance();
                     let name = self.name(token);
@@ -158,7 +158,7 @@ impl Parser {
         })
     }
 
-    /// Reads what stands between brackets: an index or a slice.
+    /// Parses an index or a slice between brackets.
     fn index(&mut self) -> Parsed<Step> {
         let mut from = None;
         if self.peek().kind != Kind::Colon {
@@ -176,7 +176,8 @@ impl Parser {
         Ok(Step::Slice(from, to))
     }
 
-    /// Reads arguments up to a closing parenthesis or the end of the list; a final comma is fine.
+    /// Parses arguments up to a closing parenthesis or the end of the list; a trailing comma is
+    /// allowed.
     pub(super) fn arguments(&mut self) -> Parsed<Arguments> {
         let mut arguments = Arguments::default();
         while self.peek().kind != Kind::RightParen {
@@ -207,10 +208,7 @@ impl Parser {
                 return Err(self.error(token.span, cause.unwrap_or_else(|| "".into())));
             }
             Kind::LeftParen => return self.parenthesized(),
-            Kind::Dot => {
-                self.names.insert(".".into());
-                ExprKind::Context
-            }
+            Kind::Dot => ExprKind::Context,
             Kind::Name => ExprKind::Name(self.name(token)),
             Kind::Field => ExprKind::ContextFields(vec![self.name(token)]),
             Kind::Underscore => ExprKind::Slot,
@@ -234,7 +232,7 @@ impl Parser {
         let open = self.advance();
         let inner = self.expression(CONTEXT)?;
         let close = self.expect(Kind::RightParen, CONTEXT, "closing parenthesis")?;
-        // A literal in parentheses is still a literal; everything else is what it was.
+        // A literal in parentheses stays a literal; any other expression keeps its kind.
         Ok(Expr {
             span: open.span.to(close.span),
             kind: inner.kind,
@@ -243,7 +241,7 @@ impl Parser {
 
     fn literal(&self, token: Token) -> Parsed<ExprKind> {
         let text = self.source.slice(token.span);
-        // Every number of a template is a float; large ones lose digits, as floats do.
+        // All numeric literals are floats; large ones lose digits.
         let float = |value: f64| Item::Data(value.into());
         let item = match token.kind {
             Kind::Number => literal::number(&String::from_utf8_lossy(text)).map(|number| {

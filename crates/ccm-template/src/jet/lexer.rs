@@ -1,21 +1,20 @@
-//! Cuts a template into text and tokens.
+//! Lexer: splits a template into text and tokens.
 //!
-//! Works on bytes: text between actions may hold anything, even what is not UTF-8. Whitespace is
-//! not a token; a token knows whether some came before it, which decides two things: whether
-//! `-1` is a number or an operation, and whether `.x` belongs to what precedes it.
-//! Read `parser` next.
+//! Works on bytes, because text between actions need not be UTF-8. White space is not a token, but
+//! a token records whether it was preceded by some. That decides whether `-1` is a number or an
+//! operation, and whether `.x` belongs to the preceding token.
 
 use super::error::Span;
 use super::token::{Kind, Token};
 use ccm_value::quote::{is_printable, quote_bytes};
 
-/// More tokens than this is an attack, not a template.
+/// Maximum number of tokens of a template.
 const MAX_TOKENS: usize = 2_000_000;
 const COMMENT: (&[u8], &[u8]) = (b"{*", b"*}");
 const TRIM_LEFT: &[u8] = b"- ";
 const TRIM_RIGHT: &[u8] = b" -";
 
-/// Why a text can't be cut into tokens.
+/// Error of splitting a text into tokens.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LexError {
     #[error("unclosed comment")]
@@ -38,14 +37,14 @@ pub(super) enum LexError {
     Unterminated(&'static str),
 }
 
-/// A template's tokens; the last is always [`Kind::End`] or [`Kind::Error`].
+/// Tokens of a template; the last is always [`Kind::End`] or [`Kind::Error`].
 pub(super) struct Tokens {
     pub list: Vec<Token>,
-    /// Why the text can't be read beyond the last token.
+    /// Reason why the tokens end early.
     pub error: Option<LexError>,
 }
 
-/// Returns the tokens of a template; text that can't be read ends them early.
+/// Splits a template into tokens; an error ends them early.
 pub(super) fn lex(text: &[u8], left: &str, right: &str) -> Tokens {
     let mut lexer = Lexer {
         text,
@@ -74,7 +73,7 @@ struct Lexer<'t> {
     right: &'t [u8],
     trim_right: Vec<u8>,
     pos: usize,
-    /// Where the token under way begins.
+    /// Start of the current token.
     start: usize,
     spaced: bool,
     list: Vec<Token>,
@@ -119,7 +118,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Reads one action, up to and with its right delimiter.
+    /// Reads one action including its right delimiter.
     fn action(&mut self) -> Result<(), LexError> {
         let mut parens = 0_usize;
         loop {
@@ -215,7 +214,7 @@ impl Lexer<'_> {
         digit && !operation
     }
 
-    /// Reads a number from its first character; `literal` says whether it means one.
+    /// Reads a number, starting at its first character.
     fn number(&mut self) -> Result<(), LexError> {
         self.pos = self.start;
         self.accept(b"+-");
@@ -275,7 +274,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Returns whether a name may end here.
+    /// Returns whether a name can end at this position.
     fn at_terminator(&self) -> bool {
         match self.rest().first() {
             None => true,
@@ -325,7 +324,7 @@ impl Lexer<'_> {
         self.rest().starts_with(marker)
     }
 
-    /// Returns the next character and its width; a byte that is not UTF-8 counts as U+FFFD.
+    /// Returns the next character and its width; an invalid byte counts as U+FFFD.
     fn peek(&self) -> Option<(char, usize)> {
         let rest = self.rest();
         let first = rest.first()?;
@@ -362,7 +361,7 @@ impl Lexer<'_> {
         self.start = self.pos;
     }
 
-    /// Emits the text before the marker at hand, without its last `trimmed` bytes.
+    /// Emits the text before the current position, without its last `trimmed` bytes.
     fn emit_text(&mut self, trimmed: usize) {
         let marker = self.pos;
         self.pos -= trimmed;
@@ -373,7 +372,7 @@ impl Lexer<'_> {
     }
 
     fn emit(&mut self, kind: Kind) {
-        // Offsets beyond 4 GiB can't occur: `Template::parse` refuses such texts.
+        // Offsets fit: `TemplateCache::parse` refuses texts of 4 GiB and more.
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let span = Span {
             start: offset(self.start),
@@ -397,7 +396,7 @@ fn in_name(found: char) -> bool {
     found == '_' || found.is_alphanumeric()
 }
 
-/// Names a character as Go's `%#U` does.
+/// Formats a character like Go's `%#U`.
 fn name_of(found: char) -> String {
     if is_printable(found) {
         format!("U+{:04X} '{found}'", u32::from(found))
@@ -446,14 +445,14 @@ mod tests {
     }
 
     #[test]
-    fn trim_markers_take_the_white_space_of_the_text_beside_them() {
+    fn trim_markers_remove_the_white_space_of_adjacent_text() {
         assert_eq!(texts("a \n [[- 1 -]] \t b"), ["a", "b"]);
         assert_eq!(texts("a [[1]] b"), ["a ", " b"]);
         assert_eq!(texts("a[[ 1   -]]  b"), ["a", "b"]);
     }
 
     #[test]
-    fn comments_vanish_wherever_they_stand() {
+    fn comments_are_removed_everywhere() {
         assert_eq!(texts("a{* [[ x ]] *}b"), ["a", "b"]);
         assert_eq!(texts("{ * x"), ["{ * x"]);
     }
@@ -472,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_can_not_be_read_ends_the_tokens_with_its_reason() {
+    fn invalid_text_ends_the_tokens_with_an_error() {
         for (text, reason) in [
             ("[[ x", "unclosed action"),
             ("[[ \"x ]]", "unterminated quoted string"),

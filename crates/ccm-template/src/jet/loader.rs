@@ -1,45 +1,45 @@
-//! Finds and parses the templates that a template names: extended, imported, included.
+//! Loading and parsing of the templates that a template refers to: extended, imported, included.
 //!
-//! Names are paths with `/` from the loader's root; a relative name starts beside the template
-//! that has it. Where templates come from is the loader's business alone.
+//! Names are paths from the loader's root, separated by `/`; a relative name starts at the
+//! directory of the template that contains it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Options;
-use super::ast::Unit;
+use super::ast::ParsedTemplate;
 use super::error::{Fault, Source, Span, Stage};
 use super::parser;
 
-/// Endings that a name may leave out.
-const ENDINGS: [&str; 4] = ["", ".jet", ".html.jet", ".jet.html"];
-/// How many templates may build on one another.
-const MAX_LINEAGE: usize = 20;
-/// The delimiters that Jet has when somebody asks for empty ones.
+/// File extensions that a name may omit.
+const EXTENSIONS: [&str; 4] = ["", ".jet", ".html.jet", ".jet.html"];
+/// Maximum number of templates that extend or import one another.
+const MAX_ANCESTORS: usize = 20;
+/// Jet's default delimiters, used when empty ones are given.
 const JET_DELIMITERS: (&str, &str) = ("{{", "}}");
 
-/// Why there is no such template.
+/// Error of loading a template.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ShelfError {
+pub(crate) enum LoadError {
     #[error("template {0} could not be found")]
     NotFound(String),
     #[error(transparent)]
     Parse(#[from] Fault),
 }
 
-/// The templates parsed so far, and how to get more.
-pub(super) struct Shelf {
+/// Parsed templates by path, and the loader for more.
+pub(super) struct TemplateCache {
     options: Options,
-    units: BTreeMap<String, Arc<Unit>>,
-    lineage: usize,
+    units: BTreeMap<String, Arc<ParsedTemplate>>,
+    depth: usize,
 }
 
-impl Shelf {
+impl TemplateCache {
     pub(super) fn new(options: Options) -> Self {
         Self {
             options,
             units: BTreeMap::new(),
-            lineage: 0,
+            depth: 0,
         }
     }
 
@@ -49,8 +49,8 @@ impl Shelf {
         (or(left, JET_DELIMITERS.0), or(right, JET_DELIMITERS.1))
     }
 
-    /// Returns the parsed form of a text.
-    pub(super) fn parse(&mut self, name: &str, text: &[u8]) -> Result<Arc<Unit>, Fault> {
+    /// Parses a template.
+    pub(super) fn parse(&mut self, name: &str, text: &[u8]) -> Result<Arc<ParsedTemplate>, Fault> {
         let source = Arc::new(Source {
             name: join("/", name).into(),
             text: text.into(),
@@ -59,33 +59,39 @@ impl Shelf {
         if u32::try_from(text.len()).is_err() {
             return Err(refuse("the template is larger than 4 GiB"));
         }
-        if self.lineage >= MAX_LINEAGE {
-            return Err(refuse("more than 20 templates build on one another"));
+        if self.depth >= MAX_ANCESTORS {
+            return Err(refuse(
+                "more than 20 templates extend or import one another",
+            ));
         }
-        self.lineage += 1;
-        let unit = parser::parse(source, self);
-        self.lineage -= 1;
-        unit.map(Arc::new)
+        self.depth += 1;
+        let parsed = parser::parse(source, self);
+        self.depth -= 1;
+        parsed.map(Arc::new)
     }
 
-    /// Returns the template that `name` means inside the template `beside`, or why there is none.
-    pub(super) fn sibling(&mut self, beside: &str, name: &str) -> Result<Arc<Unit>, ShelfError> {
-        let path = join(parent(beside), name);
-        self.find(&path)?.ok_or(ShelfError::NotFound(path))
+    /// Returns the template `name`, relative to the template `relative_to`.
+    pub(super) fn load_relative(
+        &mut self,
+        relative_to: &str,
+        name: &str,
+    ) -> Result<Arc<ParsedTemplate>, LoadError> {
+        let path = join(parent(relative_to), name);
+        self.find(&path)?.ok_or(LoadError::NotFound(path))
     }
 
-    /// Returns the template at an absolute path, if the loader has it.
-    pub(super) fn find(&mut self, path: &str) -> Result<Option<Arc<Unit>>, Fault> {
-        for ending in ENDINGS {
+    /// Returns the template at an absolute path; `None` if the loader does not have it.
+    pub(super) fn find(&mut self, path: &str) -> Result<Option<Arc<ParsedTemplate>>, Fault> {
+        for ending in EXTENSIONS {
             let path = format!("{path}{ending}");
-            if let Some(unit) = self.units.get(&path) {
-                return Ok(Some(unit.clone()));
+            if let Some(parsed) = self.units.get(&path) {
+                return Ok(Some(parsed.clone()));
             }
             let text = self.options.loader.as_ref().and_then(|load| load(&path));
             if let Some(text) = text {
-                let unit = self.parse(&path, &text)?;
-                self.units.insert(path, unit.clone());
-                return Ok(Some(unit));
+                let parsed = self.parse(&path, &text)?;
+                self.units.insert(path, parsed.clone());
+                return Ok(Some(parsed));
             }
         }
         Ok(None)

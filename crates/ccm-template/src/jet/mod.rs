@@ -1,13 +1,12 @@
-//! The Jet template language, as the original engine renders it, over plain [`Value`]s.
+//! The `jet` engine: the Jet template language over plain [`Value`]s.
 //!
-//! A lexer, a parser and an evaluator that walks the tree; no dependency. Output is never
-//! escaped, and neither templates nor output need be UTF-8. Values are data and immutable: an
-//! assignment to a field changes the template's own copy. Templates reach nothing outside but
-//! the functions and the loader they are given, and every size, depth and step is limited, so
-//! that no template can exhaust the process.
+//! Lexer, parser and a tree-walking evaluator, without dependencies. Output is not escaped, and
+//! neither templates nor output need be UTF-8. Values are immutable: an assignment to a field
+//! changes the template's own copy. Templates access only the functions and the loader they are
+//! given, and sizes, depth and steps are limited.
 //!
-//! Read `lexer`; `parser`, which `statement` and `expression` continue; `ast`; then `runtime`, which
-//! `block`, `assign`, `evaluate`, `access` and `call` continue; `builtins` last.
+//! Read `lexer`; `parser` with `statement` and `expression`; `ast`; then `runtime` with `block`,
+//! `assign`, `evaluate`, `access` and `call`; `builtins` last.
 
 mod access;
 mod assign;
@@ -33,30 +32,30 @@ mod token;
 use std::fmt;
 use std::sync::Arc;
 
-pub use error::{JetError, Stage};
-pub(super) use loader::ShelfError;
-pub(super) use operand::WeightError;
+pub use error::JetError;
+pub(super) use loader::LoadError;
+pub(super) use operand::SizeError;
 
 use crate::env::Functions;
 use ccm_value::Value;
 use ccm_value::value::Map;
-use loader::Shelf;
+use loader::TemplateCache;
 use runtime::Runtime;
 
-/// Returns the text of a template named by an absolute path such as `/parts/head.jet`, if it
-/// exists. Endings that an author may leave out are tried by the engine.
+/// Returns the text of the template at an absolute path such as `/parts/head.jet`, if it exists.
+/// The engine tries the extensions that a name may omit.
 pub type Loader = Arc<dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync>;
 
-/// How a template is read.
+/// Options of a template.
 #[derive(Clone)]
 pub struct Options {
-    /// What messages call the template; relative names in it start beside it.
+    /// Template name in messages; relative names in the template start at its directory.
     pub name: String,
-    /// What opens an action; an empty one means Jet's own `{{`.
+    /// Left delimiter; empty means Jet's default `{{`.
     pub left: String,
-    /// What closes an action; an empty one means Jet's own `}}`.
+    /// Right delimiter; empty means Jet's default `}}`.
     pub right: String,
-    /// Where named templates come from; without it there are none.
+    /// Loader of other templates; without it there are none.
     pub loader: Option<Loader>,
 }
 
@@ -81,43 +80,37 @@ impl fmt::Debug for Options {
     }
 }
 
-/// A parsed template, to be rendered any number of times.
+/// A parsed template, which can be rendered any number of times.
 #[derive(Clone)]
-pub struct Template {
-    unit: Arc<ast::Unit>,
+struct Template {
+    parsed: Arc<ast::ParsedTemplate>,
     options: Options,
 }
 
 impl Template {
-    /// Returns the parsed form of a text. Templates that it extends or imports are loaded now,
-    /// those that it includes when it is rendered.
-    pub fn parse(text: &[u8], options: &Options) -> Result<Self, JetError> {
-        let mut shelf = Shelf::new(options.clone());
+    /// Parses a template. Templates that it extends or imports are loaded now, those that it
+    /// includes are loaded while rendering.
+    fn parse(text: &[u8], options: &Options) -> Result<Self, JetError> {
+        let mut templates = TemplateCache::new(options.clone());
         Ok(Self {
-            unit: shelf.parse(&options.name, text).map_err(|fault| *fault)?,
+            parsed: templates
+                .parse(&options.name, text)
+                .map_err(|fault| *fault)?,
             options: options.clone(),
         })
     }
 
-    /// Returns the rendered text. A null context is none: `.` has no value then. A template that
-    /// exceeds a limit (5 million steps, 256 MiB of text, 150 levels of nesting) is an error.
-    pub fn render(
+    /// Renders the template. With a null context `.` has no value. Fails if the template exceeds a
+    /// limit (5 million steps, 256 MiB of text, 150 levels of nesting).
+    fn render(
         &self,
         variables: &Map,
         context: &Value,
         functions: &Functions,
     ) -> Result<Vec<u8>, JetError> {
-        let shelf = Shelf::new(self.options.clone());
-        let runtime = Runtime::new(&self.unit, shelf, variables, context, functions);
-        runtime.render(&self.unit).map_err(|fault| *fault)
-    }
-
-    /// Returns whether the template may use a variable, function or field of that name, so that
-    /// a caller can leave out what is costly to gather. Says yes when in doubt: when the whole
-    /// context is used, or when a loader may bring templates that are not known yet.
-    pub fn mentions(&self, name: &str) -> bool {
-        let names = &self.unit.names;
-        self.options.loader.is_some() || [name, ".", "dump"].iter().any(|&n| names.contains(n))
+        let templates = TemplateCache::new(self.options.clone());
+        let runtime = Runtime::new(&self.parsed, templates, variables, context, functions);
+        runtime.render(&self.parsed).map_err(|fault| *fault)
     }
 }
 
@@ -129,7 +122,7 @@ impl fmt::Debug for Template {
     }
 }
 
-/// Returns a template rendered once.
+/// Parses and renders a template.
 pub fn render(
     template: &[u8],
     options: &Options,

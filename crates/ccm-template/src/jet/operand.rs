@@ -1,43 +1,44 @@
-//! What an expression of a template can be: data, or one of the few things that are not data.
+//! Run-time values: data, and the few things that are not data.
 //!
-//! The difference that matters most is between null, which a document can hold and which prints
-//! `<nil>`, and [`Item::Missing`], which is the absence of any value and prints nothing.
-//! Type names follow Go, because Jet's messages show them. Read `operate` for arithmetic.
+//! Null is a value of a document and prints `<nil>`; [`Item::Missing`] is the absence of a value
+//! and prints nothing. Type names are Go's, because Jet's messages contain them. Arithmetic is in
+//! `operate`.
 
 use std::sync::Arc;
 
 use super::builtins::Builtin;
 use crate::env::Function;
+use crate::go_names::go_type;
 use ccm_value::Value;
 
-/// The result of an expression.
+/// Result of an expression.
 #[derive(Clone)]
 pub(super) enum Item {
     Missing,
     Data(Value),
-    /// Text that is not UTF-8: an escape or a cut through a character made it.
+    /// Text that is not UTF-8, produced by an escape or by cutting a character.
     Bytes(Arc<[u8]>),
-    /// The whole numbers from the first up to, not including, the second.
+    /// The integers from the first up to the second, exclusive.
     Ints(i64, i64),
-    /// An answer that decides an `if` and prints nothing.
-    Quiet(bool),
-    /// What `catch` names.
-    Failure(Arc<str>),
+    /// A boolean that prints nothing.
+    SilentBool(bool),
+    /// The error variable of `catch`.
+    Error(Arc<str>),
     Function(Box<Callable>),
 }
 
-/// What can be called.
+/// A callable value.
 #[derive(Clone)]
 pub(super) enum Callable {
     Builtin(Builtin),
-    /// A function of the environment; as a method it gets its receiver as first argument.
-    Own {
+    /// An environment function; as a method it gets the receiver as first argument.
+    Env {
         name: &'static str,
         function: Function,
         receiver: Option<Value>,
     },
     /// `err.Error`
-    Reason(Arc<str>),
+    ErrorText(Arc<str>),
 }
 
 impl From<Callable> for Item {
@@ -47,7 +48,7 @@ impl From<Callable> for Item {
 }
 
 impl Item {
-    /// Returns text as data when it is UTF-8, else as bytes.
+    /// Creates text from bytes: data if they are UTF-8, else bytes.
     pub(super) fn from_bytes(text: Vec<u8>) -> Self {
         match String::from_utf8(text) {
             Ok(text) => Self::Data(text.into()),
@@ -55,15 +56,15 @@ impl Item {
         }
     }
 
-    /// Returns what a function answered; its null is no value at all.
-    pub(super) fn from_answer(value: Value) -> Self {
+    /// Converts the result of a function; null becomes no value.
+    pub(super) fn from_result(value: Value) -> Self {
         match value {
             Value::Null => Self::Missing,
             value => Self::Data(value),
         }
     }
 
-    /// Returns the bytes of text, or nothing for other items.
+    /// Returns the bytes of text; `None` for other items.
     pub(super) fn as_text(&self) -> Option<&[u8]> {
         match self {
             Self::Data(Value::Str(text)) => Some(text.as_bytes()),
@@ -72,21 +73,21 @@ impl Item {
         }
     }
 
-    /// Returns whether there is a value here, and not null.
+    /// Returns whether there is a value other than null.
     pub(super) fn is_set(&self) -> bool {
         !matches!(self, Self::Missing | Self::Data(Value::Null))
     }
 
-    /// Returns whether this counts as true. Empty lists and maps do.
+    /// Returns whether the value counts as true. Empty lists and maps do.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Missing => false,
-            Self::Quiet(answer) => *answer,
+            Self::SilentBool(value) => *value,
             Self::Bytes(bytes) => !bytes.is_empty(),
-            Self::Ints(..) | Self::Failure(_) | Self::Function(_) => true,
+            Self::Ints(..) | Self::Error(_) | Self::Function(_) => true,
             Self::Data(value) => match value {
                 Value::Null => false,
-                Value::Bool(answer) => *answer,
+                Value::Bool(value) => *value,
                 Value::Int(number) => *number != 0,
                 Value::Uint(number) => *number != 0,
                 Value::Float(number) => *number != 0.0,
@@ -96,20 +97,20 @@ impl Item {
         }
     }
 
-    /// Returns the name that Go has for the type.
+    /// Returns the Go type name.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Missing => "<invalid>",
             Self::Data(value) => go_type(value),
             Self::Bytes(_) => "string",
             Self::Ints(..) => "ints",
-            Self::Quiet(_) => "bool",
-            Self::Failure(_) => "error",
+            Self::SilentBool(_) => "bool",
+            Self::Error(_) => "error",
             Self::Function(_) => "func",
         }
     }
 
-    /// Returns the name that Go has for the kind, which says less than the type.
+    /// Returns the name of Go's `reflect.Kind`.
     pub(super) fn kind_name(&self) -> &'static str {
         match self {
             Self::Missing => "invalid",
@@ -121,21 +122,7 @@ impl Item {
     }
 }
 
-/// Returns the name that Go has for the type of a value.
-pub(super) fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "interface {}",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int",
-        Value::Uint(_) => "uint64",
-        Value::Float(_) => "float64",
-        Value::Str(_) => "string",
-        Value::List(_) => "[]interface {}",
-        Value::Map(_) => "map[string]interface {}",
-    }
-}
-
-/// Prints a float as an action does: shortest digits, never an exponent.
+/// Formats a float as an action prints it: shortest digits, never an exponent.
 pub(super) fn plain_float(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf" } else { "-Inf" }.into();
@@ -143,46 +130,46 @@ pub(super) fn plain_float(value: f64) -> String {
     format!("{value}")
 }
 
-/// How much a value that a template builds may hold, counted as if nothing were shared: a list
-/// of two equal lists of two equal lists … doubles with every line of a template.
-const MAX_VALUE_WEIGHT: usize = 16 * 1024 * 1024;
-/// How deep it may nest. Documents stay far below; walking and dropping values takes stack.
+/// Maximum size of a value built by a template, counted as if nothing were shared: a list of two
+/// equal lists of two equal lists … doubles with every line of a template.
+const MAX_VALUE_SIZE: usize = 16 * 1024 * 1024;
+/// Maximum nesting of such a value; walking and dropping it uses stack.
 const MAX_VALUE_DEPTH: usize = 200;
 
-/// A value is more than a template may build.
+/// A value exceeds the limits of values built by a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WeightError {
+pub(crate) enum SizeError {
     #[error("a value nests deeper than {MAX_VALUE_DEPTH}")]
     Depth,
-    #[error("a value is larger than {MAX_VALUE_WEIGHT} bytes")]
+    #[error("a value is larger than {MAX_VALUE_SIZE} bytes")]
     Size,
 }
 
-/// Returns what a value weighs: its entries and the bytes of its text.
-pub(super) fn weigh(value: &Value) -> Result<usize, WeightError> {
-    let mut weight = 0;
-    add_weight(value, 0, &mut weight)?;
-    Ok(weight)
+/// Returns the size of a value: its entries and the bytes of its text.
+pub(super) fn size_of(value: &Value) -> Result<usize, SizeError> {
+    let mut size = 0;
+    add_size(value, 0, &mut size)?;
+    Ok(size)
 }
 
-fn add_weight(value: &Value, depth: usize, weight: &mut usize) -> Result<(), WeightError> {
+fn add_size(value: &Value, depth: usize, size: &mut usize) -> Result<(), SizeError> {
     if depth > MAX_VALUE_DEPTH {
-        return Err(WeightError::Depth);
+        return Err(SizeError::Depth);
     }
-    *weight += 1 + value.as_str().map_or(0, str::len);
-    if *weight > MAX_VALUE_WEIGHT {
-        return Err(WeightError::Size);
+    *size += 1 + value.as_str().map_or(0, str::len);
+    if *size > MAX_VALUE_SIZE {
+        return Err(SizeError::Size);
     }
     match value {
         Value::List(list) => {
             for item in list.iter() {
-                add_weight(item, depth + 1, weight)?;
+                add_size(item, depth + 1, size)?;
             }
         }
         Value::Map(map) => {
             for (key, item) in map.iter() {
-                *weight += key.len();
-                add_weight(item, depth + 1, weight)?;
+                *size += key.len();
+                add_size(item, depth + 1, size)?;
             }
         }
         _ => {}
@@ -220,15 +207,15 @@ mod tests {
         for _ in 0..60 {
             value = vec![value.clone(), value].into();
         }
-        assert_eq!(weigh(&value), Err(WeightError::Size));
+        assert_eq!(size_of(&value), Err(SizeError::Size));
     }
 
     #[test]
-    fn a_value_that_nests_without_end_is_refused() {
+    fn a_value_that_nests_too_deep_is_refused() {
         let mut value = Value::Null;
         for _ in 0..300 {
             value = vec![value].into();
         }
-        assert_eq!(weigh(&value), Err(WeightError::Depth));
+        assert_eq!(size_of(&value), Err(SizeError::Depth));
     }
 }

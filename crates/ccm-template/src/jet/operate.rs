@@ -1,7 +1,7 @@
-//! Arithmetic, comparison and equality, with Jet's own ideas of conversion.
+//! Arithmetic, comparison and equality with Jet's conversion rules.
 //!
-//! The left operand decides: text appends, a number converts what stands right of it. Literals
-//! are floats, so `7/2` is 3.5, while two integers of the data divide as integers. Pure.
+//! The left operand decides: text appends, a number converts the right operand. Literals are
+//! floats, so `7/2` is 3.5, while two integers of the data divide as integers.
 
 use super::ast::Operator;
 use super::error::Problem;
@@ -9,7 +9,7 @@ use super::operand::Item;
 use ccm_value::Value;
 use ccm_value::quote::quote;
 
-/// A number, as the language computes with it. Integers wrap, as in Go.
+/// A number in arithmetic. Integers wrap, as in Go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
     Int(i64),
@@ -17,7 +17,7 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// Returns the number that an item is, without conversion.
+    /// Returns the number of an item, without conversion.
     pub(super) fn of(item: &Item) -> Option<Self> {
         match item {
             Item::Data(Value::Int(value)) => Some(Self::Int(*value)),
@@ -34,7 +34,7 @@ impl Number {
         }
     }
 
-    /// Returns the whole part; what does not fit becomes the nearest integer.
+    /// Returns the integer part, limited to the range of `i64`.
     pub(super) fn to_int(self) -> i64 {
         match self {
             Self::Int(value) => value,
@@ -46,7 +46,7 @@ impl Number {
         self.to_float() == 0.0
     }
 
-    /// Returns the number that the right operand means beside `self`: text is read.
+    /// Converts the right operand to the type of `self`; text is parsed.
     fn convert(self, right: &Item) -> Result<Self, Problem> {
         if let Some(number) = Self::of(right) {
             return Ok(number);
@@ -86,7 +86,7 @@ impl From<Number> for Item {
     }
 }
 
-/// Returns `left operator right` for `+ - * / %` between numbers.
+/// Computes `+ - * / %` of numbers.
 pub(super) fn arithmetic(
     operator: Operator,
     left: Number,
@@ -125,7 +125,7 @@ pub(super) fn arithmetic(
     })
 }
 
-/// Returns `left operator right` for `< <= > >=`.
+/// Computes `< <= > >=`.
 pub(super) fn compare(operator: Operator, left: Number, right: &Item) -> Result<bool, Problem> {
     let right = left.convert(right)?;
     let order = match (left, right) {
@@ -140,14 +140,14 @@ pub(super) fn compare(operator: Operator, left: Number, right: &Item) -> Result<
     }))
 }
 
-/// Returns whether two items are equal; null and a missing value are.
+/// Returns whether two items are equal; null equals a missing value.
 pub(super) fn equal(left: &Item, right: &Item) -> bool {
     match (left, right) {
         (Item::Data(left), Item::Data(right)) => equal_values(left, right),
-        (Item::Failure(left), Item::Failure(right)) => left == right,
+        (Item::Error(left), Item::Error(right)) => left == right,
         (Item::Ints(a, b), Item::Ints(c, d)) => (a, b) == (c, d),
-        (Item::Quiet(answer), Item::Data(Value::Bool(other)))
-        | (Item::Data(Value::Bool(other)), Item::Quiet(answer)) => answer == other,
+        (Item::SilentBool(value), Item::Data(Value::Bool(other)))
+        | (Item::Data(Value::Bool(other)), Item::SilentBool(value)) => value == other,
         _ if !left.is_set() || !right.is_set() => left.is_set() == right.is_set(),
         _ => match (left.as_text(), right.as_text()) {
             (Some(left), Some(right)) => left == right,
@@ -156,7 +156,7 @@ pub(super) fn equal(left: &Item, right: &Item) -> bool {
     }
 }
 
-/// Numbers are equal by value, whatever their kind; other kinds only within their own.
+/// Returns whether two values are equal: numbers by value, other types only within the same type.
 fn equal_values(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Int(int), Value::Float(float)) | (Value::Float(float), Value::Int(int)) => {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn dividing_by_nothing_is_an_error_for_every_kind_of_number() {
+    fn dividing_by_zero_is_an_error_for_every_kind_of_number() {
         for right in [data(0_i64), data(0.0), data("0"), Item::Missing] {
             let error = arithmetic(Operator::Divide, Number::Int(1), &right).unwrap_err();
             assert_eq!(error.message, "division by zero".into());

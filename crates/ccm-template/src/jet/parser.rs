@@ -1,28 +1,27 @@
-//! Turns tokens into a tree: the template as a whole. `statement` and `expression` continue this
-//! parser.
+//! Parser: the template as a whole. Continued in `statement` and `expression`.
 //!
-//! Recursive descent, limited in depth. Messages name the token found and what was expected, in
-//! the words of Jet. Templates that are extended or imported are loaded while parsing, through
-//! the [`Shelf`]; what they do at run time is the business of `runtime`.
+//! Recursive descent with limited depth. Messages name the token found and the expected one, worded
+//! as in Jet. Templates that are extended or imported are loaded while parsing, through the
+//! [`TemplateCache`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::ast::{Blocks, Body, Node, Unit};
+use super::ast::{Blocks, Body, Node, ParsedTemplate};
 use super::error::{Fault, Source, Span, Stage};
 use super::lexer::{self, LexError, Tokens};
-use super::loader::Shelf;
+use super::loader::TemplateCache;
 use super::token::{Keyword, Kind, Token};
 use crate::{CallError, literal};
 
-/// How deep statements and expressions may nest.
+/// Maximum nesting of statements and expressions.
 const MAX_NESTING: usize = 64;
 
 pub(super) type Parsed<T> = Result<T, Fault>;
 
-/// Returns the parsed form of a template, with the templates that it builds on.
-pub(super) fn parse(source: Arc<Source>, shelf: &mut Shelf) -> Parsed<Unit> {
-    let (left, right) = shelf.delimiters();
+/// Parses a template and the templates that it extends or imports.
+pub(super) fn parse(source: Arc<Source>, templates: &mut TemplateCache) -> Parsed<ParsedTemplate> {
+    let (left, right) = templates.delimiters();
     let Tokens { list, error } = lexer::lex(&source.text, left, right);
     let parser = Parser {
         source,
@@ -33,13 +32,13 @@ pub(super) fn parse(source: Arc<Source>, shelf: &mut Shelf) -> Parsed<Unit> {
         blocks: Blocks::new(),
         names: BTreeSet::new(),
     };
-    parser.unit(shelf)
+    parser.template(templates)
 }
 
 pub(super) struct Parser {
     pub source: Arc<Source>,
     tokens: Vec<Token>,
-    /// Why the tokens end early, if they do.
+    /// Reason why the tokens end early, if they do.
     pub lexing_error: Option<LexError>,
     next: usize,
     depth: usize,
@@ -47,18 +46,18 @@ pub(super) struct Parser {
     pub names: BTreeSet<Arc<str>>,
 }
 
-/// The templates that a template builds on.
+/// The templates that a template extends and imports.
 struct Preamble {
-    base: Option<Arc<Unit>>,
-    imports: Vec<Arc<Unit>>,
+    base: Option<Arc<ParsedTemplate>>,
+    imports: Vec<Arc<ParsedTemplate>>,
 }
 
-/// What stands between two pieces of text: a whole statement, or a word that closes one.
+/// What an action is: a whole statement, or a keyword that closes one.
 pub(super) enum Part {
     Node(Node),
     End,
     Else,
-    /// `else if`, with the `if` still to be read.
+    /// `else if`; the `if` is not read yet.
     ElseIf,
     Content,
     Catch(Option<Arc<str>>),
@@ -77,8 +76,8 @@ impl Part {
 }
 
 impl Parser {
-    fn unit(mut self, shelf: &mut Shelf) -> Parsed<Unit> {
-        let Preamble { base, imports } = self.preamble(shelf)?;
+    fn template(mut self, templates: &mut TemplateCache) -> Parsed<ParsedTemplate> {
+        let Preamble { base, imports } = self.preamble(templates)?;
         let mut root = Vec::new();
         while self.peek().kind != Kind::End {
             let at = self.peek().span;
@@ -88,22 +87,20 @@ impl Parser {
             }
         }
         let mut blocks = Blocks::new();
-        for unit in base.iter().chain(&imports) {
-            blocks.extend(unit.blocks.iter().map(|(k, v)| (k.clone(), v.clone())));
-            self.names.extend(unit.names.iter().cloned());
+        for parsed in base.iter().chain(&imports) {
+            blocks.extend(parsed.blocks.iter().map(|(k, v)| (k.clone(), v.clone())));
         }
         blocks.append(&mut self.blocks);
-        Ok(Unit {
+        Ok(ParsedTemplate {
             source: self.source,
             root: root.into(),
             blocks: Arc::new(blocks),
             base,
-            names: self.names,
         })
     }
 
-    /// Reads `extends` and `import` from the top, dropping blank text around them.
-    fn preamble(&mut self, shelf: &mut Shelf) -> Parsed<Preamble> {
+    /// Parses `extends` and `import` at the top, dropping blank text around them.
+    fn preamble(&mut self, templates: &mut TemplateCache) -> Parsed<Preamble> {
         const CONTEXT: &str = "extends|import";
         let mut base = None;
         let mut imports = Vec::new();
@@ -146,20 +143,21 @@ impl Parser {
                     ));
                 }
             }
-            let unit = shelf
-                .sibling(&self.source.name, &String::from_utf8_lossy(&path))
+            let parsed = templates
+                .load_relative(&self.source.name, &String::from_utf8_lossy(&path))
                 .map_err(|message| self.error(keyword.span, message))?;
             if word == Keyword::Extends {
-                base = Some(unit);
+                base = Some(parsed);
             } else {
-                imports.push(unit);
+                imports.push(parsed);
             }
             self.expect(Kind::RightDelimiter, CONTEXT, "closing delimiter")?;
         }
         Ok(Preamble { base, imports })
     }
 
-    /// Reads statements up to the first that `stops`, which is returned beside them.
+    /// Parses statements up to the first part for which `stops` returns true, which is returned
+    /// too.
     pub(super) fn body(&mut self, stops: fn(&Part) -> bool) -> Parsed<(Body, Part)> {
         self.nested(|parser| {
             let mut nodes = Vec::new();
@@ -260,7 +258,7 @@ impl Parser {
         self.token(self.next + 1)
     }
 
-    /// Takes the next token; the last one can be taken for ever.
+    /// Takes the next token; the last one can be taken repeatedly.
     pub(super) fn advance(&mut self) -> Token {
         let token = self.peek();
         self.next += 1;
@@ -277,7 +275,7 @@ impl Parser {
         token.copied().unwrap_or(end)
     }
 
-    /// Runs a parser one level deeper, unless that is too deep.
+    /// Runs a parser one nesting level deeper; fails at the limit.
     pub(super) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= MAX_NESTING {
             return Err(self.error_here(format!("nested deeper than {MAX_NESTING} levels")));
@@ -288,7 +286,7 @@ impl Parser {
         parsed
     }
 
-    /// Returns the name that a token spells, and remembers it.
+    /// Returns the name that a token spells; equal names share one allocation.
     pub(super) fn name(&mut self, token: Token) -> Arc<str> {
         let text = self.source.slice(token.span);
         let text = text.strip_prefix(b".").unwrap_or(text);

@@ -1,33 +1,33 @@
-//! Runs the statements of a parsed template. `block`, `assign`, `evaluate`, `access` and `call`
-//! continue this runtime.
+//! Runtime: runs the statements of a parsed template. Continued in `block`, `assign`, `evaluate`,
+//! `access` and `call`.
 //!
-//! Scopes are a stack. A `:=` lives until the end of the list of statements it stands in; what a
-//! yield hands over as content runs with the scopes of its author, the newer ones set aside.
-//! Every change of scope, context or source is undone on the way out, also after an error, so
-//! `try` only has to cut the output back.
+//! Scopes are a stack. A variable declared with `:=` lives until the end of its list of statements;
+//! the content of a yield runs with the scopes in which it was written, without the newer ones.
+//! Every change of scope, context or source is undone on return, also after an error, so `try` only
+//! has to truncate the output.
 //!
-//! Nothing here can run for ever: steps, produced bytes and depth are counted, and an exceeded
-//! limit is an error that no `try` catches.
+//! Steps, output bytes and depth are counted; an exceeded limit is an error that `try` cannot
+//! catch.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::ast::{Blocks, Body, Branch, Catch, Expr, Node, Range, Unit};
+use super::ast::{Blocks, Body, Branch, Catch, Expr, Node, ParsedTemplate, Range};
 use super::block::Content;
 use super::error::{Fault, Problem, Source, Span, Stage};
-use super::loader::Shelf;
+use super::loader::TemplateCache;
 use super::operand::Item;
 use crate::CallError;
 use crate::env::Functions;
 use ccm_value::Value;
 use ccm_value::value::Map;
 
-/// How many statements and expressions one rendering may evaluate.
+/// Maximum number of statements and expressions evaluated in one rendering.
 const MAX_STEPS: u64 = 5_000_000;
-/// How many bytes of text it may produce, printed or kept in variables.
+/// Maximum number of bytes of text produced, printed or stored in variables.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// How deep it may go, counting statements, expressions, blocks and included templates.
+/// Maximum depth, counting statements, expressions, blocks and included templates.
 const MAX_DEPTH: usize = 150;
 
 pub(super) type Run<T> = Result<T, Fault>;
@@ -35,15 +35,15 @@ pub(super) type Run<T> = Result<T, Fault>;
 pub(super) struct Runtime<'r> {
     pub variables: &'r Map,
     pub functions: &'r Functions,
-    pub shelf: Shelf,
-    /// The text that the statements at hand were read from.
+    pub templates: TemplateCache,
+    /// Source of the current statements.
     pub source: Arc<Source>,
-    /// The outermost holds only what the template assigned to the caller's variables.
+    /// The outermost scope contains only what the template assigned to the caller's variables.
     pub scopes: Vec<Scope>,
     pub context: Item,
     pub content: Option<Rc<Content>>,
     out: Vec<u8>,
-    /// What was evaluated last.
+    /// Span of the last evaluated expression.
     at: Span,
     depth: usize,
     steps: u64,
@@ -53,14 +53,14 @@ pub(super) struct Runtime<'r> {
 #[derive(Default)]
 pub(super) struct Scope {
     pub variables: BTreeMap<Arc<str>, Item>,
-    /// The blocks of the template that begins with this scope.
+    /// Blocks of the template that starts with this scope.
     pub blocks: Option<Arc<Blocks>>,
 }
 
 impl<'r> Runtime<'r> {
     pub(super) fn new(
-        unit: &Unit,
-        shelf: Shelf,
+        parsed: &ParsedTemplate,
+        templates: TemplateCache,
         variables: &'r Map,
         context: &Value,
         functions: &'r Functions,
@@ -68,10 +68,10 @@ impl<'r> Runtime<'r> {
         Self {
             variables,
             functions,
-            shelf,
-            source: unit.source.clone(),
+            templates,
+            source: parsed.source.clone(),
             scopes: vec![Scope::default()],
-            context: Item::from_answer(context.clone()),
+            context: Item::from_result(context.clone()),
             content: None,
             out: Vec::new(),
             at: Span::default(),
@@ -81,18 +81,18 @@ impl<'r> Runtime<'r> {
         }
     }
 
-    pub(super) fn render(mut self, unit: &Unit) -> Run<Vec<u8>> {
-        self.enter_unit(unit)?;
+    pub(super) fn render(mut self, parsed: &ParsedTemplate) -> Run<Vec<u8>> {
+        self.run_template(parsed)?;
         Ok(self.out)
     }
 
-    /// Runs a template with its blocks in a scope of their own; returns what it returned.
-    pub(super) fn enter_unit(&mut self, unit: &Unit) -> Run<Item> {
+    /// Runs a template with its blocks in a new scope; returns its `return` value.
+    pub(super) fn run_template(&mut self, parsed: &ParsedTemplate) -> Run<Item> {
         let scope = Scope {
             variables: BTreeMap::new(),
-            blocks: Some(unit.blocks.clone()),
+            blocks: Some(parsed.blocks.clone()),
         };
-        let mut top = unit;
+        let mut top = parsed;
         while let Some(base) = &top.base {
             top = base;
         }
@@ -101,16 +101,16 @@ impl<'r> Runtime<'r> {
         })
     }
 
-    /// Runs a list of statements. Returns what the last of them returned: `return` does not stop
-    /// a list, it only leaves a value, which ends the range around it.
+    /// Runs a list of statements. Returns the last `return` value: `return` does not stop the list,
+    /// but it ends the enclosing range.
     pub(super) fn body(&mut self, body: &Body) -> Run<Item> {
-        let height = self.scopes.len();
-        let result = self.deeper(self.at, |runtime| runtime.statements(body, height));
-        self.scopes.truncate(height);
+        let scope_count = self.scopes.len();
+        let result = self.deeper(self.at, |runtime| runtime.statements(body, scope_count));
+        self.scopes.truncate(scope_count);
         result
     }
 
-    fn statements(&mut self, body: &Body, height: usize) -> Run<Item> {
+    fn statements(&mut self, body: &Body, scope_count: usize) -> Run<Item> {
         let mut returned = Item::Missing;
         for node in body.iter() {
             match node {
@@ -120,7 +120,7 @@ impl<'r> Runtime<'r> {
                 }
                 Node::Action { assign, pipeline } => {
                     if let Some(assign) = assign {
-                        if assign.declare && self.scopes.len() == height {
+                        if assign.declare && self.scopes.len() == scope_count {
                             self.scopes.push(Scope::default());
                         }
                         self.assign(assign)?;
@@ -138,7 +138,7 @@ impl<'r> Runtime<'r> {
                     }
                 }
                 Node::Range(range) => returned = self.range(range, returned)?,
-                Node::Try { body, catch } => returned = self.attempt(body, catch.as_ref())?,
+                Node::Try { body, catch } => returned = self.try_catch(body, catch.as_ref())?,
                 Node::Block(block) => self.block(block)?,
                 Node::Yield(statement) => self.yield_block(statement)?,
                 Node::Content(context) => self.yield_content(context.as_ref())?,
@@ -151,11 +151,11 @@ impl<'r> Runtime<'r> {
         Ok(returned)
     }
 
-    /// Runs the first branch that holds; returns nothing when there was none to run.
+    /// Runs the first branch whose condition is true; `None` if there is none.
     fn branches(&mut self, branches: &[Branch], otherwise: Option<&Body>) -> Run<Option<Item>> {
-        let height = self.scopes.len();
+        let scope_count = self.scopes.len();
         let result = self.first_branch(branches, otherwise);
-        self.scopes.truncate(height);
+        self.scopes.truncate(scope_count);
         result
     }
 
@@ -183,14 +183,16 @@ impl<'r> Runtime<'r> {
         let over = self.evaluate(&range.over)?;
         let declares = range.binding.as_ref().is_some_and(|b| b.declare);
         if declares {
-            self.scoped(Scope::default(), |r| r.passes(range, span, over, returned))
+            self.scoped(Scope::default(), |r| {
+                r.iterations(range, span, over, returned)
+            })
         } else {
-            self.passes(range, span, over, returned)
+            self.iterations(range, span, over, returned)
         }
     }
 
-    /// Runs a range over a value, or its `else` when there is nothing to walk.
-    fn passes(&mut self, range: &Range, span: Span, over: Item, returned: Item) -> Run<Item> {
+    /// Runs a range over a value, or its `else` if the value is empty.
+    fn iterations(&mut self, range: &Range, span: Span, over: Item, returned: Item) -> Run<Item> {
         let mut returned = returned;
         let mut passes = 0_usize;
         let mut pass = |runtime: &mut Self, key: Item, value: Item| -> Run<bool> {
@@ -198,7 +200,7 @@ impl<'r> Runtime<'r> {
             if !matches!(returned, Item::Missing) {
                 return Ok(false);
             }
-            returned = runtime.pass(range, span, key, value)?;
+            returned = runtime.iteration(range, span, key, value)?;
             Ok(matches!(returned, Item::Missing))
         };
         match over {
@@ -243,7 +245,7 @@ impl<'r> Runtime<'r> {
         }
     }
 
-    fn pass(&mut self, range: &Range, span: Span, key: Item, value: Item) -> Run<Item> {
+    fn iteration(&mut self, range: &Range, span: Span, key: Item, value: Item) -> Run<Item> {
         self.step(span)?;
         let Some(binding) = &range.binding else {
             return self.with_context(value, |runtime| runtime.body(&range.body));
@@ -257,8 +259,8 @@ impl<'r> Runtime<'r> {
         }
     }
 
-    /// Runs a body; if it fails, its output is dropped and the catch runs.
-    fn attempt(&mut self, body: &Body, catch: Option<&Catch>) -> Run<Item> {
+    /// Runs a body; if it fails, drops its output and runs the catch.
+    fn try_catch(&mut self, body: &Body, catch: Option<&Catch>) -> Run<Item> {
         let written = self.out.len();
         let error = match self.body(body) {
             Err(error) if !error.fatal => error,
@@ -271,7 +273,7 @@ impl<'r> Runtime<'r> {
         };
         let mut scope = Scope::default();
         if let Some(name) = &catch.name {
-            let failure = Item::Failure(error.caught().into());
+            let failure = Item::Error(error.caught().into());
             scope.variables.insert(name.clone(), failure);
         }
         self.scoped(scope, |runtime| runtime.body(&catch.body))
@@ -288,27 +290,27 @@ impl<'r> Runtime<'r> {
             return Err(self.fail(name.span, message));
         };
         let path = String::from_utf8_lossy(path);
-        let unit = match self.shelf.sibling(&self.source.name, &path) {
-            Ok(unit) => unit,
+        let parsed = match self.templates.load_relative(&self.source.name, &path) {
+            Ok(parsed) => parsed,
             Err(err) => return Err(self.fail(name.span, err)),
         };
         let context = match context {
             Some(context) => self.evaluate(context)?,
             None => self.context.clone(),
         };
-        self.with_context(context, |runtime| runtime.enter_unit(&unit))
+        self.with_context(context, |runtime| runtime.run_template(&parsed))
     }
 
-    /// Runs with one more scope.
+    /// Runs `run` in a new scope.
     pub(super) fn scoped<T>(
         &mut self,
         scope: Scope,
         run: impl FnOnce(&mut Self) -> Run<T>,
     ) -> Run<T> {
-        let height = self.scopes.len();
+        let scope_count = self.scopes.len();
         self.scopes.push(scope);
         let result = run(self);
-        self.scopes.truncate(height);
+        self.scopes.truncate(scope_count);
         result
     }
 
@@ -334,7 +336,7 @@ impl<'r> Runtime<'r> {
         result
     }
 
-    /// Runs one level deeper, unless that is too deep for the stack. Every recursion passes here.
+    /// Runs one nesting level deeper; fails at the limit. Every recursion goes through here.
     pub(super) fn deeper<T>(
         &mut self,
         span: Span,
@@ -359,7 +361,7 @@ impl<'r> Runtime<'r> {
         Ok(())
     }
 
-    /// Counts bytes that were, or are about to be, produced or looked through.
+    /// Counts bytes that are produced or read.
     pub(super) fn charge(&mut self, bytes: usize, span: Span) -> Run<()> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {
@@ -368,7 +370,7 @@ impl<'r> Runtime<'r> {
         Ok(())
     }
 
-    /// Counts an error that was caught: finding its line took a walk through the text.
+    /// Counts the cost of a caught error: computing its line scanned the source.
     pub(super) fn charge_error(&mut self) -> Run<()> {
         self.charge(self.source.text.len() / 8, self.at)
     }
@@ -379,8 +381,8 @@ impl<'r> Runtime<'r> {
         Ok(())
     }
 
-    /// Runs without output.
-    pub(super) fn silently<T>(&mut self, run: impl FnOnce(&mut Self) -> Run<T>) -> Run<T> {
+    /// Runs `run` and drops its output.
+    pub(super) fn without_output<T>(&mut self, run: impl FnOnce(&mut Self) -> Run<T>) -> Run<T> {
         let written = self.out.len();
         let result = run(self);
         self.out.truncate(written);

@@ -1,4 +1,4 @@
-//! The parser's second part: what stands inside an action, from its first word on.
+//! Parser: statements, from the first keyword of an action.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl Parser {
         Ok(Node::Try { body, catch })
     }
 
-    /// Reads the rest of `catch`, which ends the body of a try.
+    /// Parses the rest of `catch`, which ends the body of a try.
     pub(super) fn catch(&mut self) -> Parsed<Part> {
         let token = self.peek();
         let name = match token.kind {
@@ -166,7 +166,7 @@ impl Parser {
         })))
     }
 
-    /// Reads `(a, b = 1)`. Only a yield may have values without a name.
+    /// Parses `(a, b = 1)`. Only a yield may have values without a name.
     fn parameters(&mut self, declaring: bool, context: &'static str) -> Parsed<Vec<Parameter>> {
         let mut list = Vec::new();
         self.expect(Kind::LeftParen, context, "opening parenthesis")?;
@@ -216,7 +216,7 @@ impl Parser {
         Ok(Node::Include { name, context })
     }
 
-    /// Reads an action that starts with no keyword: an assignment, a pipeline, or both.
+    /// Parses an action without a keyword: an assignment, a pipeline, or both.
     pub(super) fn command_action(&mut self) -> Parsed<Node> {
         let (assign, base) = match self.assignment_or_expression("command")? {
             Statement::Expr(base) => (None, base),
@@ -262,7 +262,7 @@ impl Parser {
         })
     }
 
-    /// Returns a link of a pipeline: `f(x)` and `f: x` are calls of `f`.
+    /// Parses a stage of a pipeline: `f(x)` and `f: x` are calls of `f`.
     fn command(&mut self, base: Expr) -> Parsed<Command> {
         let Expr { span, kind } = base;
         let kind = match kind {
@@ -348,7 +348,7 @@ impl Parser {
         }))
     }
 
-    /// Returns the place that an expression names on the left of an assignment.
+    /// Converts an expression to the target of an assignment.
     fn target(&self, expr: Expr) -> Parsed<Target> {
         let span = expr.span;
         let refuse = || self.error(span, "unexpected node in assign");
@@ -383,7 +383,7 @@ impl Parser {
         Ok(Target { span, kind })
     }
 
-    /// Reads an expression unless the action ends here.
+    /// Parses an expression unless the action ends here.
     fn optional_expression(&mut self, context: &'static str) -> Parsed<Option<Expr>> {
         match self.peek().kind {
             Kind::RightDelimiter => Ok(None),

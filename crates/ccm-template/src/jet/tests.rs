@@ -1,4 +1,4 @@
-//! What templates render, end to end; the vectors under `tests/` hold the long list.
+//! Tests of whole templates; more cases are in the vectors under `tests/`.
 
 mod limits;
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::CallError;
 use crate::env::Function;
 
-/// The variables of most tests, as JSON.
+/// Variables of most tests, as JSON.
 const DATA: &str = r#"{"data": {
     "app": "shop", "port": 9090, "seven": 7, "two": 2, "none": null, "empty": [], "accent": "é",
     "list": ["one", "two", "three"], "map": {"b": 2, "a": 1}, "items": [{"name": "x"}]
@@ -68,7 +68,7 @@ fn failure(template: &str) -> String {
     }
 }
 
-/// Renders with templates that can be named.
+/// Renders a template with a loader for `files`.
 fn try_render_with(files: &[(&str, &str)], template: &str) -> Result<String, JetError> {
     let own = |(name, text): &(&str, &str)| (name.to_string(), text.as_bytes().to_vec());
     let files: BTreeMap<String, Vec<u8>> = files.iter().map(own).collect();
@@ -154,7 +154,7 @@ fn only_the_last_field_of_a_path_may_be_missing() {
 }
 
 #[test]
-fn an_unknown_name_is_an_error_that_shows_types_and_no_values() {
+fn the_error_for_an_unknown_name_shows_types_but_no_values() {
     let error = failure("[[ nope ]]");
     assert_eq!(
         error,
@@ -185,7 +185,7 @@ fn not_takes_the_whole_comparison() {
 }
 
 #[test]
-fn and_and_or_do_not_evaluate_what_can_not_matter() {
+fn and_and_or_short_circuit() {
     assert_eq!(
         render("[[ true || nope ]] [[ false && nope ]]"),
         "true false"
@@ -231,7 +231,7 @@ fn assigning_nothing_to_a_field_removes_it() {
 }
 
 #[test]
-fn a_copy_of_a_map_is_its_own() {
+fn a_copied_map_is_independent() {
     let template = "[[ m := map(\"a\", 1) ]][[ n := m ]][[ n.a = 2 ]][[ m.a ]][[ n.a ]]";
     assert_eq!(render(template), "12");
 }
@@ -274,13 +274,13 @@ fn a_range_of_integers_can_be_walked_twice() {
 }
 
 #[test]
-fn return_ends_the_range_after_its_pass_and_nothing_else() {
+fn return_ends_only_the_range_after_its_iteration() {
     let template = "[[ range data.list ]][[ . ]][[ return 1 ]]-[[ end ]]after";
     assert_eq!(render(template), "one-after");
 }
 
 #[test]
-fn a_failed_try_leaves_no_output_and_names_its_reason() {
+fn a_failed_try_leaves_no_output_and_has_the_error() {
     assert_eq!(render("a[[ try ]]b[[ nope ]][[ end ]]c"), "ac");
     let template = "[[ try ]][[ len(1) ]][[ catch e ]][[ e ]] [[ e.Error() | upper ]][[ end ]]";
     assert_eq!(
@@ -300,7 +300,7 @@ fn a_failed_try_restores_scopes_and_context() {
 }
 
 #[test]
-fn a_block_renders_where_it_stands_and_where_it_is_yielded() {
+fn a_block_renders_where_it_is_defined_and_where_it_is_yielded() {
     let template = "[[ block b(x=1) ]]([[ x ]])[[ end ]][[ yield b(x=2) ]][[ yield b() ]]";
     assert_eq!(render(template), "(1)(2)(1)");
     assert!(failure("[[ block b(x) ]][[ end ]]").contains("missing name for block parameter 'x'"));
@@ -365,14 +365,14 @@ fn text_functions_refuse_numbers() {
 }
 
 #[test]
-fn a_number_is_no_key_of_a_map() {
+fn a_number_is_not_a_map_key() {
     assert!(failure("[[ map(1, 2) ]]").contains("not convertible to string"));
     assert!(failure("[[ map(\"a\") ]]").contains("incomplete key-value pair"));
     assert!(failure("[[ data[data.port] ]]").contains("as key for map"));
 }
 
 #[test]
-fn functions_of_the_environment_fail_under_their_own_name() {
+fn errors_of_environment_functions_have_the_function_name() {
     assert!(failure("[[ lookup(\"x\") ]]").contains("lookup: failed: missing key 'x'"));
     assert!(failure("[[ readFile(\"x\") ]]").contains(": file: gone"));
     let error = failure("[[ lookup() ]]");
@@ -384,7 +384,7 @@ fn functions_of_the_environment_fail_under_their_own_name() {
 }
 
 #[test]
-fn the_null_of_a_function_is_no_value() {
+fn a_null_result_of_a_function_is_a_missing_value() {
     assert_eq!(render("([[ null() ]])"), "()");
 }
 
@@ -415,9 +415,9 @@ fn a_function_is_not_printed() {
 }
 
 #[test]
-fn parse_errors_name_the_place_and_what_was_expected() {
+fn parse_errors_have_the_position_and_what_was_expected() {
     let error = try_render("one\n  [[ if ]]").unwrap_err();
-    assert_eq!(error.stage, Stage::Parse);
+    assert_eq!(error.stage, error::Stage::Parse);
     assert_eq!((error.line, error.column), (2, 9));
     assert_eq!(&*error.excerpt, "  [[ if ]]");
     assert_eq!(
@@ -458,7 +458,7 @@ fn a_template_replaces_the_blocks_of_the_one_it_extends() {
 }
 
 #[test]
-fn included_templates_see_variables_and_start_names_beside_themselves() {
+fn included_templates_see_variables_and_resolve_names_relative_to_themselves() {
     let files = [
         ("/sub/a.jet", "[[ x ]][[ include \"./b\" 5 ]]"),
         ("/sub/b.jet", "[[ . ]][[ x = 2 ]]"),
@@ -488,28 +488,16 @@ fn an_error_in_another_template_names_that_template() {
 }
 
 #[test]
-fn templates_that_build_on_one_another_in_a_circle_are_refused() {
+fn a_cycle_of_templates_is_refused() {
     let files = [("/a", "[[ extends \"b\" ]]"), ("/b", "[[ import \"a\" ]]")];
     let error = try_render_with(&files, "[[ extends \"a\" ]]").unwrap_err();
     assert!(
-        error.to_string().contains("build on one another"),
+        error.to_string().contains("extend or import one another"),
         "{error}"
     );
     let files = [("/a", "[[ include \"a\" ]]")];
     let error = try_render_with(&files, "[[ include \"a\" ]]").unwrap_err();
     assert!(error.to_string().contains("nested deeper"), "{error}");
-}
-
-#[test]
-fn a_template_says_what_it_may_use() {
-    let mentions = |template: &str, name| {
-        let template = Template::parse(template.as_bytes(), &Options::default()).unwrap();
-        template.mentions(name)
-    };
-    assert!(mentions("[[ Facts.os ]]", "Facts"));
-    assert!(mentions("[[ .Facts ]]", "Facts"));
-    assert!(!mentions("Facts [[ data.x ]]", "Facts"));
-    assert!(mentions("[[ json(.) ]]", "Facts"));
 }
 
 #[test]
@@ -525,7 +513,7 @@ fn one_parsed_template_serves_many_threads() {
     });
 }
 
-/// Pieces that are likely to meet in odd ways.
+/// Fragments that are likely to interact in unusual ways.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "[[", "]]", "[[- ", " -]]", "{*", "*}", "if", "else", "end", "range", "try", "catch",
@@ -549,7 +537,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mixture_of_the_languages_own_pieces_makes_the_engine_panic(template in pieces()) {
+    fn no_mix_of_syntax_makes_the_engine_panic(template in pieces()) {
         let _ = try_render_bytes(template.as_bytes());
         let _ = try_render_bytes(format!("[[ {template} ]]").as_bytes());
     }

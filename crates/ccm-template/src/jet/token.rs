@@ -1,11 +1,11 @@
-//! The tokens of the language, and what the lexer must know about them.
+//! Tokens and keywords.
 
 use super::error::Span;
 
-/// What a token is.
+/// Token kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The text ends here because it can't be read further; see `Lexed::error`.
+    /// Invalid text; see [`Tokens::error`](super::lexer::Tokens::error).
     Error,
     End,
     Text,
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Quoted,
     Raw,
     Underscore,
-    /// A character that means nothing.
+    /// A character that starts no other token.
     Stray,
     Pipe,
     Comma,
@@ -52,7 +52,7 @@ pub(super) enum Kind {
     Keyword(Keyword),
 }
 
-/// A reserved word; fine as the name of a field.
+/// A reserved word; valid as the name of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keyword {
     Extends,
@@ -74,12 +74,12 @@ pub(super) enum Keyword {
 }
 
 impl Kind {
-    /// Returns whether messages call this token a keyword.
+    /// Returns whether error messages call this token a keyword.
     pub(super) fn is_keyword(self) -> bool {
         matches!(self, Self::Keyword(_) | Self::And | Self::Or | Self::Not)
     }
 
-    /// Returns what a word is: a keyword, an operator, a truth or just a name.
+    /// Classifies a word: a keyword, an operator, a boolean or a name.
     pub(super) fn of_word(word: &[u8]) -> Self {
         Self::Keyword(match word {
             b"true" | b"false" => return Self::Bool,
@@ -105,8 +105,8 @@ impl Kind {
         })
     }
 
-    /// Returns whether a sign right after this token is an operation: an operand ended here.
-    /// Brackets and parentheses are missing from the list in Jet too, so `f(x)-1` is an error.
+    /// Returns whether a sign after this token is a binary operator, because an operand ends here.
+    /// Closing brackets and parentheses are not in the list, as in Jet, so `f(x)-1` is an error.
     pub(super) fn ends_operand(self) -> bool {
         matches!(
             self,
@@ -130,6 +130,6 @@ impl Kind {
 pub(super) struct Token {
     pub kind: Kind,
     pub span: Span,
-    /// Whether white space came before it.
+    /// Whether white space precedes it.
     pub spaced: bool,
 }

@@ -1,21 +1,22 @@
-//! How deep a template would make its compiler go.
+//! Recursion depth of the Jinja compiler, estimated before compiling.
 //!
-//! minijinja bounds what is nested. A chain is not: every link of `a.b.c`, `a|b|c`, `a + b + c`,
-//! `not not a`, and every `{% elif %}` of an `{% if %}`, lies within the one before, and the
-//! compiler follows them by recursion. A chain of a few thousand ends the process. So chains are
-//! measured here first. It knows just enough of the syntax to find tags, texts and brackets; what
-//! else may be wrong with a template is left to who compiles it.
+//! minijinja limits nesting, but not chains: every link of `a.b.c`, `a|b|c`, `a + b + c`, `not not
+//! a`, and every `{% elif %}` of an `{% if %}`, is compiled inside the previous one by recursion,
+//! so a chain of a few thousand links overflows the stack. This module measures chains first. It
+//! knows just enough syntax to find tags, texts and brackets; other syntax errors are left to the
+//! compiler.
 
-/// How many links a chain may have, with those of the brackets around it.
-pub(super) const LONGEST: usize = 200;
+/// Maximum number of links in a chain, including those of enclosing brackets.
+pub(super) const MAX_LINKS: usize = 200;
 
-/// The words that make a chain longer by one.
+/// Keywords that add a link to a chain.
 const LINKS: [&str; 7] = ["and", "else", "if", "in", "is", "not", "or"];
 
-/// Returns where a template gets too deep, if it does. `left` and `right` stand around values.
+/// Returns the offset where a template exceeds the limit, if any. `left` and `right` are the
+/// delimiters of values.
 pub(super) fn too_deep(template: &str, left: &str, right: &str) -> Option<usize> {
     let mut at = 0;
-    // The links of every `if` that is open, and of all together.
+    // The number of links of each open `if`, and their sum.
     let (mut open_ifs, mut elifs) = (Vec::new(), 0);
     while let Some(rest) = template.get(at..).filter(|rest| !rest.is_empty()) {
         let marks = [("{#", "#}"), ("{%", "%}"), (left, right)];
@@ -36,7 +37,7 @@ pub(super) fn too_deep(template: &str, left: &str, right: &str) -> Option<usize>
         };
         at = begin + tag.len();
         let word = tag.trim_start_matches(['-', '+']).trim_start();
-        match (open, word.split(|c: char| !is_wordly(c)).next()) {
+        match (open, word.split(|c: char| !is_word_char(c)).next()) {
             ("{%", Some("raw")) => at += after(template.get(at..).unwrap_or_default(), "endraw"),
             ("{%", Some("if")) => open_ifs.push(0),
             ("{%", Some("elif")) => {
@@ -48,25 +49,26 @@ pub(super) fn too_deep(template: &str, left: &str, right: &str) -> Option<usize>
             ("{%", Some("endif")) => elifs -= open_ifs.pop().unwrap_or(0),
             _ => {}
         }
-        if elifs > LONGEST {
+        if elifs > MAX_LINKS {
             return Some(begin);
         }
     }
     None
 }
 
-/// Returns how far it is to the end of a mark, or of the text if there is none.
+/// Returns the offset after the next `mark`, or the length of the text if there is none.
 fn after(text: &str, mark: &str) -> usize {
     text.find(mark).map_or(text.len(), |at| at + mark.len())
 }
 
-fn is_wordly(c: char) -> bool {
+fn is_word_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Returns the length of a tag with the mark that closes it, or where it gets too deep.
+/// Returns the length of a tag including its closing delimiter, or the offset where it exceeds the
+/// limit.
 fn read_tag(text: &str, close: &str) -> Result<usize, usize> {
-    // The links so far, in each bracket that is open.
+    // The number of links so far, for each open bracket.
     let mut levels = vec![0_usize];
     let mut depth = 0;
     let mut at = 0;
@@ -77,7 +79,7 @@ fn read_tag(text: &str, close: &str) -> Result<usize, usize> {
         if levels.len() == 1 && rest.starts_with(close) {
             return Ok(at + close.len());
         }
-        let word: &str = match rest.find(|c| !is_wordly(c)) {
+        let word: &str = match rest.find(|c| !is_word_char(c)) {
             Some(end) => rest.get(..end).unwrap_or_default(),
             None => rest,
         };
@@ -95,11 +97,11 @@ fn read_tag(text: &str, close: &str) -> Result<usize, usize> {
         match c {
             '(' | '[' | '{' => levels.push(0),
             ')' | ']' | '}' if levels.len() > 1 => depth -= levels.pop().unwrap_or(0),
-            // What follows lies beside what was before, not within it.
+            // Items of a list are siblings, so the chain starts again.
             ',' => depth -= levels.last_mut().map_or(0, std::mem::take),
             _ => {}
         }
-        if depth > LONGEST {
+        if depth > MAX_LINKS {
             return Err(at);
         }
         at += match c {
@@ -110,7 +112,7 @@ fn read_tag(text: &str, close: &str) -> Result<usize, usize> {
     Ok(text.len())
 }
 
-/// Returns the length of a text in quotes, with them.
+/// Returns the length of a quoted text including its quotes.
 fn quoted(text: &str, quote: char) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sort_of_chain_is_measured() {
+    fn every_kind_of_chain_is_measured() {
         for link in [
             ".b",
             "|f",
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beside_each_other_is_not_deep() {
+    fn siblings_are_not_deep() {
         let list = "a.b|f(1, 'x.y.z'), ".repeat(1000);
         assert!(is_fine(&format!("{{{{ [{list}] }}}}")));
         assert!(is_fine(&"{{ a.b.c|d }}".repeat(1000)));
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_compiled_is_not_measured() {
+    fn text_that_is_not_compiled_is_not_measured() {
         let dots = ".".repeat(1000);
         assert!(is_fine(&format!("{{# {{{{ {dots} #}} x")));
         assert!(is_fine(&format!(

@@ -1,8 +1,7 @@
-//! Paths into data: `interfaces.#(name=="lo").mtu`, as gjson has them.
+//! Paths into data with the syntax of gjson: `interfaces.#(name=="lo").mtu`.
 //!
-//! Works on the value tree itself, never on JSON text. Total: a path that makes no sense finds
-//! nothing, and so does one that would take too much work. The syntax of queries is in `query`,
-//! that of `@` modifiers in `modifier`.
+//! Works on the value tree, not on JSON text. An invalid path finds nothing, and so does one that
+//! exceeds the work limit. Queries are in `query`, `@` modifiers in `modifier`.
 
 mod modifier;
 mod query;
@@ -16,13 +15,13 @@ use self::query::Query;
 use ccm_value::Value;
 use ccm_value::value::Map;
 
-/// How much one path may look at: items visited, and items of results it builds.
+/// Maximum work of one path: items visited, and items of results built.
 const MAX_WORK: usize = 5_000_000;
 
-/// How deep paths may hold paths.
+/// Maximum nesting of paths within paths.
 const MAX_DEPTH: usize = 32;
 
-/// Returns what a path finds. Null that is there is found.
+/// Returns the value at a path; an existing null is found.
 pub fn find(root: &Value, path: &str) -> Option<Value> {
     let finder = Finder {
         work: Cell::new(MAX_WORK),
@@ -30,15 +29,18 @@ pub fn find(root: &Value, path: &str) -> Option<Value> {
     finder.get(Some(root), path, 0)
 }
 
-/// Returns a value the way `lookup` gives it: a number on its own is an integer unless it has a
+/// Converts a value to the result of `lookup`: a number on its own is an integer unless it has a
 /// fraction, numbers inside lists and maps are floats.
-pub fn as_looked_up(value: Value) -> Value {
+pub(crate) fn as_lookup_result(value: Value) -> Value {
     match value {
-        #[expect(clippy::cast_possible_truncation, reason = "only for what fits")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "only for floats in the range of i64"
+        )]
         Value::Float(number)
             if number.abs() < 9.2e18 && (number.fract() == 0.0 || number.abs() < 1e-6) =>
         {
-            // Tiny numbers are written with an exponent and no point.
+            // Small numbers are printed with an exponent and without a point.
             Value::Int(number as i64)
         }
         Value::List(_) | Value::Map(_) => with_float_numbers(value),
@@ -46,12 +48,18 @@ pub fn as_looked_up(value: Value) -> Value {
     }
 }
 
-/// Returns a value with all numbers as floats, as Go reads JSON.
+/// Converts all numbers to floats, as Go's JSON decoder does.
 pub fn with_float_numbers(value: Value) -> Value {
     match value {
-        #[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "same loss of precision as in Go"
+        )]
         Value::Int(number) => Value::Float(number as f64),
-        #[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "same loss of precision as in Go"
+        )]
         Value::Uint(number) => Value::Float(number as f64),
         Value::List(list) => list.iter().cloned().map(with_float_numbers).collect(),
         Value::Map(map) => map
@@ -62,7 +70,7 @@ pub fn with_float_numbers(value: Value) -> Value {
     }
 }
 
-/// What walking one path found, and the path to follow from there.
+/// Result of following a path up to a pipe, and the path after it.
 struct Step<'p> {
     value: Option<Value>,
     pipe: Option<&'p str>,
@@ -75,7 +83,7 @@ impl Step<'_> {
     };
 }
 
-/// Walks paths and counts the work.
+/// Follows paths and counts the work.
 struct Finder {
     work: Cell<usize>,
 }
@@ -86,7 +94,8 @@ impl Finder {
         Some(())
     }
 
-    /// Charges a result by its whole size: results that hold each other twice grow fast.
+    /// Counts the full size of a result, because results that contain each other twice grow
+    /// exponentially.
     fn charged(&self, value: Value) -> Option<Value> {
         self.charge_size(&value)?;
         Some(value)
@@ -101,12 +110,12 @@ impl Finder {
         }
     }
 
-    /// Follows a path and its pipes. There may be nothing to start from: modifiers still apply.
+    /// Follows a path and its pipes. The value may be absent: modifiers still apply.
     fn get(&self, value: Option<&Value>, path: &str, depth: usize) -> Option<Value> {
         if depth > MAX_DEPTH {
             return None;
         }
-        let mut held;
+        let mut result;
         let mut value = value;
         let mut path = path;
         loop {
@@ -115,8 +124,8 @@ impl Finder {
             let Some(pipe) = step.pipe else {
                 return step.value;
             };
-            held = step.value;
-            value = held.as_ref();
+            result = step.value;
+            value = result.as_ref();
             path = pipe;
         }
     }
@@ -160,11 +169,11 @@ impl Finder {
             },
             After::More(path) => self.descend(value, path, depth),
         };
-        if !part.wild {
+        if !part.has_wildcard {
             let found = map.get(part.name.as_str()).map(below);
             return found.unwrap_or(part.missing());
         }
-        // The first key that leads to something decides.
+        // The first matching key with a result is used.
         let mut pipe = part.missing().pipe;
         for (key, value) in map {
             if self.charge(1).is_none() {
@@ -183,7 +192,7 @@ impl Finder {
 
     fn in_list<'p>(&self, list: &[Value], path: &'p str, depth: usize) -> Step<'p> {
         if let Some(rest) = path.strip_prefix('#') {
-            return self.in_every(list, rest, depth);
+            return self.in_all_items(list, rest, depth);
         }
         let part = Part::of_list(path);
         let index = if part.name.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -203,8 +212,8 @@ impl Finder {
         }
     }
 
-    /// Follows what stands behind `#`: nothing, a path for each item, or a query.
-    fn in_every<'p>(&self, list: &[Value], rest: &'p str, depth: usize) -> Step<'p> {
+    /// Follows the path after `#`: nothing (a count), a path for each item, or a query.
+    fn in_all_items<'p>(&self, list: &[Value], rest: &'p str, depth: usize) -> Step<'p> {
         let len = || Value::from(i64::try_from(list.len()).unwrap_or(i64::MAX));
         match rest.as_bytes().first() {
             None => Step {
@@ -316,14 +325,14 @@ impl Finder {
     }
 }
 
-/// The first part of a path.
+/// First part of a path.
 struct Part<'p> {
     name: String,
-    wild: bool,
+    has_wildcard: bool,
     after: After<'p>,
 }
 
-/// What follows a part.
+/// The rest of the path after a part.
 #[derive(Clone, Copy)]
 enum After<'p> {
     End,
@@ -332,17 +341,17 @@ enum After<'p> {
 }
 
 impl<'p> Part<'p> {
-    /// Reads a key; a backslash protects the next character.
+    /// Parses a key; a backslash escapes the next character.
     fn of_map(path: &'p str) -> Self {
         let mut name = String::new();
-        let mut wild = false;
+        let mut has_wildcard = false;
         let mut chars = path.char_indices();
         while let Some((at, found)) = chars.next() {
             match found {
                 '|' | '.' => {
                     return Self {
                         name,
-                        wild,
+                        has_wildcard,
                         after: After::new(path, at),
                     };
                 }
@@ -352,19 +361,19 @@ impl<'p> Part<'p> {
                     }
                     continue;
                 }
-                '*' | '?' => wild = true,
+                '*' | '?' => has_wildcard = true,
                 _ => {}
             }
             name.push(found);
         }
         Self {
             name,
-            wild,
+            has_wildcard,
             after: After::End,
         }
     }
 
-    /// Reads an index.
+    /// Parses an index.
     fn of_list(path: &'p str) -> Self {
         let end = path.find(['.', '|']);
         Self {
@@ -372,12 +381,12 @@ impl<'p> Part<'p> {
                 .get(..end.unwrap_or(path.len()))
                 .unwrap_or_default()
                 .into(),
-            wild: false,
+            has_wildcard: false,
             after: end.map_or(After::End, |at| After::new(path, at)),
         }
     }
 
-    /// Returns the step when nothing has this name; what is piped is still followed.
+    /// Returns the step for a missing key or index; a pipe is still followed.
     fn missing(&self) -> Step<'p> {
         Step {
             value: None,
@@ -390,7 +399,7 @@ impl<'p> Part<'p> {
 }
 
 impl<'p> After<'p> {
-    /// A dot before a modifier or a selection is a pipe.
+    /// Splits off the separator; a dot before a modifier or a selection is a pipe.
     fn new(path: &'p str, at: usize) -> Self {
         let rest = path.get(at + 1..).unwrap_or_default();
         let pipes = rest.starts_with(['[', '{']) || modifier::is_next(rest);
@@ -401,7 +410,7 @@ impl<'p> After<'p> {
     }
 }
 
-/// Splits a path at its first pipe that is in no query or selection.
+/// Splits a path at its first pipe outside queries and selections.
 fn split_pipe(path: &str) -> (&str, Option<&str>) {
     let mut depth = 0_usize;
     let mut quoted = false;
@@ -425,7 +434,7 @@ fn split_pipe(path: &str) -> (&str, Option<&str>) {
 
 type Selector<'p> = (Option<&'p str>, &'p str);
 
-/// Splits `{a,"b":c}` into names and paths, and what follows.
+/// Splits `{a,"b":c}` into names and paths, and the rest of the path.
 fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
     let mut found = Vec::new();
     let mut depth = 1_usize;
@@ -463,7 +472,7 @@ fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
     None
 }
 
-/// Returns the key of a selected value: as given, or the last part of its path.
+/// Returns the key of a selected value: the given name, or the last part of its path.
 fn selected_name(name: Option<&str>, path: &str) -> String {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         return serde_json::from_str(name).unwrap_or_else(|_| name.into());
@@ -479,7 +488,7 @@ fn selected_name(name: Option<&str>, path: &str) -> String {
     if simple { last } else { "_" }.into()
 }
 
-/// Reads `!"text"`, `!{"a":1}`, `!true`: a value that stands in the path itself.
+/// Parses a literal in a path: `!"text"`, `!{"a":1}`, `!true`.
 fn literal(path: &str) -> Option<Step<'_>> {
     let text = path.get(1..)?;
     let (value, rest) = match text.as_bytes().first()? {
@@ -508,10 +517,10 @@ fn literal(path: &str) -> Option<Step<'_>> {
     })
 }
 
-/// Tells whether a text fits a pattern of `*`, `?` and other characters; a backslash protects.
+/// Returns whether a text matches a glob of `*`, `?` and literal characters; a backslash escapes.
 fn glob(text: &str, pattern: &str) -> bool {
     let (mut text, mut pattern) = (text, pattern);
-    // Where to go on when what follows the last star does not fit.
+    // Where to resume if the text after the last star does not match.
     let mut retry: Option<(&str, &str)> = None;
     loop {
         let mut rest = pattern.chars();

@@ -1,6 +1,6 @@
 //! Modifiers: `@reverse`, `@keys`, `@flatten:{"deep":true}`.
 //!
-//! Those that only change the layout of JSON text (`@pretty`, `@ugly`) change nothing here.
+//! Modifiers that only change the formatting of JSON text (`@pretty`, `@ugly`) do nothing.
 
 use super::{Finder, MAX_DEPTH, Step};
 use ccm_value::value::Map;
@@ -11,7 +11,7 @@ const NAMES: [&str; 13] = [
     "fromstr", "group", "dig",
 ];
 
-/// Tells whether a path starts with a modifier that exists.
+/// Returns whether a path starts with a known modifier.
 pub(super) fn is_next(path: &str) -> bool {
     path.strip_prefix('@').is_some_and(|rest| {
         let end = rest.find(['.', '|', ':']).unwrap_or(rest.len());
@@ -19,7 +19,7 @@ pub(super) fn is_next(path: &str) -> bool {
     })
 }
 
-/// Applies the modifier a path starts with; nothing when it is none.
+/// Applies the modifier at the start of a path; `None` if there is none.
 pub(super) fn apply<'p>(
     finder: &Finder,
     value: Option<&Value>,
@@ -43,7 +43,7 @@ pub(super) fn apply<'p>(
     })
 }
 
-/// Splits off an argument: JSON, or anything up to a pipe.
+/// Splits off an argument: JSON, or text up to a pipe.
 fn split_argument(text: &str) -> (&str, &str) {
     if text.starts_with(['{', '[', '"']) {
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -63,7 +63,7 @@ fn modify(
     depth: usize,
 ) -> Option<Value> {
     let Some(value) = value else {
-        // What is not there has no keys, no values and no text.
+        // A missing value has no keys, no values and no text.
         return match name {
             "keys" | "values" | "dig" => Some(Vec::new().into()),
             "tostr" => Some("".into()),
@@ -119,7 +119,7 @@ fn flatten(list: &[Value], deep: bool, flat: &mut Vec<Value>) {
     }
 }
 
-/// Turns a map of lists into a list of maps.
+/// Converts a map of lists to a list of maps.
 fn group(map: &Map) -> Value {
     let mut groups: Vec<Map> = Vec::new();
     for (key, value) in map {
@@ -135,7 +135,7 @@ fn group(map: &Map) -> Value {
     groups.into_iter().map(Value::from).collect()
 }
 
-/// Collects what a path finds in a value and in everything below it.
+/// Collects the results of a path in a value and in everything below it.
 fn dig(
     finder: &Finder,
     value: &Value,

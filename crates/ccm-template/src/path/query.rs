@@ -1,7 +1,7 @@
 //! Queries: `(name=="lo")`, `(mtu>2000)`, `(=="vim")`.
 //!
-//! The left side is a path into an item, the right side a bare word. Kinds compare with their
-//! like: text by bytes, numbers by value, truth by order.
+//! The left side is a path into an item, the right side a literal. Values compare only with the
+//! same type: text by bytes, numbers by value, false before true.
 
 use super::glob;
 use ccm_value::Value;
@@ -16,7 +16,7 @@ pub(super) struct Query<'p> {
 const OPERATORS: [&str; 9] = ["!=", "!%", "<=", ">=", "==", "<", ">", "=", "%"];
 
 impl<'p> Query<'p> {
-    /// Reads a query in its brackets; returns it and what follows.
+    /// Parses a query in brackets; returns it and the rest of the path.
     pub(super) fn parse(text: &'p str) -> Option<(Self, &'p str)> {
         let mut depth = 0_usize;
         let mut quoted = false;
@@ -64,7 +64,7 @@ impl<'p> Query<'p> {
         })
     }
 
-    /// Tells whether the value that the path found in an item fits.
+    /// Returns whether a value found in an item matches.
     pub(super) fn matches(&self, found: Option<&Value>) -> bool {
         if let Some(wanted) = self.value.strip_prefix('~') {
             let fits = match wanted {
@@ -133,7 +133,7 @@ impl<'p> Query<'p> {
     }
 }
 
-/// Returns what a value says about truth, as far as it says anything.
+/// Returns the boolean meaning of a value, if it has one.
 fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Null => Some(false),

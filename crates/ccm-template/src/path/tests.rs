@@ -1,4 +1,4 @@
-//! Tests of paths: what each piece of syntax finds.
+//! Tests of paths: the result of each piece of syntax.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn check_all(cases: &[(&str, &str)]) {
 }
 
 #[test]
-fn keys_and_indexes_lead_down() {
+fn keys_and_indexes_select_members() {
     check_all(&[
         ("facts.host.os", r#""linux""#),
         ("data.l.1", r#""vim""#),
@@ -46,7 +46,7 @@ fn keys_and_indexes_lead_down() {
 }
 
 #[test]
-fn wildcards_take_the_first_key_that_leads_somewhere() {
+fn wildcards_take_the_first_key_with_a_result() {
     check_all(&[
         ("facts.ho?t.os", r#""linux""#),
         ("*.host.os", r#""linux""#),
@@ -138,7 +138,7 @@ fn malformed_paths_find_nothing() {
 }
 
 #[test]
-fn paths_that_multiply_find_nothing_in_bounded_work() {
+fn paths_that_multiply_results_exceed_the_work_limit() {
     let doubling = "[@this,@this]|".repeat(60) + "@this";
     assert_eq!(find(&root(), &doubling), None);
     let digging = "@dig:".repeat(60) + "x";
@@ -153,17 +153,17 @@ fn paths_that_multiply_find_nothing_in_bounded_work() {
 
 #[test]
 fn lookup_gives_integers_alone_and_floats_inside() {
-    assert_eq!(as_looked_up(Value::Float(2.0)), Value::Int(2));
-    assert_eq!(as_looked_up(Value::Float(2.5)), Value::Float(2.5));
-    assert_eq!(as_looked_up(Value::Int(7)), Value::Int(7));
+    assert_eq!(as_lookup_result(Value::Float(2.0)), Value::Int(2));
+    assert_eq!(as_lookup_result(Value::Float(2.5)), Value::Float(2.5));
+    assert_eq!(as_lookup_result(Value::Int(7)), Value::Int(7));
     assert_eq!(
-        as_looked_up(vec![Value::Int(1)].into()),
+        as_lookup_result(vec![Value::Int(1)].into()),
         vec![Value::Float(1.0)].into()
     );
 }
 
 #[test]
-fn globs_fit_whole_texts() {
+fn globs_match_whole_texts() {
     for (text, pattern, fits) in [
         ("eth0", "e*", true),
         ("eth0", "*h?", true),

@@ -1,4 +1,4 @@
-//! Durations as Go writes them: `1h30m`, `1.5s`, `-250ms`. A duration is nanoseconds in an `i64`.
+//! Durations in Go's format: `1h30m`, `1.5s`, `-250ms`. A duration is an `i64` of nanoseconds.
 
 use super::quote;
 use ccm_value::text::go_nanos;
@@ -7,12 +7,12 @@ pub(crate) const SECOND: i64 = 1_000_000_000;
 pub(crate) const MINUTE: i64 = 60 * SECOND;
 pub(crate) const HOUR: i64 = 60 * MINUTE;
 
-/// The largest size of a duration: that of `i64::MIN`.
-const LARGEST: u64 = 1 << 63;
+/// Largest absolute value of a duration: that of `i64::MIN`.
+const MAX_MAGNITUDE: u64 = 1 << 63;
 
-/// Why a text is no duration.
+/// Error of an invalid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DurationError {
+pub(crate) enum DurationError {
     #[error("time: invalid duration {}", quote(.0))]
     Invalid(String),
     #[error("time: missing unit in duration {}", quote(.0))]
@@ -21,8 +21,8 @@ pub enum DurationError {
     Unit { unit: String, text: String },
 }
 
-/// Returns the duration that a text such as `1h30m` or `1.5s` stands for, as Go's
-/// `time.ParseDuration` reads it. See `model::text::parse_duration` for that of properties.
+/// Parses a duration such as `1h30m` or `1.5s` like Go's `time.ParseDuration`. Durations of
+/// properties are parsed by `ccm_value::text::parse_duration`.
 pub(crate) fn parse(text: &str) -> Result<i64, DurationError> {
     let wrong = || DurationError::Invalid(text.into());
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -72,7 +72,7 @@ pub(crate) fn parse(text: &str) -> Result<i64, DurationError> {
             .and_then(|whole| whole.checked_mul(unit))
             .and_then(|nanos| nanos.checked_add(part_of(unit, fraction)))
             .and_then(|nanos| nanos.checked_add(total))
-            .filter(|total| *total <= LARGEST)
+            .filter(|total| *total <= MAX_MAGNITUDE)
             .ok_or_else(wrong)?;
         rest = after;
     }
@@ -91,8 +91,8 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Returns the nanoseconds of a fraction of a unit. Digits beyond what an integer holds do not
-/// count, and floats do the rest, as in Go: a third of an hour is twenty minutes.
+/// Returns the nanoseconds of a fraction of a unit. Digits beyond the integer range are ignored,
+/// and the rest is computed in floating point, as in Go.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -106,7 +106,7 @@ fn part_of(unit: u64, digits: &str) -> u64 {
         let longer = value
             .checked_mul(10)
             .and_then(|value| value.checked_add(u64::from(digit.saturating_sub(b'0'))))
-            .filter(|value| *value <= LARGEST);
+            .filter(|value| *value <= MAX_MAGNITUDE);
         let Some(longer) = longer else {
             break;
         };
@@ -116,12 +116,12 @@ fn part_of(unit: u64, digits: &str) -> u64 {
     (value as f64 * (unit as f64 / scale)) as u64
 }
 
-/// Returns a duration as Go prints it: `1h30m0s`, `1.5s`, `20ms`.
+/// Formats a duration like Go: `1h30m0s`, `1.5s`, `20ms`.
 pub(crate) fn print(nanos: i64) -> String {
     go_nanos(nanos.into())
 }
 
-/// Returns a duration without what is over a multiple of `step`; a step of nothing changes nothing.
+/// Rounds a duration down to a multiple of `step`; a step of zero or less changes nothing.
 pub(crate) fn truncate(nanos: i64, step: i64) -> i64 {
     match step {
         1.. => nanos - nanos % step,
@@ -129,7 +129,7 @@ pub(crate) fn truncate(nanos: i64, step: i64) -> i64 {
     }
 }
 
-/// Returns the multiple of `step` that is nearest to a duration, halves away from zero.
+/// Rounds a duration to the nearest multiple of `step`, halves away from zero.
 pub(crate) fn round(nanos: i64, step: i64) -> i64 {
     let low = truncate(nanos, step);
     match (nanos - low).unsigned_abs() {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_duration_says_why() {
+    fn an_invalid_duration_is_refused_with_its_reason() {
         for (text, reason) in [
             ("", "time: invalid duration \"\""),
             ("-", "time: invalid duration \"-\""),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_no_step_changes_nothing() {
+    fn a_step_of_zero_or_less_changes_nothing() {
         for step in [0, -1, i64::MIN] {
             assert_eq!((truncate(15, step), round(15, step)), (15, 15));
         }

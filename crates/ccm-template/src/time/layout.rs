@@ -1,7 +1,6 @@
-//! Layouts: a date format written as the sample `Mon Jan 2 15:04:05 MST 2006`.
+//! Go's date layouts, written as the sample `Mon Jan 2 15:04:05 MST 2006`.
 //!
-//! One table of parts serves printing, here, and reading, in `read`. What is not a part stands
-//! for itself.
+//! One table of parts serves formatting, here, and parsing, in `read`. Other text is literal.
 
 use std::fmt::{self, Write};
 
@@ -36,7 +35,7 @@ pub(super) enum Part {
     LowerPm,
     ZoneName,
     Offset(OffsetStyle),
-    /// A separator and so many digits; optional ones are cut where zeros end.
+    /// A separator and a number of digits; with `optional`, trailing zeros are dropped.
     Fraction {
         separator: char,
         digits: usize,
@@ -46,14 +45,14 @@ pub(super) enum Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OffsetStyle {
-    /// `Z` stands for no offset.
+    /// `Z` is used for a zero offset.
     pub(super) z: bool,
     pub(super) colons: bool,
     pub(super) minutes: bool,
     pub(super) seconds: bool,
 }
 
-/// The parts that are told by their letters alone, longer ones first.
+/// Parts identified by their text, longer ones first.
 const WORDS: [(&str, Part); 23] = [
     ("January", Part::LongMonth),
     ("Monday", Part::LongWeekday),
@@ -80,7 +79,7 @@ const WORDS: [(&str, Part); 23] = [
     ("Mon", Part::Weekday),
 ];
 
-/// What may follow the `-` or `Z` of an offset: colons, minutes, seconds.
+/// Forms after the `-` or `Z` of an offset: colons, minutes, seconds.
 const OFFSETS: [(&str, bool, bool, bool); 5] = [
     ("070000", false, true, true),
     ("07:00:00", true, true, true),
@@ -89,8 +88,7 @@ const OFFSETS: [(&str, bool, bool, bool); 5] = [
     ("07", false, false, false),
 ];
 
-/// Splits a layout at its first part: the text before it, the part, the part as written, the
-/// rest.
+/// Splits a layout at its first part: the text before it, the part, the part as written, the rest.
 pub(super) fn next_part(layout: &str) -> Option<(&str, Part, &str, &str)> {
     layout.char_indices().find_map(|(at, _)| {
         let (before, here) = layout.split_at(at);
@@ -102,14 +100,14 @@ pub(super) fn next_part(layout: &str) -> Option<(&str, Part, &str, &str)> {
 
 fn part_at(text: &str) -> Option<(Part, usize)> {
     if text.starts_with("_2006") {
-        // The underscore stands for itself before a year.
+        // The underscore is literal before a year.
         return None;
     }
     for (word, part) in WORDS {
         let Some(rest) = text.strip_prefix(word) else {
             continue;
         };
-        // `Janet` and `Month` are words, not parts.
+        // `Janet` and `Month` are literal words.
         let is_short_name = matches!(part, Part::Month | Part::Weekday);
         if is_short_name && rest.starts_with(|c: char| c.is_ascii_lowercase()) {
             continue;
@@ -143,7 +141,7 @@ fn part_at(text: &str) -> Option<(Part, usize)> {
     Some((part, digits + 1))
 }
 
-/// Returns a time written by a layout.
+/// Formats a time.
 pub(super) fn format(time: &Time, layout: &str) -> String {
     let local = time.local();
     let mut out = String::new();
@@ -190,7 +188,7 @@ fn write_part(out: &mut String, part: Part, time: &Time, local: NaiveDateTime) -
         Part::UpperPm => out.write_str(if is_morning { "AM" } else { "PM" }),
         Part::LowerPm => out.write_str(if is_morning { "am" } else { "pm" }),
         Part::ZoneName => match &*time.zone.abbreviation(time.utc.naive_utc()) {
-            // Without a name the offset has to do.
+            // A zone without a name is printed as its offset.
             "" => write_offset(out, time, MINUTES),
             name => out.write_str(name),
         },
@@ -200,7 +198,7 @@ fn write_part(out: &mut String, part: Part, time: &Time, local: NaiveDateTime) -
             digits,
             optional,
         } => {
-            // There is nothing to show beyond nanoseconds.
+            // Digits beyond nanoseconds are zero.
             let nanos = format!("{:09}", local.nanosecond());
             let shown = nanos.get(..digits).unwrap_or(&nanos);
             match optional.then(|| shown.trim_end_matches('0')) {

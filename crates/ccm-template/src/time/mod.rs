@@ -1,9 +1,9 @@
-//! Dates with the manners of Go's `time` package, for every engine that has dates.
+//! Times with the behaviour of Go's `time` package, for all engines.
 //!
-//! Authors know these from Go: layouts written as a sample date, durations such as `1h30m`, zones
-//! by name. Calendar arithmetic is chrono's; what is here is how Go names, reads and prints
-//! things. Nothing here knows an engine: which methods a template may call, and with what, is the
-//! engine's business. Layouts are in `layout` and `read`, durations in `duration`, zones in `zone`.
+//! Layouts are written as a sample date, durations like `1h30m`, zones by name. Calendar arithmetic
+//! is chrono's; this module adds Go's naming, parsing and formatting. The methods available to
+//! templates are defined by each engine. Layouts are in `layout` and `read`, durations in
+//! `duration`, zones in `zone`.
 
 pub(crate) mod duration;
 mod layout;
@@ -44,22 +44,22 @@ const WEEKDAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// How many times longer than its layout a formatted time can be: `MST` may become `GMT+0003`.
-pub(crate) const GROWTH: usize = 3;
+/// Maximum ratio of a formatted time's length to its layout's: `MST` may become `GMT+0003`.
+pub(crate) const MAX_FORMAT_GROWTH: usize = 3;
 
-/// Why there is no such time.
+/// Error of parsing or computing a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TimeError {
+pub(crate) enum TimeError {
     #[error("time out of range")]
     OutOfRange,
     #[error("unknown time zone {0}")]
     Zone(String),
-    /// A part of the text is not what its layout says.
+    /// A part of the text does not match its layout.
     #[error(
         "parsing time {} as {}: cannot parse {} as {}",
         quote(.text), quote(.layout), quote(.value), quote(.part)
     )]
-    Unfit {
+    Mismatch {
         text: String,
         layout: String,
         value: String,
@@ -67,34 +67,32 @@ pub enum TimeError {
     },
     #[error("parsing time {}: extra text: {}", quote(.text), quote(.extra))]
     Extra { text: String, extra: String },
-    /// The parts of the text are no time together.
+    /// The parts of the text do not form a valid time.
     #[error("parsing time {}: {problem}", quote(.text))]
     Impossible { text: String, problem: String },
 }
 
-/// An instant and the zone it is read in. Two are equal when both are; see
-/// [`Time::cmp_instant`] for the instant alone.
+/// An instant and a zone. Equality compares both; see [`Time::cmp_instant`] for the instant alone.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Time {
     utc: DateTime<Utc>,
     zone: Zone,
 }
 
-/// A month, 1 to 12; Go prints its name.
+/// A month, 1 to 12; prints its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Month(pub u32);
 
-/// A day of the week, 0 is Sunday; Go prints its name.
+/// A day of the week, 0 is Sunday; prints its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Weekday(pub u32);
 
 impl Time {
-    /// Returns the present instant in the zone of the machine, by the caller's clock if there is
-    /// one.
+    /// Returns the current time in the system's zone, by the caller's clock if there is one.
     pub(crate) fn now(clock: Option<&Now>) -> Self {
         #[expect(
             clippy::disallowed_methods,
-            reason = "the one place where templates ask the machine; callers with a clock set `Env::now`"
+            reason = "the default clock of templates; callers replace it with `Env::now`"
         )]
         let utc = clock.map_or_else(Utc::now, |now| now());
         Self {
@@ -111,19 +109,20 @@ impl Time {
         }
     }
 
-    /// Returns the instant so many seconds after 1970.
+    /// Returns the time at a number of seconds since 1970.
     pub(crate) fn from_unix(seconds: i64, zone: Zone) -> Result<Self, TimeError> {
         let utc = DateTime::from_timestamp(seconds, 0).ok_or(TimeError::OutOfRange)?;
         Ok(Self { utc, zone })
     }
 
-    /// Returns the instant at which clocks of a zone show this date and time.
+    /// Returns the time at which clocks in a zone show this date and time.
     fn at(local: NaiveDateTime, zone: Zone) -> Option<Self> {
-        Self::east(local, zone.offset_of_local(local), zone)
+        Self::at_offset(local, zone.offset_of_local(local), zone)
     }
 
-    /// Returns the instant at which clocks that many seconds east of UTC show this.
-    fn east(local: NaiveDateTime, offset: i32, zone: Zone) -> Option<Self> {
+    /// Returns the time at which clocks with an offset from UTC, in seconds, show this date and
+    /// time.
+    fn at_offset(local: NaiveDateTime, offset: i32, zone: Zone) -> Option<Self> {
         let utc = local.checked_sub_signed(TimeDelta::seconds(offset.into()))?;
         Some(Self {
             utc: utc.and_utc(),
@@ -131,18 +130,18 @@ impl Time {
         })
     }
 
-    /// Reads a time written by a layout. A text that names no zone is in `zone`, and so is one
-    /// that names what `zone` itself has at that instant.
+    /// Parses a time by a layout. Without a zone in the text, or with one that equals the offset or
+    /// name of `zone` at that time, the result is in `zone`.
     pub(crate) fn parse(layout: &str, text: &str, zone: &Zone) -> Result<Self, TimeError> {
         read::parse(layout, text, zone)
     }
 
-    /// Returns the time written by a layout.
+    /// Formats the time by a layout.
     pub(crate) fn format(&self, layout: &str) -> String {
         layout::format(self, layout)
     }
 
-    /// Returns the time as Go's JSON has it.
+    /// Formats the time like Go's JSON encoder.
     pub(crate) fn rfc3339(&self) -> String {
         self.format("2006-01-02T15:04:05.999999999Z07:00")
     }
@@ -152,7 +151,7 @@ impl Time {
     }
 
     /// Returns the same instant in another zone.
-    pub(crate) fn within(&self, zone: Zone) -> Self {
+    pub(crate) fn in_zone(&self, zone: Zone) -> Self {
         Self {
             utc: self.utc,
             zone,
@@ -163,7 +162,7 @@ impl Time {
         self.utc.cmp(&other.utc)
     }
 
-    /// Returns what one of Go's methods gives that take nothing and answer a number.
+    /// Returns the result of a Go method without parameters that returns a number.
     pub(crate) fn number(&self, method: &str) -> Option<i64> {
         let local = self.local();
         Some(match method {
@@ -195,7 +194,7 @@ impl Time {
         Weekday(self.local().weekday().num_days_from_sunday())
     }
 
-    /// Returns the time a duration later.
+    /// Adds a duration.
     pub(crate) fn add(&self, nanos: i64) -> Result<Self, TimeError> {
         let moved = self.utc.checked_add_signed(TimeDelta::nanoseconds(nanos));
         Ok(Self {
@@ -204,7 +203,7 @@ impl Time {
         })
     }
 
-    /// Returns how much later this is, at most what a duration can hold.
+    /// Returns the duration since `other`, limited to the range of a duration.
     pub(crate) fn since(&self, other: &Self) -> i64 {
         let nanos = (self.utc - other.utc).num_nanoseconds();
         nanos.unwrap_or(if self.utc < other.utc {
@@ -214,8 +213,7 @@ impl Time {
         })
     }
 
-    /// Returns the date so many years, months and days later; days past the end of a month run
-    /// over into the next.
+    /// Adds years, months and days; days past the end of a month overflow into the next.
     pub(crate) fn add_date(&self, years: i64, months: i64, days: i64) -> Result<Self, TimeError> {
         let local = self.local();
         let moved = || {
@@ -233,7 +231,7 @@ impl Time {
         moved().ok_or(TimeError::OutOfRange)
     }
 
-    /// Returns the time rounded down to a multiple of a duration, counted from year one.
+    /// Rounds down to a multiple of a duration, counted from year 1.
     pub(crate) fn truncate(&self, nanos: i64) -> Result<Self, TimeError> {
         match self.remainder(nanos) {
             Some(over) => self.add(-over),
@@ -241,7 +239,7 @@ impl Time {
         }
     }
 
-    /// Returns the time rounded to the nearest multiple of a duration, halves up.
+    /// Rounds to the nearest multiple of a duration, halves up.
     pub(crate) fn round(&self, nanos: i64) -> Result<Self, TimeError> {
         match self.remainder(nanos) {
             Some(over) if over < nanos - over => self.add(-over),
@@ -259,7 +257,7 @@ impl Time {
             .flatten()
     }
 
-    /// Returns what clocks of its zone show.
+    /// Returns the local date and time of its zone.
     fn local(&self) -> NaiveDateTime {
         let utc = self.utc.naive_utc();
         let offset = TimeDelta::seconds(self.zone.offset(utc).into());
@@ -297,8 +295,8 @@ fn name(names: &[&'static str], index: u32) -> &'static str {
     found.copied().unwrap_or_default()
 }
 
-/// Quotes a text as Go's `time` package does in its errors: what is not printable ASCII becomes
-/// bytes, unlike in Go's `%q`.
+/// Quotes a text like the errors of Go's `time` package: bytes other than printable ASCII are
+/// escaped, unlike in Go's `%q`.
 fn quote(text: &str) -> String {
     let mut out = String::from('"');
     for byte in text.bytes() {

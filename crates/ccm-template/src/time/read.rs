@@ -1,14 +1,14 @@
-//! Reads a time from text by a layout, part by part, with Go's indulgence: any run of blanks
-//! matches any other, and a fraction may follow seconds that the layout has without one.
+//! Parser for times by a layout. As in Go, a run of spaces matches any other, and a fraction may
+//! follow seconds even if the layout has none.
 
 use chrono::{Datelike, NaiveDate, NaiveTime};
 
 use super::layout::{OffsetStyle, Part, next_part};
 use super::{MONTHS, Time, TimeError, WEEKDAYS, Zone, short};
 
-/// What a text has said so far; what it means together is only known at its end.
+/// Parts of a time parsed so far; they are combined at the end.
 #[derive(Default)]
-struct Found<'t> {
+struct ParsedParts<'t> {
     year: i32,
     month: Option<u32>,
     day: Option<u32>,
@@ -18,21 +18,21 @@ struct Found<'t> {
     second: u32,
     nanos: u32,
     pm: Option<bool>,
-    /// `Z` or `UTC`, which end all questions about the zone.
+    /// Set by `Z` or `UTC`; overrides offset and name.
     is_utc: bool,
     offset: Option<i32>,
     zone_name: Option<&'t str>,
 }
 
-/// Why a part did not fit.
-enum Miss {
+/// Error of parsing one part.
+enum PartError {
     Shape,
     Range(&'static str),
 }
 
-/// Reads a time written by a layout; `default` is the zone of a text that names no other.
+/// Parses a time by a layout; `default` is the zone of a text without one.
 pub(super) fn parse(layout: &str, text: &str, default: &Zone) -> Result<Time, TimeError> {
-    let unfit = |value: &str, part: &str| TimeError::Unfit {
+    let mismatch = |value: &str, part: &str| TimeError::Mismatch {
         text: text.into(),
         layout: layout.into(),
         value: value.into(),
@@ -42,18 +42,18 @@ pub(super) fn parse(layout: &str, text: &str, default: &Zone) -> Result<Time, Ti
         text: text.into(),
         problem,
     };
-    let mut found = Found::default();
+    let mut found = ParsedParts::default();
     let mut value = text;
     let mut pattern = layout;
     while let Some((before, part, written, after)) = next_part(pattern) {
-        value = skip(value, before).map_err(|value| unfit(value, before))?;
+        value = skip(value, before).map_err(|value| mismatch(value, before))?;
         value = found.read(part, value, after).map_err(|miss| match miss {
-            Miss::Range(what) => impossible(format!("{what} out of range")),
-            Miss::Shape => unfit(value, written),
+            PartError::Range(what) => impossible(format!("{what} out of range")),
+            PartError::Shape => mismatch(value, written),
         })?;
         pattern = after;
     }
-    value = skip(value, pattern).map_err(|value| unfit(value, pattern))?;
+    value = skip(value, pattern).map_err(|value| mismatch(value, pattern))?;
     if !value.is_empty() {
         return Err(TimeError::Extra {
             text: text.into(),
@@ -65,8 +65,8 @@ pub(super) fn parse(layout: &str, text: &str, default: &Zone) -> Result<Time, Ti
         .map_err(|problem| impossible(problem.into()))
 }
 
-/// Drops literal text from the front; a blank in it stands for any number of blanks. Returns the
-/// rest, or what is left where the two part.
+/// Skips literal text; a space in it matches any number of spaces. Returns the rest, or the
+/// remaining text at the first difference.
 fn skip<'t>(mut value: &'t str, mut literal: &str) -> Result<&'t str, &'t str> {
     while let Some(wanted) = literal.chars().next() {
         if wanted == ' ' {
@@ -83,13 +83,13 @@ fn skip<'t>(mut value: &'t str, mut literal: &str) -> Result<&'t str, &'t str> {
     Ok(value)
 }
 
-/// Reads from `least` to `most` digits.
-fn digits(value: &str, least: usize, most: usize) -> Result<(u32, &str), Miss> {
+/// Parses `least` to `most` digits.
+fn digits(value: &str, least: usize, most: usize) -> Result<(u32, &str), PartError> {
     let len = count_digits(value).min(most);
-    let (digits, rest) = value.split_at_checked(len).ok_or(Miss::Shape)?;
+    let (digits, rest) = value.split_at_checked(len).ok_or(PartError::Shape)?;
     match digits.parse() {
         Ok(number) if len >= least => Ok((number, rest)),
-        _ => Err(Miss::Shape),
+        _ => Err(PartError::Shape),
     }
 }
 
@@ -97,23 +97,23 @@ fn count_digits(value: &str) -> usize {
     value.bytes().take_while(u8::is_ascii_digit).count()
 }
 
-/// Reads one or two digits of a number below `limit`.
+/// Parses a number of one or two digits below `limit`.
 fn number<'t>(
     value: &'t str,
     is_fixed: bool,
     limit: u32,
     what: &'static str,
-) -> Result<(u32, &'t str), Miss> {
+) -> Result<(u32, &'t str), PartError> {
     let (number, rest) = digits(value, if is_fixed { 2 } else { 1 }, 2)?;
     if number < limit {
         Ok((number, rest))
     } else {
-        Err(Miss::Range(what))
+        Err(PartError::Range(what))
     }
 }
 
-/// Reads a name of a table, whole or its first three letters, in any case.
-fn lookup<'t>(names: &[&str], value: &'t str, is_whole: bool) -> Result<(u32, &'t str), Miss> {
+/// Parses a name from a table, in full or its first three letters, in any case.
+fn lookup<'t>(names: &[&str], value: &'t str, is_whole: bool) -> Result<(u32, &'t str), PartError> {
     for (index, name) in (0..).zip(names) {
         let name = if is_whole { name } else { short(name) };
         if let Some((head, rest)) = value.split_at_checked(name.len())
@@ -122,39 +122,39 @@ fn lookup<'t>(names: &[&str], value: &'t str, is_whole: bool) -> Result<(u32, &'
             return Ok((index, rest));
         }
     }
-    Err(Miss::Shape)
+    Err(PartError::Shape)
 }
 
-/// Reads a separator and digits of a fraction, of which the first nine count.
-fn fraction(value: &str, digits: usize) -> Result<(u32, &str), Miss> {
-    let body = value.strip_prefix(['.', ',']).ok_or(Miss::Shape)?;
+/// Parses a separator and the digits of a fraction, of which the first nine count.
+fn fraction(value: &str, digits: usize) -> Result<(u32, &str), PartError> {
+    let body = value.strip_prefix(['.', ',']).ok_or(PartError::Shape)?;
     if count_digits(body) < digits {
-        return Err(Miss::Shape);
+        return Err(PartError::Shape);
     }
-    let (shown, rest) = body.split_at_checked(digits).ok_or(Miss::Shape)?;
+    let (shown, rest) = body.split_at_checked(digits).ok_or(PartError::Shape)?;
     let nine: String = shown.chars().chain("000000000".chars()).take(9).collect();
-    Ok((nine.parse().map_err(|_| Miss::Shape)?, rest))
+    Ok((nine.parse().map_err(|_| PartError::Shape)?, rest))
 }
 
-/// Returns how many digits a fraction at the front has.
+/// Returns the number of digits of a fraction at the start of the text.
 fn fraction_len(value: &str) -> usize {
     value.strip_prefix(['.', ',']).map_or(0, count_digits)
 }
 
-impl<'t> Found<'t> {
-    /// Takes one part from the front of a text; returns the rest of it.
-    fn read(&mut self, part: Part, value: &'t str, after: &str) -> Result<&'t str, Miss> {
+impl<'t> ParsedParts<'t> {
+    /// Parses one part; returns the rest of the text.
+    fn read(&mut self, part: Part, value: &'t str, after: &str) -> Result<&'t str, PartError> {
         let rest;
         match part {
             Part::Year => {
                 let (year, after) = digits(value, 2, 2)?;
                 let century = if year >= 69 { 1900 } else { 2000 };
-                self.year = i32::try_from(year + century).map_err(|_| Miss::Shape)?;
+                self.year = i32::try_from(year + century).map_err(|_| PartError::Shape)?;
                 rest = after;
             }
             Part::LongYear => {
                 let (year, after) = digits(value, 4, 4)?;
-                self.year = i32::try_from(year).map_err(|_| Miss::Shape)?;
+                self.year = i32::try_from(year).map_err(|_| PartError::Shape)?;
                 rest = after;
             }
             Part::LongMonth | Part::Month => {
@@ -165,12 +165,12 @@ impl<'t> Found<'t> {
             Part::NumMonth | Part::ZeroMonth => {
                 let (month, after) = number(value, part == Part::ZeroMonth, 13, "month")?;
                 if month == 0 {
-                    return Err(Miss::Range("month"));
+                    return Err(PartError::Range("month"));
                 }
                 self.month = Some(month);
                 rest = after;
             }
-            // The day of the week is checked for form and otherwise ignored.
+            // The weekday is parsed and otherwise ignored, as in Go.
             Part::LongWeekday | Part::Weekday => {
                 (_, rest) = lookup(&WEEKDAYS, value, part == Part::LongWeekday)?;
             }
@@ -210,8 +210,8 @@ impl<'t> Found<'t> {
                     (len, _) => self.read_fraction(seconds.1, len)?,
                 };
             }
-            Part::UpperPm => rest = self.read_half(value, "AM", "PM")?,
-            Part::LowerPm => rest = self.read_half(value, "am", "pm")?,
+            Part::UpperPm => rest = self.read_am_pm(value, "AM", "PM")?,
+            Part::LowerPm => rest = self.read_am_pm(value, "am", "pm")?,
             Part::Offset(style) => rest = self.read_offset(value, style)?,
             Part::ZoneName => rest = self.read_zone_name(value)?,
             Part::Fraction {
@@ -229,19 +229,20 @@ impl<'t> Found<'t> {
         Ok(rest)
     }
 
-    fn read_fraction(&mut self, value: &'t str, digits: usize) -> Result<&'t str, Miss> {
+    fn read_fraction(&mut self, value: &'t str, digits: usize) -> Result<&'t str, PartError> {
         let (nanos, rest) = fraction(value, digits)?;
         self.nanos = nanos;
         Ok(rest)
     }
 
-    fn read_half(&mut self, value: &'t str, am: &str, pm: &str) -> Result<&'t str, Miss> {
+    fn read_am_pm(&mut self, value: &'t str, am: &str, pm: &str) -> Result<&'t str, PartError> {
         let rest = value.strip_prefix(pm);
         self.pm = Some(rest.is_some());
-        rest.or_else(|| value.strip_prefix(am)).ok_or(Miss::Shape)
+        rest.or_else(|| value.strip_prefix(am))
+            .ok_or(PartError::Shape)
     }
 
-    fn read_offset(&mut self, value: &'t str, style: OffsetStyle) -> Result<&'t str, Miss> {
+    fn read_offset(&mut self, value: &'t str, style: OffsetStyle) -> Result<&'t str, PartError> {
         if style.z
             && let Some(rest) = value.strip_prefix('Z')
         {
@@ -250,9 +251,9 @@ impl<'t> Found<'t> {
         }
         let (sign, mut rest) = match value.strip_prefix('-') {
             Some(rest) => (-1, rest),
-            None => (1, value.strip_prefix('+').ok_or(Miss::Shape)?),
+            None => (1, value.strip_prefix('+').ok_or(PartError::Shape)?),
         };
-        // People do write offsets of 24 hours, 60 minutes or 60 seconds.
+        // Offsets of 24 hours, 60 minutes or 60 seconds are accepted, as in Go.
         let fields = [
             (true, 3600, 25, "time zone offset hour"),
             (style.minutes, 60, 61, "time zone offset minute"),
@@ -261,28 +262,28 @@ impl<'t> Found<'t> {
         let mut offset = 0;
         for (index, (_, unit, limit, what)) in fields.into_iter().filter(|f| f.0).enumerate() {
             if style.colons && index > 0 {
-                rest = rest.strip_prefix(':').ok_or(Miss::Shape)?;
+                rest = rest.strip_prefix(':').ok_or(PartError::Shape)?;
             }
             let (field, after) = number(rest, true, limit, what)?;
-            offset += i32::try_from(field).map_err(|_| Miss::Shape)? * unit;
+            offset += i32::try_from(field).map_err(|_| PartError::Shape)? * unit;
             rest = after;
         }
         self.offset = Some(sign * offset);
         Ok(rest)
     }
 
-    fn read_zone_name(&mut self, value: &'t str) -> Result<&'t str, Miss> {
+    fn read_zone_name(&mut self, value: &'t str) -> Result<&'t str, PartError> {
         if let Some(rest) = value.strip_prefix("UTC") {
             self.is_utc = true;
             return Ok(rest);
         }
-        let len = zone_name_len(value).ok_or(Miss::Shape)?;
-        let (name, rest) = value.split_at_checked(len).ok_or(Miss::Shape)?;
+        let len = zone_name_len(value).ok_or(PartError::Shape)?;
+        let (name, rest) = value.split_at_checked(len).ok_or(PartError::Shape)?;
         self.zone_name = Some(name);
         Ok(rest)
     }
 
-    /// Returns the time all parts mean together, or why they mean none.
+    /// Combines all parts to a time.
     fn time(self, default: &Zone) -> Result<Time, &'static str> {
         let hour = match self.pm {
             Some(true) if self.hour < 12 => self.hour + 12,
@@ -294,21 +295,23 @@ impl<'t> Found<'t> {
         let local = self.date()?.and_time(clock);
         let time = match (self.is_utc, self.offset, self.zone_name) {
             (true, _, _) => Time::at(local, Zone::Utc),
-            (_, Some(offset), name) => Time::east(local, offset, default.clone()).map(|time| {
-                let utc = time.utc.naive_utc();
-                let is_default = default.offset(utc) == offset
-                    && name.is_none_or(|name| default.abbreviation(utc) == name);
-                if is_default {
-                    time
-                } else {
-                    time.within(Zone::Fixed(offset, name.unwrap_or_default().into()))
-                }
-            }),
+            (_, Some(offset), name) => {
+                Time::at_offset(local, offset, default.clone()).map(|time| {
+                    let utc = time.utc.naive_utc();
+                    let is_default = default.offset(utc) == offset
+                        && name.is_none_or(|name| default.abbreviation(utc) == name);
+                    if is_default {
+                        time
+                    } else {
+                        time.in_zone(Zone::Fixed(offset, name.unwrap_or_default().into()))
+                    }
+                })
+            }
             (_, None, Some(name)) => match default.offset_of_name(name, local) {
-                Some(offset) => Time::east(local, offset, default.clone()),
-                // A name alone tells nothing: Go reads the clock as UTC, and believes the hours of
-                // `GMT+2` only for showing it.
-                None => Time::east(local, 0, Zone::Fixed(gmt_offset(name), name.into())),
+                Some(offset) => Time::at_offset(local, offset, default.clone()),
+                // An unknown zone name has no known offset: the clock is read as UTC, and the hours
+                // of `GMT+2` only affect formatting, as in Go.
+                None => Time::at_offset(local, 0, Zone::Fixed(gmt_offset(name), name.into())),
             },
             (_, None, None) => Time::at(local, default.clone()),
         };
@@ -331,7 +334,7 @@ impl<'t> Found<'t> {
     }
 }
 
-/// Returns how long the abbreviation of a zone at the front is.
+/// Returns the length of a zone abbreviation at the start of the text.
 fn zone_name_len(value: &str) -> Option<usize> {
     if value.starts_with("ChST") || value.starts_with("MeST") {
         return Some(4);
@@ -352,8 +355,8 @@ fn zone_name_len(value: &str) -> Option<usize> {
     }
 }
 
-/// Returns how long a number from -23 to +23 at the front is, or 0. Leading zeros are few, so that
-/// no name of a zone is long.
+/// Returns the length of a number from -23 to +23 at the start of the text, or 0. The number of
+/// leading zeros is limited, which limits the length of zone names.
 fn signed_hours_len(value: &str) -> usize {
     let len = value.strip_prefix(['+', '-']).map_or(0, count_digits);
     let hours = value
@@ -365,7 +368,7 @@ fn signed_hours_len(value: &str) -> usize {
     }
 }
 
-/// Returns the offset that `GMT-8` states, and nothing for other names.
+/// Returns the offset of a name such as `GMT-8`, and 0 for other names.
 fn gmt_offset(name: &str) -> i32 {
     let hours = name
         .strip_prefix("GMT")

@@ -1,4 +1,4 @@
-//! Reading and printing of whole times; durations are tested beside their code.
+//! Tests of parsing and formatting times; durations are tested in their module.
 
 use super::*;
 
@@ -138,13 +138,13 @@ fn a_named_zone_shows_its_clock_its_name_and_its_offset() {
     ] {
         assert_eq!(sample().format(layout), expected, "{layout}");
     }
-    let tehran = sample().within(Zone::load("Asia/Tehran").unwrap());
+    let tehran = sample().in_zone(Zone::load("Asia/Tehran").unwrap());
     assert_eq!(tehran.format("MST"), "+0330");
     assert_eq!(tehran.zone().to_string(), "Asia/Tehran");
 }
 
 #[test]
-fn a_zone_nobody_knows_is_an_error() {
+fn an_unknown_zone_is_an_error() {
     for name in ["Mars/Olympus", "../etc/passwd", "europe/berlin"] {
         let error = Zone::load(name).unwrap_err();
         assert_eq!(error.to_string(), format!("unknown time zone {name}"));
@@ -152,14 +152,14 @@ fn a_zone_nobody_knows_is_an_error() {
 }
 
 #[test]
-fn a_fraction_shows_no_more_than_nanoseconds() {
+fn a_fraction_has_at_most_nanoseconds() {
     let time = sample();
     assert_eq!(time.format(".00000000000"), ".000000000");
     assert_eq!(time.format("05.99999999999"), "20");
 }
 
 #[test]
-fn json_shows_no_zeros_behind_the_fraction() {
+fn json_has_no_trailing_zeros_in_the_fraction() {
     let time = sample().add(120_000_000).unwrap();
     assert_eq!(time.rfc3339(), "2023-11-14T23:13:20.12+01:00");
 }
@@ -169,13 +169,13 @@ fn clocks_that_change_are_read_as_go_reads_them() {
     let berlin = |text| read_in("Europe/Berlin", "2006-01-02 15:04", text);
     // 02:30 does not exist on this day.
     assert_eq!(berlin("2024-03-31 02:30"), "2024-03-31 03:30:00 +0200 CEST");
-    // This one exists twice.
+    // This time exists twice.
     assert_eq!(berlin("2024-10-27 02:30"), "2024-10-27 02:30:00 +0100 CET");
     assert_eq!(berlin("2024-10-27 03:30"), "2024-10-27 03:30:00 +0100 CET");
 }
 
 #[test]
-fn an_abbreviation_of_the_wanted_zone_tells_its_offset() {
+fn an_abbreviation_of_the_given_zone_has_its_offset() {
     let berlin = |text| read_in("Europe/Berlin", "2006-01-02 15:04 MST", text);
     assert_eq!(
         berlin("2024-05-06 12:00 CEST"),
@@ -217,7 +217,7 @@ fn other_abbreviations_are_names_without_an_offset() {
 }
 
 #[test]
-fn moving_by_months_runs_over_the_end_of_a_short_one() {
+fn adding_months_overflows_the_end_of_a_short_month() {
     let zone = Zone::load("Europe/Berlin").unwrap();
     let time = Time::parse("2006-01-02", "2024-01-31", &zone).unwrap();
     let moved = time.add_date(0, 1, 0).unwrap();
@@ -228,7 +228,7 @@ fn moving_by_months_runs_over_the_end_of_a_short_one() {
 }
 
 #[test]
-fn the_callers_clock_is_asked() {
+fn now_uses_the_callers_clock() {
     let instant = sample().utc;
     let now: Now = std::sync::Arc::new(move || instant);
     assert_eq!(Time::now(Some(&now)).number("Unix"), Some(1_700_000_000));
@@ -236,11 +236,11 @@ fn the_callers_clock_is_asked() {
 
 proptest::proptest! {
     #[test]
-    fn no_layout_and_no_text_panic(layout in "[ 0-9_.,:ZJanMoSTPp+é-]{0,24}", text in "\\PC{0,24}") {
+    fn no_layout_and_no_text_panics(layout in "[ 0-9_.,:ZJanMoSTPp+é-]{0,24}", text in "\\PC{0,24}") {
         for zone in ["UTC", "Asia/Tehran"].map(|name| Zone::load(name).unwrap()) {
             let _ = Time::parse(&layout, &text, &zone);
-            let written = sample().within(zone.clone()).format(&layout);
-            proptest::prop_assert!(written.len() <= layout.len() * GROWTH);
+            let written = sample().in_zone(zone.clone()).format(&layout);
+            proptest::prop_assert!(written.len() <= layout.len() * MAX_FORMAT_GROWTH);
             let _ = Time::parse(&layout, &written, &zone);
         }
     }

@@ -1,8 +1,8 @@
-//! Time zones: an offset for every instant, and a short name for it.
+//! Time zones: offset and short name at any instant.
 //!
-//! Named zones come from the database built into the program, so that a template means the same
-//! on every host, also where no such database is installed. Which zone is [`Zone::Local`] is the
-//! machine's to say. Beyond the year 2100 the database knows no more changes of clocks.
+//! Named zones come from the database built into the program, so that a template gives the same
+//! result on every node, even without an installed database. [`Zone::Local`] is the system's zone.
+//! The database has no transitions after the year 2100.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use chrono_tz::{OffsetName, Tz};
 
 use super::TimeError;
 
-/// Where a time is read.
+/// A time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Zone {
     Utc,
@@ -24,7 +24,7 @@ pub(crate) enum Zone {
 }
 
 impl Zone {
-    /// Returns the zone of a name such as `Europe/Berlin`.
+    /// Returns the zone with a name such as `Europe/Berlin`.
     pub(crate) fn load(name: &str) -> Result<Self, TimeError> {
         match name {
             "" | "UTC" => Ok(Self::Utc),
@@ -47,12 +47,12 @@ impl Zone {
         offset.local_minus_utc()
     }
 
-    /// Returns the short name at an instant, such as `CET`; empty where none is known.
+    /// Returns the short name at an instant, such as `CET`; empty if unknown.
     pub(super) fn abbreviation(&self, utc: NaiveDateTime) -> Cow<'_, str> {
         match self {
             Self::Utc => "UTC".into(),
             Self::Fixed(_, name) => name.as_ref().into(),
-            // The standard library does not tell the name of the local zone.
+            // The name of the local zone is not available.
             Self::Local if self.offset(utc) == 0 => "UTC".into(),
             Self::Local => "".into(),
             Self::Named(zone) => {
@@ -65,16 +65,16 @@ impl Zone {
         }
     }
 
-    /// Returns the offset at the instant when clocks show `local`. In the gap and in the doubled
-    /// hour of a change of clocks it chooses as Go does.
+    /// Returns the offset at the time when clocks show `local`. In the gap and the repeated hour of
+    /// a clock change it chooses like Go.
     pub(super) fn offset_of_local(&self, local: NaiveDateTime) -> i32 {
-        // Around a change of clocks the first guess may be of the other side.
+        // Near a clock change the first guess may be the offset of the other side.
         let guess = self.offset(local);
         self.offset(earlier(local, guess))
     }
 
-    /// Returns the offset that a short name means here when clocks show `local`. Summer's name is
-    /// understood in winter too.
+    /// Returns the offset of a short name when clocks show `local`. The name of summer time is
+    /// accepted in winter too.
     pub(super) fn offset_of_name(&self, name: &str, local: NaiveDateTime) -> Option<i32> {
         const HALF_A_YEAR: TimeDelta = TimeDelta::days(182);
         let around = [
@@ -100,7 +100,7 @@ fn earlier(local: NaiveDateTime, seconds: i32) -> NaiveDateTime {
     local.checked_sub_signed(delta).unwrap_or(local)
 }
 
-/// Returns the name of a period that the database calls by its offset: `-03`, `+0530`.
+/// Returns the name of a zone that the database names by its offset: `-03`, `+0530`.
 fn numeric(offset: i32) -> String {
     let sign = if offset < 0 { '-' } else { '+' };
     let minutes = offset.unsigned_abs() / 60;

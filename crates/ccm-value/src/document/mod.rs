@@ -1,10 +1,10 @@
-//! A YAML or JSON document as its author wrote it: every node knows its line and column, and
-//! every scalar its own text.
+//! YAML and JSON documents as syntax trees: every node has its line and column, and every scalar
+//! its source text.
 //!
-//! Two readings leave from here. [`Node::to_value`] types plain scalars (`0644` is 420), which is
-//! what data wants; the rules are in `scalar`. Deserializing a typed structure from a node hands
-//! string fields the author's text (`0644` stays `0644`), which is what properties want; that is
-//! in `typed`. Errors carry the position and, for an unknown key, the nearest valid name.
+//! [`Node::to_value`] converts to data and types plain scalars (`0644` is 420); the rules are in
+//! `scalar`. Deserializing a typed structure from a node gives string fields the source text
+//! (`0644` stays `0644`), as properties need it; that is in `typed`. Errors have the position and,
+//! for an unknown key, the nearest valid name.
 
 mod read;
 mod scalar;
@@ -14,15 +14,15 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use read::{is_json, parse, parse_message};
-pub use scalar::{float_text, reads_as_text};
+pub(crate) use scalar::{float_text, reads_as_text};
 pub use typed::{field_names, from_entries, nearest, unknown_name};
 
 use super::value::{Map, Value};
 
-/// How far YAML looks for the colon behind a key, and some to spare. A longer one has a mark.
-pub const LONGEST_KEY: usize = 1000;
+/// Maximum length of a simple YAML key, with some margin; a longer key needs the `?` indicator.
+pub(crate) const MAX_KEY_LENGTH: usize = 1000;
 
-/// A place in a document, counted from 1; line 0 means that the place is not known.
+/// Position in a document, counted from 1; line 0 means that it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     pub line: u32,
@@ -36,21 +36,22 @@ pub struct Node {
     pub kind: NodeKind,
 }
 
-/// What a node holds.
+/// Content of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeKind {
-    /// `plain` scalars are typed by their text; others are text, unless `tag` says otherwise.
+    /// `plain` scalars are typed by their text; others are text, unless `tag` specifies another
+    /// type.
     Scalar {
         text: Arc<str>,
         plain: bool,
         tag: Option<Box<str>>,
     },
     List(Vec<Node>),
-    /// In the author's order; keys are unique.
+    /// In document order; keys are unique.
     Map(Vec<(Node, Node)>),
 }
 
-/// Why a document can't be read, and where.
+/// Error of reading a document, with its position.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct DocumentError {
     pub mark: Mark,
@@ -78,7 +79,7 @@ impl DocumentError {
         }
     }
 
-    /// Returns the error placed at `mark`, unless it already has a place.
+    /// Sets the position, unless the error already has one.
     #[must_use]
     pub fn at(mut self, mark: Mark) -> Self {
         if self.mark.line == 0 {
@@ -112,7 +113,7 @@ impl Node {
         matches!(&self.kind, NodeKind::Scalar { text, plain: true, .. } if &**text == "<<")
     }
 
-    /// Returns the text of a key: scalars of any type by their text, null as `null`.
+    /// Returns the text of a scalar key of any type; null is `null`.
     fn key_text(&self) -> Option<Arc<str>> {
         match &self.kind {
             NodeKind::Scalar { .. } if self.is_null() => Some("null".into()),
@@ -121,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Returns a scalar's own text.
+    /// Returns the source text of a scalar.
     pub fn text(&self) -> Option<&Arc<str>> {
         match &self.kind {
             NodeKind::Scalar { text, .. } => Some(text),
@@ -139,7 +140,7 @@ impl Node {
         }
     }
 
-    /// Reports whether a scalar is text by its very form, not a plain word that may be a number.
+    /// Returns whether a scalar is quoted, so that it cannot be a number.
     pub fn is_quoted(&self) -> bool {
         matches!(self.kind, NodeKind::Scalar { plain: false, .. })
     }
@@ -167,7 +168,7 @@ impl Node {
             .map(|(_, value)| value)
     }
 
-    /// Returns the word YAML has for this node's shape.
+    /// Returns the YAML name of this node's kind.
     pub fn kind_name(&self) -> &'static str {
         match &self.kind {
             NodeKind::Scalar { .. } => self.scalar_value().kind(),
@@ -176,8 +177,8 @@ impl Node {
         }
     }
 
-    /// Returns the data this node stands for, plain scalars typed by YAML's core rules and the
-    /// extras upstream's reader has.
+    /// Converts to data; plain scalars are typed by YAML's core rules and the additional ones of
+    /// upstream's parser.
     pub fn to_value(&self) -> Value {
         match &self.kind {
             NodeKind::Scalar { .. } => self.scalar_value(),
@@ -190,8 +191,8 @@ impl Node {
         }
     }
 
-    /// Returns a document on one line that reads as this node: plain numbers keep the author's
-    /// spelling, everything else is quoted.
+    /// Formats the node as a document on one line: plain numbers are unchanged, everything else is
+    /// quoted.
     pub fn to_flow(&self) -> String {
         let mut out = String::new();
         self.write_flow(&mut out);
@@ -203,7 +204,7 @@ impl Node {
             NodeKind::Scalar { text, .. } => match self.scalar_value() {
                 Value::Null => out.push_str("null"),
                 Value::Str(text) => out.push_str(&serde_json::Value::from(&*text).to_string()),
-                // A whole number that its tag made another one needs the tag to stay it.
+                // An integer that is a float because of its tag keeps the tag.
                 Value::Float(_) if matches!(scalar::plain_value(text), Value::Int(_)) => {
                     out.push_str("!!float ");
                     out.push_str(text);
@@ -222,10 +223,10 @@ impl Node {
                 out.push('{');
                 for (index, (key, value)) in entries.iter().enumerate() {
                     out.push_str(if index > 0 { ", " } else { "" });
-                    // A key is its text, whatever that would be as a value.
+                    // A key is always written as text.
                     let key = key.key_text().unwrap_or_default();
                     let key = serde_json::Value::from(&*key).to_string();
-                    out.push_str(if key.len() > LONGEST_KEY { "? " } else { "" });
+                    out.push_str(if key.len() > MAX_KEY_LENGTH { "? " } else { "" });
                     out.push_str(&key);
                     out.push_str(": ");
                     value.write_flow(out);
@@ -248,7 +249,7 @@ impl Node {
         }
         match scalar::plain_value(text) {
             Value::Int(whole) if tag.as_deref() == Some("float") => Value::Float(whole as f64),
-            // Text keeps the author's allocation.
+            // Text shares the allocation of the node.
             Value::Str(_) => Value::Str(text.clone()),
             value => value,
         }
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_know_their_line_and_column() {
+    fn nodes_have_their_line_and_column() {
         let node = parse("a:\n  - b: c\n").unwrap();
         let inner = node.get("a").unwrap().items().unwrap()[0].get("b").unwrap();
         assert_eq!(inner.mark, Mark { line: 2, column: 8 });
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_still_meant_when_a_document_is_on_one_line() {
+    fn a_tag_is_kept_when_a_document_is_on_one_line() {
         for text in [
             "!!str 5",
             "!!int \"5\"",
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_json_stays_what_it_is() {
+    fn a_json_number_keeps_its_type() {
         let value = parse(r#"[5, 5.0, 1e21, 123456789012345678901, -0.5]"#)
             .unwrap()
             .to_value();
@@ -319,7 +320,7 @@ mod tests {
         let document = parse(&json.to_string()).unwrap();
         let printed = parse(&crate::yaml::print(&json)).unwrap();
         assert_eq!(printed.to_value(), document.to_value());
-        // Only YAML knows numbers of this form, so this can't be read as JSON.
+        // JSON has no numbers of this form, so this is parsed as YAML.
         let flow = parse("{a: 0x10}")
             .unwrap()
             .to_flow()
@@ -328,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_like_no_other() {
+    fn a_long_name_has_no_suggestion() {
         let long = "content".repeat(10_000);
         assert_eq!(nearest(&long, &["content"]), None);
         assert_eq!(nearest("contents", &["content"]), Some("content"));
     }
 
     #[test]
-    fn anchors_within_anchors_do_not_multiply_unseen() {
+    fn nested_anchors_count_as_copies() {
         let opened: String = (0..100).map(|level| format!("&a{level} [")).collect();
         let text = format!("{opened}{}{}", "1,".repeat(50_000), "]".repeat(100));
         let error = parse(&format!("x: {text}")).unwrap_err();
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_mean_nothing_are_refused_with_their_place() {
+    fn invalid_documents_are_refused_with_their_position() {
         for (text, message) in [
             ("a: 1\na: 2", "line 2 column 1: duplicate key \"a\""),
             (
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_documents_meet_a_limit() {
+    fn hostile_documents_exceed_a_limit() {
         let deep = "[".repeat(5_000) + &"]".repeat(5_000);
         assert!(parse(&deep).is_err());
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");

@@ -1,5 +1,5 @@
-//! From text to nodes: JSON through serde, YAML through a parser that tells positions. Limits on
-//! depth and size hold whatever aliases multiply.
+//! Parser from text to nodes: JSON through serde_json, YAML through a parser with positions. Depth
+//! and size are limited, including the nodes that aliases copy.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,29 +10,31 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{DocumentError, Mark, Node, NodeKind, float_text};
 
-/// How deep a document may nest, and how many nodes it may have: more is an attack, not a manifest.
+/// Maximum nesting and maximum number of nodes of a document.
 const MAX_DEPTH: usize = 128;
 const MAX_NODES: usize = 2_000_000;
 
-/// How many nodes anchors and aliases may copy. What is written out is as large as its text; a few
-/// hundred bytes of aliases stand for as much as they like.
+/// Maximum number of nodes copied by anchors and aliases, because a few hundred bytes of aliases
+/// can stand for millions of nodes.
 const MAX_COPIES: usize = 100_000;
 
-/// Reports whether a text is meant as JSON: its first visible character opens an object or array.
+/// Returns whether a text looks like JSON: its first visible character opens an object or array.
 pub fn is_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '['])
 }
 
-/// Parses a document, JSON when it looks like JSON, YAML otherwise. An empty document is null.
+/// Parses a document as JSON if it looks like JSON, and as YAML otherwise. An empty document is
+/// null.
 pub fn parse(text: &str) -> Result<Node, DocumentError> {
     if !is_json(text) {
         return parse_yaml(text);
     }
-    // YAML's flow style looks like JSON too; if it is neither, JSON's complaint is the better one.
+    // YAML's flow style looks like JSON too; if it is neither, the JSON error is the more useful
+    // one.
     parse_json(text).or_else(|err| parse_yaml(text).map_err(|_| err))
 }
 
-/// Parses a message: what looks like JSON must be JSON.
+/// Parses a message; text that looks like JSON must be JSON.
 pub fn parse_message(text: &str) -> Result<Node, DocumentError> {
     if is_json(text) {
         parse_json(text)
@@ -47,12 +49,12 @@ fn parse_json(text: &str) -> Result<Node, DocumentError> {
             line: to_u32(err.line()),
             column: to_u32(err.column()),
         },
-        message: without_place(&err.to_string()).into(),
+        message: without_position(&err.to_string()).into(),
     })
 }
 
-/// Cuts the place off that serde_json ends its messages with; ours begin with it.
-fn without_place(message: &str) -> &str {
+/// Removes the position from the end of a serde_json message; [`DocumentError`] has its own.
+fn without_position(message: &str) -> &str {
     message
         .rsplit_once(" at line ")
         .map_or(message, |(text, _)| text)
@@ -122,7 +124,7 @@ impl Builder {
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor);
                 let node = node.ok_or_else(|| DocumentError::new(mark, "unknown alias"))?;
-                // Counted before anything is copied.
+                // Counted before copying.
                 let size = node.size();
                 count_copies(&mut self.copies, size, mark)?;
                 let node = node.clone();
@@ -179,7 +181,7 @@ impl Builder {
     fn put(&mut self, node: Node, anchor: usize) -> Result<(), DocumentError> {
         self.count(1, node.mark)?;
         if anchor != 0 {
-            // A copy each: anchors within anchors would multiply unseen.
+            // Each anchor is a copy, so nested anchors multiply.
             count_copies(&mut self.copies, node.size(), node.mark)?;
             self.anchors.insert(anchor, node.clone());
         }
@@ -191,7 +193,7 @@ impl Builder {
     }
 }
 
-/// Adds to the nodes that were copied so far.
+/// Counts copied nodes.
 fn count_copies(copies: &mut usize, nodes: usize, mark: Mark) -> Result<(), DocumentError> {
     *copies = copies.saturating_add(nodes);
     if *copies > MAX_COPIES {
@@ -201,8 +203,8 @@ fn count_copies(copies: &mut usize, nodes: usize, mark: Mark) -> Result<(), Docu
     Ok(())
 }
 
-/// Pairs keys with values, refuses duplicates and folds `<<` merges in: a merged key loses to the
-/// map's own.
+/// Pairs keys with values, refuses duplicates and resolves `<<` merges; the map's own keys take
+/// precedence over merged ones.
 fn pairs(items: Vec<Node>) -> Result<Vec<(Node, Node)>, DocumentError> {
     let mut own: Vec<(Node, Node)> = Vec::with_capacity(items.len() / 2);
     let mut seen = Keys::with_capacity(items.len() / 2);
@@ -238,7 +240,7 @@ fn pairs(items: Vec<Node>) -> Result<Vec<(Node, Node)>, DocumentError> {
     Ok(own)
 }
 
-/// The keys of a map so far. Nearly all maps are small, and there a list is quicker than a set.
+/// Keys of a map so far. Most maps are small, and for these a list is faster than a set.
 enum Keys {
     Few(Vec<Arc<str>>),
     Many(HashSet<Arc<str>>),
@@ -255,7 +257,7 @@ impl Keys {
         }
     }
 
-    /// Adds a key; reports whether it is new.
+    /// Adds a key; returns whether it is new.
     fn insert(&mut self, key: Arc<str>) -> bool {
         match self {
             Self::Many(set) => set.insert(key),
@@ -271,7 +273,7 @@ impl Keys {
     }
 }
 
-/// Reads a node from JSON; places are not known there.
+/// Reads a node from JSON, without positions.
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct NodeVisitor;

@@ -1,4 +1,4 @@
-//! What plain scalars mean: YAML's core types and the extras upstream's reader has.
+//! Types of plain scalars: YAML's core types and the additional ones of upstream's parser.
 
 use crate::value::Value;
 
@@ -6,12 +6,13 @@ pub(super) fn is_null_text(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Reports whether a plain scalar of this text would be read as text.
-pub fn reads_as_text(text: &str) -> bool {
+/// Returns whether a plain scalar with this text is text.
+pub(crate) fn reads_as_text(text: &str) -> bool {
     matches!(plain_value(text), Value::Str(_))
 }
 
-/// Returns the typed value of a plain scalar; text comes back empty, its owner has it.
+/// Returns the typed value of a plain scalar; for text it is empty, because the caller has the
+/// text.
 pub(super) fn plain_value(text: &str) -> Value {
     match text {
         "true" | "True" | "TRUE" => return Value::Bool(true),
@@ -24,7 +25,7 @@ pub(super) fn plain_value(text: &str) -> Value {
         _ if is_null_text(text) => return Value::Null,
         _ => {}
     }
-    // Nearly all scalars are words: look closer only at what starts like a number.
+    // Most scalars are words; only those that start like a number are parsed.
     if text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))
         && let Some(value) = whole_number(text).or_else(|| fraction(text))
     {
@@ -73,9 +74,8 @@ fn fraction(text: &str) -> Option<Value> {
     clean.parse().ok().map(Value::Float)
 }
 
-/// Returns the plain scalar that stands for a number with a fraction: without a dot it would be
-/// text, or a whole number.
-pub fn float_text(value: f64) -> String {
+/// Formats a float as a plain scalar, with a dot so that it is not read as text or as an integer.
+pub(crate) fn float_text(value: f64) -> String {
     let text = format!("{value:?}");
     match text.split_once('e') {
         Some((digits, exponent)) if !digits.contains('.') => format!("{digits}.0e{exponent}"),
@@ -124,7 +124,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_float_stays_one_as_a_plain_scalar() {
+    fn a_float_is_a_float_after_formatting_as_a_plain_scalar() {
         for (value, text) in [
             (5.0, "5.0"),
             (-0.0, "-0.0"),

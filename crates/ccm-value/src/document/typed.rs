@@ -1,4 +1,5 @@
-//! From nodes to typed structures, with errors that name the property and its place.
+//! Deserializer from nodes to typed structures, with errors that name the property and its
+//! position.
 
 use std::fmt;
 
@@ -25,11 +26,11 @@ impl de::Error for DocumentError {
     }
 }
 
-/// The longest name that is compared with others: nobody mistypes a longer one, and comparing takes
-/// time by the square of it.
-const LONGEST_LIKE: usize = 64;
+/// Maximum length of a name for which suggestions are searched, because comparing takes quadratic
+/// time.
+const MAX_COMPARED_LENGTH: usize = 64;
 
-/// Words the complaint about a name that does not exist, with the nearest one that does.
+/// Returns the error message for an unknown name, with the nearest valid one.
 pub fn unknown_name(what: &str, found: &str, known: &[&str]) -> String {
     match nearest(found, known) {
         Some(near) => format!("unknown {what} {found:?}, did you mean {near:?}?"),
@@ -40,9 +41,9 @@ pub fn unknown_name(what: &str, found: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns the known name that is most like `found`, if any is like it at all.
+/// Returns the most similar known name, if any is similar enough.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    if found.len() > LONGEST_LIKE {
+    if found.len() > MAX_COMPARED_LENGTH {
         return None;
     }
     let plain = |text: &str| -> String {
@@ -68,8 +69,8 @@ impl<'de> IntoDeserializer<'de, DocumentError> for &'de Node {
     }
 }
 
-/// Hands typed fields what they ask for: text stays the author's, numbers and booleans are read
-/// from plain scalars, `null` is an absent option.
+/// Gives text fields the source text, parses numbers and booleans from plain scalars, and treats
+/// `null` as an absent option.
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = DocumentError;
 
@@ -139,7 +140,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     ) -> Result<V::Value, DocumentError> {
         match self.text() {
             Some(text) => visitor
-                .visit_enum(Word(text))
+                .visit_enum(VariantName(text))
                 .map_err(|err| err.at(self.mark)),
             None => Err(DocumentError::new(
                 self.mark,
@@ -154,7 +155,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
-/// Deserializes a structure from entries gathered from several maps.
+/// Deserializes a structure from entries of several maps.
 pub fn from_entries<'de, T: Deserialize<'de>>(
     entries: impl Iterator<Item = &'de (Node, Node)>,
 ) -> Result<T, DocumentError> {
@@ -164,11 +165,11 @@ pub fn from_entries<'de, T: Deserialize<'de>>(
     }))
 }
 
-/// Returns the names of a structure's fields, as its documents spell them.
+/// Returns the names of a structure's fields, as spelled in documents.
 pub fn field_names<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
-    struct Ask<'n>(&'n mut &'static [&'static str]);
+    struct FieldNames<'n>(&'n mut &'static [&'static str]);
 
-    impl<'de> Deserializer<'de> for Ask<'_> {
+    impl<'de> Deserializer<'de> for FieldNames<'_> {
         type Error = DocumentError;
 
         fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, DocumentError> {
@@ -193,8 +194,8 @@ pub fn field_names<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     }
 
     let mut names: &'static [&'static str] = &[];
-    // The answer is in the question: the visitor never gets a value.
-    let _ = T::deserialize(Ask(&mut names));
+    // The names are recorded by `deserialize_struct`; deserializing itself always fails.
+    let _ = T::deserialize(FieldNames(&mut names));
     names
 }
 
@@ -239,11 +240,11 @@ impl<'de, I: Iterator<Item = &'de (Node, Node)>> MapAccess<'de> for Entries<'de,
         seed: V,
     ) -> Result<V::Value, DocumentError> {
         let Some((key, value)) = self.value.take() else {
-            return Err(de::Error::custom("a value was asked for before its key"));
+            return Err(de::Error::custom("value requested before its key"));
         };
         seed.deserialize(value).map_err(|err| {
             let name = key.text().map_or("", |text| &**text);
-            // The innermost key that failed names the property; outer ones add nothing.
+            // The innermost failed key names the property; outer keys are not added.
             if err.message.contains('"') || err.message.starts_with("property ") {
                 err.at(value.mark)
             } else {
@@ -254,24 +255,24 @@ impl<'de, I: Iterator<Item = &'de (Node, Node)>> MapAccess<'de> for Entries<'de,
     }
 }
 
-struct Word<'de>(&'de str);
+struct VariantName<'de>(&'de str);
 
-impl<'de> EnumAccess<'de> for Word<'de> {
+impl<'de> EnumAccess<'de> for VariantName<'de> {
     type Error = DocumentError;
-    type Variant = NoContent;
+    type Variant = UnitVariant;
 
     fn variant_seed<V: DeserializeSeed<'de>>(
         self,
         seed: V,
-    ) -> Result<(V::Value, NoContent), DocumentError> {
+    ) -> Result<(V::Value, UnitVariant), DocumentError> {
         let word: StrDeserializer<'_, DocumentError> = self.0.into_deserializer();
-        Ok((seed.deserialize(word)?, NoContent))
+        Ok((seed.deserialize(word)?, UnitVariant))
     }
 }
 
-struct NoContent;
+struct UnitVariant;
 
-impl<'de> VariantAccess<'de> for NoContent {
+impl<'de> VariantAccess<'de> for UnitVariant {
     type Error = DocumentError;
 
     fn unit_variant(self) -> Result<(), DocumentError> {

@@ -1,7 +1,7 @@
-//! How far a reader came, in a file of its own.
+//! Cursor file: the sequence number of the last printed event.
 //!
-//! The file is replaced as a whole, after the lines that it stands for have left us. So it never
-//! says more than was read; a kill between the two says a little less.
+//! The file is replaced atomically after the events have been written, so it is never ahead of the
+//! output; after a crash it may be behind it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,28 +12,28 @@ use crate::cli::CliError;
 use ccm_core::system::files::{self, Attributes, Content, Durability};
 use ccm_value::text::go_time;
 
-/// More than any cursor needs.
+/// Size limit of a cursor file.
 const MAX_BYTES: u64 = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    /// The last event that was printed.
+struct CursorDocument {
+    /// Sequence number of the last printed event.
     seq: u64,
-    /// When its stream was made: numbers mean nothing in another one.
+    /// Creation time of the stream; sequence numbers are valid in this stream only.
     stream: String,
 }
 
-/// A file that remembers the last event.
+/// Open cursor file.
 #[derive(Debug)]
 pub(super) struct Cursor {
     path: PathBuf,
     stream: String,
-    /// What the file says.
+    /// Sequence number in the file.
     seq: Option<u64>,
 }
 
 impl Cursor {
-    /// Reads a file, or begins one. `made` is when the stream of events was made.
+    /// Reads the file if it exists. `made` is the creation time of the event stream.
     pub(super) fn open(path: &Path, made: DateTime<Utc>) -> Result<Self, CliError> {
         let mut cursor = Self {
             path: path.to_owned(),
@@ -48,34 +48,34 @@ impl Cursor {
         }
         let path = path.display();
         let text = files::read_to_string(&cursor.path, MAX_BYTES).map_err(CliError::failed)?;
-        let note: Note = serde_json::from_str(&text)
-            .map_err(|err| CliError::failed(err).at(format_args!("{path} is no cursor")))?;
-        if note.stream != cursor.stream {
+        let document: CursorDocument = serde_json::from_str(&text)
+            .map_err(|err| CliError::failed(err).at(format_args!("{path} is not a cursor file")))?;
+        if document.stream != cursor.stream {
             let text = format!(
-                "{path} is the cursor of a stream made {}, this one was made {}",
-                note.stream, cursor.stream
+                "{path} is the cursor of a stream created at {}, but this stream was created at {}",
+                document.stream, cursor.stream
             );
-            return Err(CliError::failed(text).hint("remove it to begin anew"));
+            return Err(CliError::failed(text).hint("remove the file to start again"));
         }
-        cursor.seq = Some(note.seq);
+        cursor.seq = Some(document.seq);
         Ok(cursor)
     }
 
-    /// Returns the number of the event to go on with, if any was read.
+    /// Returns the sequence number to continue with, if one is stored.
     pub(super) fn next(&self) -> Option<u64> {
         Some(self.seq?.saturating_add(1))
     }
 
-    /// Remembers the last event.
+    /// Stores the sequence number of the last printed event.
     pub(super) fn store(&mut self, seq: u64) -> Result<(), CliError> {
         if self.seq == Some(seq) {
             return Ok(());
         }
-        let note = Note {
+        let document = CursorDocument {
             seq,
             stream: self.stream.clone(),
         };
-        let mut text = serde_json::to_string(&note).map_err(CliError::failed)?;
+        let mut text = serde_json::to_string(&document).map_err(CliError::failed)?;
         text.push('\n');
         let content = Content::Bytes(text.as_bytes());
         let attributes = Attributes {
@@ -90,14 +90,14 @@ impl Cursor {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests write fixture files")]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_goes_on_after_the_last_event_it_was_told() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("cursor");
+    fn a_cursor_continues_after_the_stored_event() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cursor");
         let mut cursor = Cursor::open(&path, DateTime::UNIX_EPOCH).unwrap();
         assert_eq!(cursor.next(), None);
         cursor.store(41).unwrap();
@@ -107,21 +107,24 @@ mod tests {
 
     #[test]
     fn the_cursor_of_another_stream_is_refused() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("cursor");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cursor");
         let mut cursor = Cursor::open(&path, DateTime::UNIX_EPOCH).unwrap();
         cursor.store(41).unwrap();
         let later = DateTime::from_timestamp(1, 0).unwrap();
         let error = Cursor::open(&path, later).unwrap_err();
         let found = error.to_string();
-        assert!(found.contains("is the cursor of a stream made"), "{found}");
-        assert_eq!(error.hints(), ["remove it to begin anew"]);
+        assert!(
+            found.contains("is the cursor of a stream created at"),
+            "{found}"
+        );
+        assert_eq!(error.hints(), ["remove the file to start again"]);
     }
 
     #[test]
-    fn a_file_that_is_something_else_is_refused() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("cursor");
+    fn an_invalid_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cursor");
         for text in ["", "17", "{\"seq\": -1, \"stream\": \"\"}", "[]"] {
             std::fs::write(&path, text).unwrap();
             assert!(Cursor::open(&path, DateTime::UNIX_EPOCH).is_err(), "{text}");

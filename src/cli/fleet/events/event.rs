@@ -1,7 +1,7 @@
-//! One stored event: whether it is wanted, and how it is shown to people and to machines.
+//! Filtering and formatting of stored events.
 //!
-//! An event is the words of a node. What its subject says is believed, because the servers check
-//! who may write there; what its body says is shown.
+//! The node, type and outcome are taken from the subject, which NATS permissions protect. The body
+//! is data from a node and is only displayed.
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize as _;
@@ -11,19 +11,19 @@ use super::Args;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::run::RunSummary;
-use ccm_fleet::node_reply::line_of;
-use ccm_nats::event_feed::Stored;
+use ccm_fleet::node_reply::event_line;
+use ccm_nats::event_feed::StoredEvent;
 use ccm_nats::{Subject, Subjects};
 use ccm_value::text::{go_time, to_the_second};
 
-/// Which events are wanted; of each kind any will do, and none given means all.
-pub(super) struct Wanted {
+/// Event filter; an empty list matches everything.
+pub(super) struct EventFilter {
     nodes: Vec<Token>,
     types: Vec<Token>,
     outcomes: Vec<Token>,
 }
 
-impl Wanted {
+impl EventFilter {
     pub(super) fn of(args: &Args) -> Self {
         Self {
             nodes: args.node.iter().map(NodeName::token).collect(),
@@ -36,7 +36,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the narrowest subject that covers them; servers send nothing else.
+    /// Returns the narrowest subject that covers the filter.
     pub(super) fn subject(&self, subjects: &Subjects) -> Subject {
         fn single(words: &[Token]) -> Option<&Token> {
             match words {
@@ -44,28 +44,28 @@ impl Wanted {
                 _ => None,
             }
         }
-        subjects.events_like(
+        subjects.events_matching(
             single(&self.nodes),
             single(&self.types),
             single(&self.outcomes),
         )
     }
 
-    /// Reads a stored event, if it is wanted.
+    /// Parses a stored event if it matches the filter.
     pub(super) fn event(
         &self,
         subjects: &Subjects,
         sequence: u64,
-        stored: &Stored,
+        stored: &StoredEvent,
     ) -> Option<Event> {
-        let (node, type_name, outcome) = subjects.read_event(&stored.subject)?;
+        let (node, type_name, outcome) = subjects.parse_event(&stored.subject)?;
         let among = |words: &[Token], word: &str| {
             words.is_empty() || words.iter().any(|one| one.as_str() == word)
         };
-        let is_wanted = among(&self.nodes, node.as_str())
+        let is_match = among(&self.nodes, node.as_str())
             && among(&self.types, &type_name)
             && among(&self.outcomes, &outcome);
-        is_wanted.then(|| Event {
+        is_match.then(|| Event {
             sequence,
             node: node.as_str().replace('_', "."),
             type_name,
@@ -76,7 +76,7 @@ impl Wanted {
     }
 }
 
-/// An event, with what its subject says about it.
+/// Event with the fields of its subject.
 pub(super) struct Event {
     sequence: u64,
     node: String,
@@ -87,7 +87,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Returns the event for machines. `time` is when it was stored.
+    /// Returns the event as JSON. `time` is when it was stored.
     pub(super) fn document(&self) -> Value {
         json!({
             "seq": self.sequence,
@@ -99,28 +99,28 @@ impl Event {
         })
     }
 
-    /// Returns the event as a line for people. Events are the words of nodes: nothing in them
-    /// reaches a terminal as a command.
+    /// Returns the event as a line of text without control characters, which a terminal would
+    /// interpret.
     pub(super) fn line(&self) -> String {
-        let (at, what) = self.told();
+        let (at, text) = self.description();
         let at = to_the_second(&at.unwrap_or(self.stored));
-        let line = format!("{at} {} {what}", self.node);
+        let line = format!("{at} {} {text}", self.node);
         line.replace(char::is_control, " ")
     }
 
-    /// Returns when it happened, as far as it says, and what.
-    fn told(&self) -> (Option<DateTime<Utc>>, String) {
+    /// Returns the time of the event, if the body has one, and its description.
+    fn description(&self) -> (Option<DateTime<Utc>>, String) {
         if self.type_name == "run" {
             if let Ok(run) = RunSummary::deserialize(&self.body) {
                 let error = match run.error.as_str() {
                     "" => String::new(),
                     error => format!(": {error}"),
                 };
-                let what = format!("run {} {}{error}", run.source, self.outcome);
-                return (Some(run.timestamp), what);
+                let text = format!("run {} {}{error}", run.source, self.outcome);
+                return (Some(run.timestamp), text);
             }
         } else if let Ok(event) = TransactionEvent::deserialize(&self.body) {
-            return (Some(event.timestamp), line_of(&event));
+            return (Some(event.timestamp), event_line(&event));
         }
         (None, format!("{} {}", self.type_name, self.outcome))
     }
@@ -131,26 +131,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_wishes_of_a_kind_are_sorted_out_here() {
+    fn a_filter_with_several_values_is_applied_locally() {
         let subjects = Subjects::new("ccm.v1", "lab".parse().unwrap()).unwrap();
         let token = |text: &str| text.parse::<Token>().unwrap();
-        let wanted = Wanted {
+        let filter = EventFilter {
             nodes: vec![token("web1"), token("web2_lan")],
             types: vec![token("file")],
             outcomes: Vec::new(),
         };
         assert_eq!(
-            wanted.subject(&subjects).as_str(),
+            filter.subject(&subjects).as_str(),
             "ccm.v1.lab.event.*.file.*"
         );
-        let stored = |subject: &str| Stored {
+        let stored = |subject: &str| StoredEvent {
             subject: subject.into(),
             body: "{}".into(),
             time: DateTime::UNIX_EPOCH,
         };
         let found = |node: &str, type_name: &str| {
             let subject = format!("ccm.v1.lab.event.{node}.{type_name}.changed");
-            wanted.event(&subjects, 7, &stored(&subject))
+            filter.event(&subjects, 7, &stored(&subject))
         };
         assert_eq!(found("web2_lan", "file").unwrap().node, "web2.lan");
         assert!(found("db1", "file").is_none());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_says_nothing_is_told_by_its_subject() {
+    fn an_event_without_a_body_is_described_by_its_subject() {
         let event = Event {
             sequence: 7,
             node: "web1".into(),

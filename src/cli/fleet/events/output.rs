@@ -1,32 +1,31 @@
-//! Lines on their way out: gathered while there are more, written at once, and only then counted as
-//! told.
+//! Buffered output of event lines.
 //!
-//! Writing happens on a thread of its own, so that a reader that does not read can't keep us from
-//! answering the servers or from ending when we are told to.
+//! Writing happens on a blocking thread, so that a slow reader does not block the NATS connection
+//! or signal handling.
 
 use std::io::{self, Write as _};
 
 use crate::cli::CliError;
 
-/// How many bytes are gathered before they are written.
-const MOST_BYTES: usize = 256 << 10;
+/// Buffer size at which lines are written.
+const MAX_BUFFERED: usize = 256 << 10;
 
-/// What became of lines that were written.
+/// Result of writing the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
-    Yes,
-    /// Nobody reads any more.
-    Unwanted,
+pub(super) enum Flushed {
+    Written,
+    /// The reader closed the pipe.
+    Closed,
 }
 
-/// Lines that wait.
+/// Lines that have not been written yet.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     bytes: Vec<u8>,
 }
 
 impl Output {
-    /// Takes one more line, without its end.
+    /// Adds a line.
     pub(super) fn line(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
         self.bytes.push(b'\n');
@@ -37,19 +36,19 @@ impl Output {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= MOST_BYTES
+        self.bytes.len() >= MAX_BUFFERED
     }
 
-    /// Writes what waits to standard output. On return it has left us.
-    pub(super) async fn flush(&mut self) -> Result<Written, CliError> {
+    /// Writes and flushes the buffer to standard output.
+    pub(super) async fn flush(&mut self) -> Result<Flushed, CliError> {
         let bytes = std::mem::take(&mut self.bytes);
         let writing = tokio::task::spawn_blocking(move || {
             let mut out = io::stdout().lock();
             out.write_all(&bytes).and_then(|()| out.flush())
         });
         match writing.await.map_err(CliError::failed)? {
-            Ok(()) => Ok(Written::Yes),
-            Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(Written::Unwanted),
+            Ok(()) => Ok(Flushed::Written),
+            Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(Flushed::Closed),
             Err(err) => Err(CliError::failed(err).at("standard output")),
         }
     }

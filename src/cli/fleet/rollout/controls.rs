@@ -1,8 +1,9 @@
-//! `ccm fleet rollout pause|resume|abort|retry|rollback`: what people want of a rollout.
+//! `ccm fleet rollout pause|resume|abort|retry|rollback`.
 //!
-//! What may be wanted when is decided by `fleet::steer`. Whoever sets a rollout going again also
-//! drives it, unless somebody does or `--detach` says not to.
+//! `ccm_fleet::controls` decides which change is allowed in which state. A command that continues a
+//! rollout also drives it, unless another controller does or `--detach` is given.
 
+use super::super::candidates;
 use super::super::request::caller;
 use super::{Context, DrivingArgs};
 use crate::cli::{CliError, Verdict};
@@ -10,55 +11,58 @@ use ccm_core::model::node::Token;
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::controls;
 use ccm_fleet::executor::Role;
-use ccm_fleet::rollout_store::Stored;
+use ccm_fleet::rollout_store::StoredRollout;
 use ccm_value::text::count_of;
 
-/// Stops a rollout before the next node, until somebody resumes it
+/// Pause a rollout: no further nodes are started until it is resumed
 #[derive(Debug, clap::Args)]
 pub(super) struct PauseArgs {
-    /// The rollout
+    /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 
-    /// Why, for those who wonder
-    #[arg(long, default_value = "")]
+    /// Reason, shown in the rollout's state
+    #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
 }
 
-/// Goes on with a rollout that was paused or halted; what halted it is forgiven
+/// Resume a paused or halted rollout; failures so far no longer count
 #[derive(Debug, clap::Args)]
 pub(super) struct ResumeArgs {
     #[command(flatten)]
-    going: GoingArgs,
+    target: ContinueArgs,
 }
 
-/// Ends a rollout where it is; nodes keep what they have
+/// Abort a rollout; nodes keep their current assignments
 #[derive(Debug, clap::Args)]
 pub(super) struct AbortArgs {
-    /// The rollout
+    /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 }
 
-/// Tries again what failed, fell ill or could not be reached, and goes on
+/// Retry failed, unhealthy and unreachable nodes, and continue
 #[derive(Debug, clap::Args)]
 pub(super) struct RetryArgs {
     #[command(flatten)]
-    going: GoingArgs,
+    target: ContinueArgs,
 }
 
-/// Gives every node that was touched back what it was assigned before
+/// Restore the previous assignment of every node the rollout changed
 #[derive(Debug, clap::Args)]
 pub(super) struct RollbackArgs {
     #[command(flatten)]
-    going: GoingArgs,
+    target: ContinueArgs,
 }
 
-/// Which rollout goes on, and who drives it.
+/// Rollout to continue, and how to drive it.
 #[derive(Debug, clap::Args)]
-struct GoingArgs {
-    /// The rollout
+struct ContinueArgs {
+    /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 
-    /// Leaves the driving to another controller
+    /// Do not drive the rollout; leave it to another controller
     #[arg(long)]
     detach: bool,
 
@@ -70,35 +74,35 @@ pub(super) async fn pause(args: &PauseArgs, context: &Context<'_>) -> Result<Ver
     let by = caller();
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .steer(&args.id, |it| controls::pause(it, &args.reason, &by))
+        .control(&args.id, |it| controls::pause(it, &args.reason, &by))
         .await;
-    stay(context, steered.map_err(CliError::from)?.1)
+    print_state(context, steered.map_err(CliError::from)?.1)
 }
 
 pub(super) async fn abort(args: &AbortArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let by = caller();
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .steer(&args.id, |it| controls::abort(it, &by))
+        .control(&args.id, |it| controls::abort(it, &by))
         .await;
-    stay(context, steered.map_err(CliError::from)?.1)
+    print_state(context, steered.map_err(CliError::from)?.1)
 }
 
 pub(super) async fn resume(args: &ResumeArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let now = SystemClock.now();
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .steer(&args.going.id, |it| controls::resume(it, now))
+        .control(&args.target.id, |it| controls::resume(it, now))
         .await;
-    go_on(&args.going, context, steered.map_err(CliError::from)?.1).await
+    continue_rollout(&args.target, context, steered.map_err(CliError::from)?.1).await
 }
 
 pub(super) async fn retry(args: &RetryArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let rollouts = context.rollouts().await?;
-    let steered = rollouts.steer(&args.going.id, controls::retry).await;
+    let steered = rollouts.control(&args.target.id, controls::retry).await;
     let (again, stored) = steered.map_err(CliError::from)?;
-    context.say(&format!("trying {} again\n", count_of(again.len(), "node")));
-    go_on(&args.going, context, stored).await
+    context.print_text(&format!("retrying {}\n", count_of(again.len(), "node")));
+    continue_rollout(&args.target, context, stored).await
 }
 
 pub(super) async fn rollback(
@@ -108,27 +112,27 @@ pub(super) async fn rollback(
     let (signer, now) = (context.connection.signer(), SystemClock.now());
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .steer(&args.going.id, |it| controls::rollback(it, signer, now))
+        .control(&args.target.id, |it| controls::rollback(it, signer, now))
         .await;
-    go_on(&args.going, context, steered.map_err(CliError::from)?.1).await
+    continue_rollout(&args.target, context, steered.map_err(CliError::from)?.1).await
 }
 
-/// Says where a rollout is that does not go on.
-fn stay(context: &Context<'_>, stored: Stored) -> Result<Verdict, CliError> {
+/// Prints the state of a rollout that is not driven further.
+fn print_state(context: &Context<'_>, stored: StoredRollout) -> Result<Verdict, CliError> {
     let rollout = stored.rollout;
     let state = rollout.state.as_str();
-    context.say(&format!("rollout {} is {state}\n", rollout.id));
+    context.print_text(&format!("rollout {} is {state}\n", rollout.id));
     context.print_json(&rollout)?;
     Ok(Verdict::default())
 }
 
-async fn go_on(
-    args: &GoingArgs,
+async fn continue_rollout(
+    args: &ContinueArgs,
     context: &Context<'_>,
-    stored: Stored,
+    stored: StoredRollout,
 ) -> Result<Verdict, CliError> {
     if args.detach {
-        return stay(context, stored);
+        return print_state(context, stored);
     }
     let controller = context.controller(&args.driving)?;
     let progress = context.progress().since(&stored.rollout);

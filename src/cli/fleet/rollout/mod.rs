@@ -1,11 +1,11 @@
-//! `ccm fleet rollout`: a bundle taken to many nodes in waves.
+//! `ccm fleet rollout`: assigns a bundle to nodes in waves.
 //!
-//! - `begin`: from flags to a plan, shown or begun
-//! - `steer`: pause, resume, abort, retry, roll back
-//! - `look`: list and show
-//! - `progress`: what is seen while one is on its way
+//! - `start`: plan and start
+//! - `controls`: pause, resume, abort, retry and roll back
+//! - `show`: list and show
+//! - `progress`: output while a rollout is running
 //!
-//! What happens next is decided by `fleet::judge` and done by `fleet::executor`.
+//! `ccm_fleet::planner` decides the next step, `ccm_fleet::executor` executes it.
 
 mod controls;
 mod progress;
@@ -19,32 +19,33 @@ use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::progress::Progress;
-use super::Place;
+use super::FleetArgs;
+use super::candidates;
 use super::flag_values::BadValue;
-use super::request::{caller, wait};
+use super::request::{caller, positive_duration};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::Token;
 use ccm_core::model::rollout::Rollout;
 use ccm_core::system::{Clock as _, SystemClock, random};
 use ccm_fleet::decision::TrustedSigners;
-use ccm_fleet::executor::{Controller, Ending, LEASE, Role, is_free};
+use ccm_fleet::executor::{Controller, FollowOutcome, LEASE, Role, is_lease_free};
 use ccm_fleet::node_progress::exit_code;
-use ccm_fleet::rollout_store::Rollouts;
+use ccm_fleet::rollout_store::RolloutStore;
 use ccm_nats::request_signature::PublicKey;
 use ccm_nats::{Connection, Subjects};
 use ccm_value::json;
 
-/// How often somebody who drives whatever comes looks for more.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval at which `drive --forever` looks for rollouts.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Takes a bundle to many nodes in waves, and stops when too much goes wrong
+/// Roll out a bundle to nodes in waves, with limits on failures
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
     command: Command,
 
-    /// Prints JSON
+    /// Output JSON
     #[arg(long, global = true)]
     json: bool,
 }
@@ -54,7 +55,7 @@ enum Command {
     Start(start::StartArgs),
     Plan(start::PlanArgs),
     #[command(alias = "ls")]
-    /// Lists rollouts, the newest last
+    /// List rollouts, oldest first
     List,
     Show(show::Args),
     Watch(WatchArgs),
@@ -66,20 +67,22 @@ enum Command {
     Rollback(controls::RollbackArgs),
 }
 
-/// Shows a rollout while it goes on
+/// Watch the progress of a rollout
 #[derive(Debug, clap::Args)]
 struct WatchArgs {
-    /// The rollout
+    /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 }
 
-/// Drives a rollout that nobody drives, or waits until nobody does
+/// Drive a rollout as its controller, or wait until its current controller stops
 #[derive(Debug, clap::Args)]
 struct DriveArgs {
-    /// The rollout; without it all that nobody drives
+    /// Rollout id [default: all rollouts without a driver]
+    #[arg(add = candidates::rollouts())]
     id: Option<Token>,
 
-    /// Goes on looking for rollouts to drive
+    /// Keep looking for rollouts to drive
     #[arg(long, conflicts_with = "id")]
     forever: bool,
 
@@ -87,14 +90,14 @@ struct DriveArgs {
     driving: DrivingArgs,
 }
 
-/// How a controller drives rollouts.
+/// Controller flags.
 #[derive(Debug, Default, clap::Args)]
 struct DrivingArgs {
-    /// After which silence of ours another controller may take over [default: 15s]
+    /// Lease duration: time after which another controller may take over [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = lease)]
     lease: Option<Duration>,
 
-    /// Public key of somebody whose rollouts are driven; without any, of everybody who signs
+    /// Public key of a signer whose rollouts are driven; repeatable [default: all signers]
     #[arg(
         long = "trust-signer",
         value_name = "KEY",
@@ -104,20 +107,24 @@ struct DrivingArgs {
     trust_signers: Vec<String>,
 }
 
-/// Reads how long a lease is: long enough to be renewed in time.
+/// Parses a lease duration of at least one second.
 fn lease(text: &str) -> Result<Duration, BadValue> {
-    let length = wait(text)?;
+    let length = positive_duration(text)?;
     if length < Duration::from_secs(1) {
         return Err(BadValue::TooShort);
     }
     Ok(length)
 }
 
-pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
-    let subjects = place.subjects()?;
+pub(super) fn run(
+    args: &Args,
+    fleet: &FleetArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let subjects = fleet.subjects()?;
     runtime::block_on(async {
         let context = Context {
-            connection: place.connect().await?,
+            connection: fleet.connect().await?,
             subjects,
             is_json: args.json,
             console,
@@ -143,7 +150,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
     })
 }
 
-/// What every command works with.
+/// Shared state of the rollout commands.
 struct Context<'a> {
     connection: Connection,
     subjects: Subjects,
@@ -152,8 +159,8 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    async fn rollouts(&self) -> Result<Rollouts, CliError> {
-        let rollouts = Rollouts::open(&self.connection, &self.subjects).await;
+    async fn rollouts(&self) -> Result<RolloutStore, CliError> {
+        let rollouts = RolloutStore::open(&self.connection, &self.subjects).await;
         rollouts.map_err(CliError::from)
     }
 
@@ -162,15 +169,15 @@ impl Context<'_> {
             PublicKey::parse(key)
                 .map_err(|err| CliError::usage(err).at(format_args!("--trust-signer {key}")))?;
         }
-        let chance = random().map_err(CliError::failed)?;
-        let holder = format!("{} {:x} {chance:x}", caller(), std::process::id());
+        let nonce = random().map_err(CliError::failed)?;
+        let holder = format!("{} {:x} {nonce:x}", caller(), std::process::id());
         let lease = driving.lease.unwrap_or(LEASE);
         let controller = Controller::new(&self.connection, &self.subjects, holder, lease);
         if driving.trust_signers.is_empty() {
             return Ok(controller);
         }
         let keys = driving.trust_signers.iter().cloned();
-        Ok(controller.trusting(TrustedSigners::new(keys, true)))
+        Ok(controller.with_trusted_signers(TrustedSigners::new(keys, true)))
     }
 
     fn progress(&self) -> Progress<'_> {
@@ -181,7 +188,7 @@ impl Context<'_> {
         }
     }
 
-    /// Follows one rollout to its end, shows it, and returns what a script is told.
+    /// Follows a rollout to its end, prints the progress and returns the exit code.
     async fn follow_as(
         &self,
         controller: &Controller,
@@ -190,24 +197,25 @@ impl Context<'_> {
         mut progress: Progress<'_>,
     ) -> Result<Verdict, CliError> {
         let followed = controller
-            .follow(id, role, told_to_stop()?, |rollout| progress.hear(rollout))
+            .follow(id, role, stop_signal()?, |rollout| progress.update(rollout))
             .await;
         match followed.map_err(CliError::from)? {
-            Ending::AtRest(rollout) => {
+            FollowOutcome::AtRest(rollout) => {
                 progress.finish(&rollout);
                 self.print_json(&rollout)?;
                 Ok(Verdict::exit(exit_code(&rollout)))
             }
-            Ending::Stopped(rollout) => {
-                progress.leave();
+            FollowOutcome::Stopped(rollout) => {
+                progress.clear();
                 Err(match role {
                     Role::Watch => {
-                        let text = format!("stopped watching; rollout {id} goes on without us");
+                        let text = format!("stopped watching; rollout {id} continues");
                         CliError::failed(text)
                     }
                     Role::Drive => {
-                        let hint = format!("`ccm fleet rollout drive {}` goes on", rollout.id);
-                        CliError::failed("stopped").hint(hint)
+                        let hint =
+                            format!("continue with `ccm fleet rollout drive {}`", rollout.id);
+                        CliError::failed("stopped driving the rollout").hint(hint)
                     }
                 })
             }
@@ -222,8 +230,8 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Prints a line where no document is wanted.
-    fn say(&self, text: &str) {
+    /// Prints text unless the output is JSON.
+    fn print_text(&self, text: &str) {
         if !self.is_json {
             self.console.print(text);
         }
@@ -242,7 +250,8 @@ async fn drive(args: &DriveArgs, context: &Context<'_>) -> Result<Verdict, CliEr
     loop {
         let (all, _) = rollouts.list().await.map_err(CliError::from)?;
         let now = SystemClock.now();
-        let is_abandoned = |rollout: &Rollout| rollout.state.is_active() && is_free(rollout, now);
+        let is_abandoned =
+            |rollout: &Rollout| rollout.state.is_active() && is_lease_free(rollout, now);
         let abandoned = all.iter().filter(|stored| is_abandoned(&stored.rollout));
         let driving = abandoned.map(|stored| {
             let id = &stored.rollout.id;
@@ -251,7 +260,7 @@ async fn drive(args: &DriveArgs, context: &Context<'_>) -> Result<Verdict, CliEr
         let driven = join_all(driving).await;
         if driven.is_empty() && !args.forever {
             if worst.is_none() {
-                context.say("no rollout waits for somebody to drive it\n");
+                context.print_text("no rollouts to drive\n");
             }
             return Ok(Verdict::exit(worst.unwrap_or_default()));
         }
@@ -260,15 +269,15 @@ async fn drive(args: &DriveArgs, context: &Context<'_>) -> Result<Verdict, CliEr
         }
         if args.forever {
             tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = told_to_stop()? => return Ok(Verdict::exit(worst.unwrap_or_default())),
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = stop_signal()? => return Ok(Verdict::exit(worst.unwrap_or_default())),
             }
         }
     }
 }
 
-/// Returns what ends when somebody wants the program to.
-fn told_to_stop() -> Result<impl Future<Output = ()>, CliError> {
+/// Returns a future that completes on SIGINT or SIGTERM.
+fn stop_signal() -> Result<impl Future<Output = ()>, CliError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
     Ok(async move {

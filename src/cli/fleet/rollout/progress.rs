@@ -1,7 +1,7 @@
-//! What is seen of a rollout on its way: a bar for each wave on a terminal, and a line for every
-//! node that changed or went wrong and for every turn the rollout takes.
+//! Progress output of a rollout: a bar per wave, and a line for every node that changed or failed
+//! and for every state change of the rollout.
 //!
-//! Lines go to standard output and bars to standard error, so that lines can be piped on.
+//! Lines go to standard output and bars to standard error, so that the lines can be piped.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::show::{counted, progress_line, state_line};
 use crate::cli::output::Console;
 use ccm_core::model::node::NodeName;
-use ccm_core::model::rollout::{Progress as Of, Rollout, State, Tally};
+use ccm_core::model::rollout::{Progress as NodeProgress, Rollout, RolloutState, Tally};
 use ccm_value::text::count_of;
 
-/// Shows a rollout as it changes.
+/// Prints the changes of a rollout.
 pub(super) struct Progress<'a> {
     console: Option<&'a Console>,
     bars: MultiProgress,
     waves: Vec<ProgressBar>,
-    state: Option<State>,
+    state: Option<RolloutState>,
     wave: Option<usize>,
-    nodes: BTreeMap<NodeName, Of>,
+    nodes: BTreeMap<NodeName, NodeProgress>,
 }
 
 impl<'a> Progress<'a> {
-    /// Returns one that shows nothing, where a document is wanted.
+    /// Returns an instance that prints nothing, for JSON output.
     pub(super) fn silent() -> Self {
         Self::to(None)
     }
@@ -33,7 +33,7 @@ impl<'a> Progress<'a> {
         Self::to(Some(console))
     }
 
-    /// Takes that the nodes of a rollout are where people left them.
+    /// Treats the current progress of all nodes as already printed.
     pub(super) fn since(self, rollout: &Rollout) -> Self {
         Self {
             nodes: rollout.nodes.clone(),
@@ -53,33 +53,33 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes the rollout as it is now.
-    pub(super) fn hear(&mut self, rollout: &Rollout) {
+    /// Prints the changes since the last update.
+    pub(super) fn update(&mut self, rollout: &Rollout) {
         if self.console.is_none() {
             return;
         }
-        for line in self.news(rollout) {
+        for line in self.changes(rollout) {
             self.line(&line);
         }
         self.draw(rollout);
     }
 
-    /// Prints what it all came to.
+    /// Prints the final counts.
     pub(super) fn finish(&self, rollout: &Rollout) {
-        self.leave();
+        self.clear();
         let tally = counted(&rollout.tally());
         self.line(&format!("rollout {}: {tally}", rollout.id));
     }
 
-    /// Stops showing.
-    pub(super) fn leave(&self) {
+    /// Removes the progress bars.
+    pub(super) fn clear(&self) {
         for bar in &self.waves {
             bar.finish_and_clear();
         }
     }
 
-    /// Returns what is new since the last time, and remembers it.
-    fn news(&mut self, rollout: &Rollout) -> Vec<String> {
+    /// Returns a line for every change since the last call.
+    fn changes(&mut self, rollout: &Rollout) -> Vec<String> {
         let mut lines = Vec::new();
         if self.wave != Some(rollout.wave)
             && let Some(wave) = rollout.plan.waves.get(rollout.wave)
@@ -91,12 +91,15 @@ impl<'a> Progress<'a> {
             ));
         }
         for (node, now) in &rollout.nodes {
-            let is_quiet = matches!(now, Of::Pending | Of::Assigned { .. } | Of::Ok);
-            if !is_quiet && self.nodes.get(node) != Some(now) {
+            let is_unremarkable = matches!(
+                now,
+                NodeProgress::Pending | NodeProgress::Assigned { .. } | NodeProgress::Ok
+            );
+            if !is_unremarkable && self.nodes.get(node) != Some(now) {
                 lines.push(format!("  {node} {}", progress_line(now)));
             }
         }
-        if self.state.as_ref() != Some(&rollout.state) && rollout.state != State::Running {
+        if self.state.as_ref() != Some(&rollout.state) && rollout.state != RolloutState::Running {
             lines.push(state_line(&rollout.state));
         }
         self.wave = Some(rollout.wave);
@@ -125,9 +128,9 @@ impl<'a> Progress<'a> {
         }
         for (bar, wave) in self.waves.iter().zip(waves) {
             let tally = Tally::of(wave.nodes.iter().map(|node| rollout.progress(node)));
-            let open = tally.pending + tally.assigned;
-            let over = wave.nodes.len().saturating_sub(open);
-            bar.set_position(u64::try_from(over).unwrap_or(u64::MAX));
+            let unfinished = tally.pending + tally.assigned;
+            let finished = wave.nodes.len().saturating_sub(unfinished);
+            bar.set_position(u64::try_from(finished).unwrap_or(u64::MAX));
             bar.set_message(match tally.failed + tally.unhealthy + tally.unreachable {
                 0 => String::new(),
                 _ => counted(&tally),
@@ -154,33 +157,44 @@ mod tests {
     }
 
     #[test]
-    fn each_turn_and_each_node_that_matters_has_one_line() {
+    fn each_change_is_printed_once() {
         let mut rollout = rollout();
         let mut progress = Progress::silent();
-        assert_eq!(progress.news(&rollout), ["canary: 1 node"]);
-        rollout.nodes.insert("a".parse().unwrap(), Of::Changed);
-        assert_eq!(progress.news(&rollout), ["  a changed"]);
+        assert_eq!(progress.changes(&rollout), ["canary: 1 node"]);
+        rollout
+            .nodes
+            .insert("a".parse().unwrap(), NodeProgress::Changed);
+        assert_eq!(progress.changes(&rollout), ["  a changed"]);
         rollout.wave = 1;
-        rollout.nodes.insert("b".parse().unwrap(), Of::Ok);
-        assert_eq!(progress.news(&rollout), ["wave 1: 2 nodes"]);
-        rollout.nodes.insert("c".parse().unwrap(), Of::failed("no"));
-        rollout.state = State::Halted {
+        rollout.nodes.insert("b".parse().unwrap(), NodeProgress::Ok);
+        assert_eq!(progress.changes(&rollout), ["wave 1: 2 nodes"]);
+        rollout
+            .nodes
+            .insert("c".parse().unwrap(), NodeProgress::failed("no"));
+        rollout.state = RolloutState::Halted {
             reason: "too much".into(),
         };
         assert_eq!(
-            progress.news(&rollout),
+            progress.changes(&rollout),
             ["  c failed: no", "halted: too much"]
         );
-        assert!(progress.news(&rollout).is_empty());
+        assert!(progress.changes(&rollout).is_empty());
     }
 
     #[test]
-    fn what_goes_on_tells_only_what_comes_of_it() {
+    fn since_suppresses_earlier_changes() {
         let mut rollout = rollout();
-        rollout.nodes.insert("a".parse().unwrap(), Of::Changed);
+        rollout
+            .nodes
+            .insert("a".parse().unwrap(), NodeProgress::Changed);
         let mut progress = Progress::silent().since(&rollout);
         rollout.wave = 1;
-        rollout.nodes.insert("b".parse().unwrap(), Of::Changed);
-        assert_eq!(progress.news(&rollout), ["wave 1: 2 nodes", "  b changed"]);
+        rollout
+            .nodes
+            .insert("b".parse().unwrap(), NodeProgress::Changed);
+        assert_eq!(
+            progress.changes(&rollout),
+            ["wave 1: 2 nodes", "  b changed"]
+        );
     }
 }

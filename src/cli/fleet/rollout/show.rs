@@ -1,22 +1,24 @@
-//! `ccm fleet rollout list` and `show`: where rollouts are.
+//! `ccm fleet rollout list` and `show`.
 
+use super::super::candidates;
 use super::Context;
 use crate::cli::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::node::Token;
-use ccm_core::model::rollout::{Progress, Rollout, State, Tally};
+use ccm_core::model::rollout::{Progress, Rollout, RolloutState, Tally};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_fleet::bundle_store::shown;
+use ccm_fleet::bundle_store::short_name;
 use ccm_fleet::decision::signer;
-use ccm_fleet::executor::is_free;
-use ccm_fleet::rollout_store::catch_up;
+use ccm_fleet::executor::is_lease_free;
+use ccm_fleet::rollout_store::apply_reports;
 use ccm_value::json;
 use ccm_value::text::{go_duration, to_the_second};
 
-/// Shows a rollout, its waves and what became of each node
+/// Show a rollout, its waves and the result of each node
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The rollout
+    /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 }
 
@@ -32,23 +34,23 @@ pub(super) async fn list(context: &Context<'_>) -> Result<Verdict, CliError> {
             .console
             .log(&Line::new(Level::Warn, err.to_string()));
     }
-    let ours: Vec<Rollout> = all.into_iter().map(|stored| stored.rollout).collect();
+    let rollouts: Vec<Rollout> = all.into_iter().map(|stored| stored.rollout).collect();
     if context.is_json {
-        let text = json::pretty(&ours).map_err(CliError::failed)?;
+        let text = json::pretty(&rollouts).map_err(CliError::failed)?;
         context.console.print(&format!("{text}\n"));
         return Ok(Verdict::default());
     }
     let mut text = String::new();
-    for rollout in ours {
+    for rollout in rollouts {
         text.push_str(&format!(
             "{} {:<12} {:<32} {}\n",
             rollout.id,
             rollout.state.as_str(),
-            shown(&rollout.bundle),
+            short_name(&rollout.bundle),
             counted(&rollout.tally())
         ));
     }
-    context.say(&text);
+    context.print_text(&text);
     Ok(Verdict::default())
 }
 
@@ -60,15 +62,15 @@ pub(super) async fn show(args: &Args, context: &Context<'_>) -> Result<Verdict, 
         .await
         .map_err(CliError::from)?;
     let mut rollout = stored.rollout;
-    // Nodes that were away may have converged since somebody drove it.
-    let caught_up = catch_up(&context.connection, &context.subjects, &mut rollout).await;
+    // Offline nodes may have converged since the rollout was last driven.
+    let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
     caught_up.map_err(CliError::from)?;
     context.print_json(&rollout)?;
-    context.say(&described(&rollout));
+    context.print_text(&rollout_text(&rollout));
     Ok(Verdict::default())
 }
 
-/// Returns how many nodes came to what, leaving out what nobody came to.
+/// Returns the number of nodes per result, without zero counts.
 pub(super) fn counted(tally: &Tally) -> String {
     let Tally {
         pending,
@@ -89,7 +91,7 @@ pub(super) fn counted(tally: &Tally) -> String {
         (unreachable, "unreachable"),
         (skipped, "skipped"),
         (restored, "restored"),
-        (assigned, "under way"),
+        (assigned, "in progress"),
         (pending, "pending"),
     ];
     let some = counts.iter().filter(|(count, _)| *count > 0);
@@ -104,23 +106,23 @@ pub(super) fn counted(tally: &Tally) -> String {
 }
 
 /// Returns a state with its reason.
-pub(super) fn state_line(state: &State) -> String {
+pub(super) fn state_line(state: &RolloutState) -> String {
     match state {
-        State::Baking { until } => format!("baking until {}", to_the_second(until)),
-        State::Paused { reason, by, .. } => {
-            let by = if by.is_empty() { "somebody" } else { by };
+        RolloutState::Baking { until } => format!("baking until {}", to_the_second(until)),
+        RolloutState::Paused { reason, by, .. } => {
+            let by = if by.is_empty() { "unknown" } else { by };
             match reason.as_str() {
                 "" => format!("paused by {by}"),
                 reason => format!("paused by {by}: {reason}"),
             }
         }
-        State::Halted { reason } => format!("halted: {reason}"),
-        State::Aborted { by } if !by.is_empty() => format!("aborted by {by}"),
+        RolloutState::Halted { reason } => format!("halted: {reason}"),
+        RolloutState::Aborted { by } if !by.is_empty() => format!("aborted by {by}"),
         other => other.as_str().into(),
     }
 }
 
-/// Returns what became of a node, with its reason.
+/// Returns the progress of a node, with its reason.
 pub(super) fn progress_line(progress: &Progress) -> String {
     match progress {
         Progress::Failed { reason }
@@ -130,22 +132,22 @@ pub(super) fn progress_line(progress: &Progress) -> String {
     }
 }
 
-fn described(rollout: &Rollout) -> String {
+fn rollout_text(rollout: &Rollout) -> String {
     let driver = match &rollout.lease {
-        Some(lease) if !is_free(rollout, SystemClock.now()) => lease.holder.as_str(),
-        _ if rollout.state.is_active() => "nobody; `ccm fleet rollout drive` goes on",
-        _ => "nobody",
+        Some(lease) if !is_lease_free(rollout, SystemClock.now()) => lease.holder.as_str(),
+        _ if rollout.state.is_active() => "none; continue with `ccm fleet rollout drive`",
+        _ => "none",
     };
     let signer = match signer(rollout) {
-        Ok(signer) => signer.unwrap_or("nobody").to_owned(),
-        Err(tampered) => format!("nobody, it was changed: {tampered}"),
+        Ok(signer) => signer.unwrap_or("none").to_owned(),
+        Err(tampered) => format!("invalid signature: {tampered}"),
     };
     let mode = if rollout.noop { ", noop" } else { "" };
     let mut text = format!(
         "rollout:   {}\nbundle:    {}{mode}\nstate:     {}\nnodes:     {}\nselection: {}\n\
          created:   {} by {}\nsigned by: {signer}\ndriver:    {driver}\n",
         rollout.id,
-        shown(&rollout.bundle),
+        short_name(&rollout.bundle),
         state_line(&rollout.state),
         counted(&rollout.tally()),
         rollout.selection.join(" "),
@@ -166,8 +168,11 @@ fn described(rollout: &Rollout) -> String {
             text.push_str(&format!("  {node} {progress}\n"));
         }
     }
-    for left in &rollout.plan.left_out {
-        text.push_str(&format!("\nleft out: {} ({})\n", left.node, left.reason));
+    for skipped in &rollout.plan.left_out {
+        text.push_str(&format!(
+            "\nskipped: {} ({})\n",
+            skipped.node, skipped.reason
+        ));
     }
     text
 }
@@ -194,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_came_to_is_not_counted() {
+    fn zero_counts_are_omitted() {
         let tally = Tally {
             changed: 2,
             pending: 1,
@@ -205,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_told_with_its_reason() {
-        let paused = State::Paused {
+    fn a_state_includes_its_reason() {
+        let paused = RolloutState::Paused {
             reason: "lunch".into(),
             by: "ann".into(),
             auto: false,
         };
         assert_eq!(state_line(&paused), "paused by ann: lunch");
-        assert_eq!(state_line(&State::Done), "done");
+        assert_eq!(state_line(&RolloutState::Done), "done");
     }
 }

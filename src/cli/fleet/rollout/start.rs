@@ -1,4 +1,4 @@
-//! `ccm fleet rollout plan` and `start`: the same flags, shown or begun.
+//! `ccm fleet rollout plan` and `start`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value as Json, json};
 
+use super::super::candidates;
 use super::super::flag_values::BadValue;
-use super::super::request::{SlotArgs, caller, wait};
+use super::super::request::{SlotArgs, caller, positive_duration};
 use super::super::select::SelectArgs;
 use super::{Context, DrivingArgs};
 use crate::cli::environment::read_document;
@@ -17,24 +18,24 @@ use ccm_core::model::amount::{Amount, Percent};
 use ccm_core::model::node::BundleRef;
 use ccm_core::model::rollout::{Budget, Settings, Wave};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_fleet::bundle_store::{Wanted, shown};
+use ccm_fleet::bundle_store::{BundleSelector, short_name};
 use ccm_fleet::decision::TrustedSigners;
 use ccm_fleet::executor::Role;
 use ccm_fleet::start::{Proposal, Request, propose};
-use ccm_fleet::summarize::{Answer, Counts, fold};
+use ccm_fleet::summarize::{Counts, ReplyLine, summarize};
 use ccm_value::text::{count_of, parse_time, parse_wait};
 use ccm_value::{Value, json};
 
-/// How long a node may take to say what it would change.
+/// Timeout of the noop preview of a node.
 const NOOP_LIMIT: Duration = Duration::from_secs(300);
 
-/// Takes a bundle to nodes, wave by wave; nodes that are away converge when they return
+/// Start a rollout of a bundle; offline nodes converge when they return
 #[derive(Debug, clap::Args)]
 pub(super) struct StartArgs {
     #[command(flatten)]
-    what: WhatArgs,
+    rollout: RolloutArgs,
 
-    /// Leaves the driving to another controller
+    /// Do not drive the rollout; leave it to another controller
     #[arg(long)]
     detach: bool,
 
@@ -42,90 +43,91 @@ pub(super) struct StartArgs {
     driving: DrivingArgs,
 }
 
-/// Shows the waves that the same flags would start, and changes nothing
+/// Show the waves that `start` with the same flags would use
 #[derive(Debug, clap::Args)]
 pub(super) struct PlanArgs {
     #[command(flatten)]
-    what: WhatArgs,
+    rollout: RolloutArgs,
 
-    /// Asks the nodes what they would change
+    /// Preview the changes with a noop run on the nodes
     #[arg(long)]
     noop_first: bool,
 }
 
-/// What is taken where.
+/// Bundle, nodes and settings of a rollout.
 #[derive(Debug, clap::Args)]
-struct WhatArgs {
-    /// The bundle: NAME for the newest, or NAME@DIGEST
-    bundle: Wanted,
+struct RolloutArgs {
+    /// Bundle: NAME for the newest version, or NAME@DIGEST
+    #[arg(add = candidates::bundles())]
+    bundle: BundleSelector,
 
     #[command(flatten)]
     select: SelectArgs,
 
     #[command(flatten)]
-    how: HowArgs,
+    strategy: StrategyArgs,
 
-    /// Nodes only say what they would do
+    /// Do not make changes on nodes, only report what would be done
     #[arg(long)]
     noop: bool,
 
-    /// A JSON or YAML file of data, laid over the manifest's
+    /// JSON or YAML file with data that overrides the manifest's
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
 }
 
-/// In which steps, and when to stop.
+/// Wave and limit flags.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Waves and limits")]
-struct HowArgs {
-    /// So many nodes go first; none of them may fail
+struct StrategyArgs {
+    /// Number of canary nodes; none of them may fail
     #[arg(long, value_name = "N", default_value_t = 0)]
     canary: usize,
 
-    /// How large the waves are: counts, or percentages of all nodes to go on to
+    /// Wave sizes: node counts, or cumulative percentages of all nodes
     #[arg(long = "wave", value_name = "N|N%", value_delimiter = ',')]
     waves: Vec<Amount>,
 
-    /// The label or fact that nodes are ordered by before their names
+    /// Label or fact to order nodes by, before their names
     #[arg(long, value_name = "NAME")]
     order_by: Option<String>,
 
-    /// How long a finished wave is watched before the next one begins
+    /// Time to observe a finished wave before the next one starts
     #[arg(long, value_name = "DURATION", value_parser = parse_wait, default_value = "0s")]
     bake: Duration,
 
-    /// Halts when a node is unhealthy at the end of a wave
+    /// Halt if a node is unhealthy at the end of a wave
     #[arg(long)]
     health_gate: bool,
 
-    /// Halts when more nodes fail; without any limit at the first
+    /// Halt if more nodes than this fail [default: 0 without any limit]
     #[arg(long, value_name = "N")]
     max_failures: Option<usize>,
 
-    /// Halts when a larger part of the finished nodes failed
+    /// Halt if a larger percentage of the finished nodes failed
     #[arg(long, value_name = "N%")]
     max_failures_percent: Option<Percent>,
 
-    /// How many nodes must have finished before a percentage counts
+    /// Number of finished nodes before --max-failures-percent applies
     #[arg(long, value_name = "N", default_value_t = Budget::default().min_sample)]
     min_sample: usize,
 
-    /// Halts when more nodes could not be reached
+    /// Halt if more nodes than this are unreachable
     #[arg(long, value_name = "N|N%")]
     max_unreachable: Option<Amount>,
 
-    /// How many nodes are under way at once
+    /// Maximum number of nodes in progress at once
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     parallel: Option<usize>,
 
-    /// How long a node may stay silent before it counts as unreachable
-    #[arg(long, value_name = "DURATION", value_parser = wait, default_value = "10m")]
+    /// Time without a report after which a node counts as unreachable
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "10m")]
     node_timeout: Duration,
 
     #[command(flatten)]
     slot: SlotArgs,
 
-    /// When nothing more is begun: a time, or a duration from now
+    /// Do not start new nodes after this time, or after this duration from now
     #[arg(long, value_name = "TIME|DURATION", value_parser = deadline)]
     deadline: Option<DateTime<Utc>>,
 }
@@ -142,15 +144,15 @@ fn deadline(text: &str) -> Result<DateTime<Utc>, BadValue> {
     if let Ok(time) = parse_time(text) {
         return Ok(time.to_utc());
     }
-    let span = wait(text).map_err(|_| BadValue::Deadline)?;
+    let span = positive_duration(text).map_err(|_| BadValue::Deadline)?;
     TimeDelta::from_std(span)
         .ok()
         .and_then(|span| SystemClock.now().checked_add_signed(span))
         .ok_or(BadValue::TooLate)
 }
 
-impl HowArgs {
-    /// Returns what the caller asks for.
+impl StrategyArgs {
+    /// Returns the settings of the rollout.
     fn settings(&self) -> Settings {
         Settings {
             canary: self.canary,
@@ -172,10 +174,10 @@ impl HowArgs {
     }
 }
 
-impl WhatArgs {
-    /// Finds out what the flags amount to, and warns of what is left out.
+impl RolloutArgs {
+    /// Returns the proposal for these flags, and warns about skipped nodes and records.
     async fn proposal(&self, context: &Context<'_>) -> Result<Proposal, CliError> {
-        let selection = self.select.careful_selection(&[])?;
+        let selection = self.select.explicit_selection(&[])?;
         let data = match &self.data {
             Some(file) => read_document(file)?,
             None => Value::Null,
@@ -183,23 +185,26 @@ impl WhatArgs {
         let request = Request {
             bundle: self.bundle.clone(),
             selection,
-            settings: self.how.settings(),
+            settings: self.strategy.settings(),
             data,
             noop: self.noop,
         };
         let proposal = propose(&context.connection, &context.subjects, request).await;
         let proposal = proposal.map_err(CliError::from)?;
-        for one in &proposal.unreadable {
-            let line = Line::new(Level::Warn, "Left out a record of the fleet")
-                .with("bucket", one.bucket)
-                .with("key", &one.key)
-                .with("reason", &one.reason);
+        for record in &proposal.unreadable {
+            let line = Line::new(Level::Warn, "Skipped an unreadable fleet record")
+                .with("bucket", record.bucket)
+                .with("key", &record.key)
+                .with("reason", &record.reason);
             context.console.log(&line);
         }
         for (node, reason) in &proposal.undecided {
-            let line = Line::new(Level::Warn, "Left out a node that can't be decided about")
-                .with("node", node)
-                .with("reason", reason);
+            let line = Line::new(
+                Level::Warn,
+                "Skipped a node: the selection could not be evaluated",
+            )
+            .with("node", node)
+            .with("reason", reason);
             context.console.log(&line);
         }
         Ok(proposal)
@@ -207,12 +212,14 @@ impl WhatArgs {
 }
 
 pub(super) async fn start(args: &StartArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let proposal = args.what.proposal(context).await?;
+    let proposal = args.rollout.proposal(context).await?;
     let signer = context.connection.signer();
     let controller = context.controller(&args.driving)?;
-    // What comes back from the bucket must be what we signed ourselves.
+    // The stored rollout must carry our own signature.
     let controller = match signer {
-        Some(signer) => controller.trusting(TrustedSigners::new([signer.public_key()], true)),
+        Some(signer) => {
+            controller.with_trusted_signers(TrustedSigners::new([signer.public_key()], true))
+        }
         None => controller,
     };
     let lease = (!args.detach).then(|| controller.lease());
@@ -227,7 +234,7 @@ pub(super) async fn start(args: &StartArgs, context: &Context<'_>) -> Result<Ver
         .await
         .map_err(CliError::from)?;
     let id = &stored.rollout.id;
-    context.say(&format!(
+    context.print_text(&format!(
         "rollout {id}: {}\n",
         heading(&stored.rollout.bundle, &stored.rollout.plan.waves)
     ));
@@ -241,19 +248,19 @@ pub(super) async fn start(args: &StartArgs, context: &Context<'_>) -> Result<Ver
 }
 
 pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let proposal = args.what.proposal(context).await?;
-    let outlook = if args.noop_first {
+    let proposal = args.rollout.proposal(context).await?;
+    let preview = if args.noop_first {
         let (connection, subjects) = (&context.connection, &context.subjects);
         let caller = caller();
-        let asked = proposal.ask(connection, subjects, &caller, NOOP_LIMIT);
-        Some(asked.await.map_err(CliError::failed)?)
+        let replies = proposal.preview(connection, subjects, &caller, NOOP_LIMIT);
+        Some(replies.await.map_err(CliError::failed)?)
     } else {
         None
     };
-    let code = outlook
+    let code = preview
         .iter()
         .flatten()
-        .map(|answer| answer.outcome)
+        .map(|reply| reply.outcome)
         .collect::<Counts>()
         .exit_code();
     if context.is_json {
@@ -263,34 +270,34 @@ pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdi
             "settings": proposal.settings,
             "plan": proposal.plan,
             "offline": proposal.offline,
-            "outlook": outlook.map(|answers| {
-                answers.iter().map(outlook_document).collect::<Vec<Json>>()
+            "outlook": preview.map(|replies| {
+                replies.iter().map(preview_document).collect::<Vec<Json>>()
             }),
         });
         let text = json::pretty(&document).map_err(CliError::failed)?;
         context.console.print(&format!("{text}\n"));
         return Ok(Verdict::exit(code));
     }
-    context.say(&plan_text(&proposal));
-    if let Some(answers) = outlook {
-        let mut text = String::from("\nWhat would change:\n");
-        for folded in fold(answers) {
+    context.print_text(&plan_text(&proposal));
+    if let Some(replies) = preview {
+        let mut text = String::from("\nChanges (noop):\n");
+        for folded in summarize(replies) {
             text.push_str(&format!("{folded}\n"));
         }
-        context.say(&text);
+        context.print_text(&text);
     }
     Ok(Verdict::exit(code))
 }
 
-fn outlook_document(answer: &Answer) -> Json {
-    json!({"node": answer.node, "outcome": answer.outcome, "message": answer.text})
+fn preview_document(reply: &ReplyLine) -> Json {
+    json!({"node": reply.node, "outcome": reply.outcome, "message": reply.text})
 }
 
-/// Returns what goes to how many, in how many waves.
+/// Returns the bundle with the numbers of nodes and waves.
 fn heading(bundle: &BundleRef, waves: &[Wave]) -> String {
     let count: usize = waves.iter().map(|wave| wave.nodes.len()).sum();
     let (nodes, waves) = (count_of(count, "node"), count_of(waves.len(), "wave"));
-    format!("{} to {nodes} in {waves}", shown(bundle))
+    format!("{} to {nodes} in {waves}", short_name(bundle))
 }
 
 fn plan_text(proposal: &Proposal) -> String {
@@ -315,8 +322,8 @@ fn plan_text(proposal: &Proposal) -> String {
             nodes.join(", ")
         ));
     }
-    for left in &proposal.plan.left_out {
-        text.push_str(&format!("left out: {} ({})\n", left.node, left.reason));
+    for skipped in &proposal.plan.left_out {
+        text.push_str(&format!("skipped: {} ({})\n", skipped.node, skipped.reason));
     }
     text
 }
@@ -326,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_a_time_or_a_span() {
+    fn a_deadline_is_a_time_or_a_duration() {
         assert_eq!(
             deadline("2027-01-15T08:00:00Z").unwrap().to_rfc3339(),
             "2027-01-15T08:00:00+00:00"
@@ -336,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_once_is_a_mistake() {
+    fn parallel_zero_is_refused() {
         assert!(at_least_one("0").is_err());
         assert_eq!(at_least_one("3").unwrap(), 3);
     }

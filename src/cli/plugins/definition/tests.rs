@@ -69,16 +69,13 @@ fn a_command_without_effect_or_with_two_is_a_problem() {
 #[test]
 fn inputs_that_can_not_be_typed_or_told_apart_are_problems() {
     for (inputs, problem) in [
-        ("flags: [{name: a}, {name: a}]", "flags: a second \"a\""),
+        ("flags: [{name: a}, {name: a}]", "flags: duplicate \"a\""),
         (
             "flags: [{name: a, short: x}, {name: b, short: x}]",
-            "flags: a second \"b\"",
+            "flags: duplicate \"b\"",
         ),
-        (
-            "flags: [{name: help}]",
-            "flags: \"help\" is a flag of every command",
-        ),
-        ("flags: [{name: -x}]", "flags: \"-x\" is no name"),
+        ("flags: [{name: help}]", "flags: \"help\" is reserved"),
+        ("flags: [{name: -x}]", "flags: invalid name \"-x\""),
         (
             "flags: [{name: a, short: xy}]",
             "a: short must be 1 character",
@@ -119,11 +116,11 @@ fn a_file_without_usable_commands_is_broken() {
         ),
         (
             "commands: [{name: a b}]",
-            "line 1 column 12: \"a b\" is no name of a command: use letters, digits, _ . and -",
+            "line 1 column 12: invalid command name \"a b\": use letters, digits, _ . and -",
         ),
         (
             "commands: [{name: a}, {name: b, aliases: [a]}]",
-            "line 1 column 23: a second command \"a\"",
+            "line 1 column 23: duplicate command \"a\"",
         ),
     ] {
         assert_eq!(Definition::parse(text).unwrap_err().to_string(), message);

@@ -1,11 +1,10 @@
-//! Rules as data: type, id, attributes, read into entries that can be tested.
+//! Parser of goss documents: types, ids and attributes become testable entries.
 //!
-//! Anything the tables of the probes do not know is an error, so a typing error is never a rule
-//! that passes. What an attribute should be is turned into a matcher here; a matcher that makes no
-//! sense fails its own rule and no other.
+//! Types and attributes that are not in the tables of `probe` are errors. Expected values are
+//! parsed into matchers; an invalid matcher fails only its own rule.
 
 use super::matcher::{MatchError, Matcher};
-use super::probe::{Attribute, FAMILIES, Family, First, Setting};
+use super::probe::{Attribute, FirstAttribute, RESOURCE_TYPES, ResourceType, Setting};
 use crate::health::ProbeError;
 use crate::model::document::{DocumentError, unknown_name};
 use crate::model::secret::redact_url;
@@ -13,10 +12,10 @@ use crate::model::value::{Map, Value};
 use crate::system::FileError;
 use crate::system::files::GlobError;
 
-/// The attributes every type has beside its own.
+/// Attributes of every type.
 const COMMON: [&str; 3] = ["title", "meta", "skip"];
 
-/// What is wrong with rules.
+/// Invalid rules.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     #[error("goss rules must be a mapping of types, not a {0}")]
@@ -29,15 +28,15 @@ pub enum RuleError {
     NotIds(&'static str, &'static str),
     #[error("Could not parse resource {0}:{1}")]
     NoAttributes(&'static str, String),
-    #[error("invalid Attribute for {family}:{id}: {attribute}")]
+    #[error("invalid Attribute for {resource_type}:{id}: {attribute}")]
     UnknownAttribute {
-        family: &'static str,
+        resource_type: &'static str,
         id: String,
         attribute: String,
     },
-    #[error("invalid value for {family}:{id}: {setting} must be {wanted}")]
+    #[error("invalid value for {resource_type}:{id}: {setting} must be {wanted}")]
     Setting {
-        family: &'static str,
+        resource_type: &'static str,
         id: String,
         setting: String,
         wanted: &'static str,
@@ -56,7 +55,7 @@ pub enum RuleError {
     TooManyFiles(usize),
 }
 
-/// Why a file of rules is not included.
+/// A rule file that cannot be included.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum IncludeError {
@@ -66,79 +65,82 @@ pub enum IncludeError {
     Rules(Box<ProbeError>),
 }
 
-/// One thing, and what is expected of it.
+/// A resource and its expected attributes.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub family: &'static Family,
+    pub resource_type: &'static ResourceType,
     id: String,
     settings: Map,
     pub skip: bool,
-    /// In the order of the family's table.
+    /// In the order of the type's table.
     pub expectations: Vec<Expectation>,
 }
 
-/// What an attribute should be, or why that makes no sense.
+/// The expected value of an attribute.
 #[derive(Debug)]
 pub(super) struct Expectation {
     pub attribute: &'static Attribute,
-    /// What its author wrote.
+    /// The value in the document.
     pub wanted: Value,
     pub matcher: Result<Matcher, MatchError>,
 }
 
-/// Returns the entries of rules, sorted by type and id.
-pub(super) fn read(rules: &Value) -> Result<Vec<Entry>, RuleError> {
+/// Parses rules into entries, sorted by type and id.
+pub(super) fn parse(rules: &Value) -> Result<Vec<Entry>, RuleError> {
     let types = rules.as_map().ok_or(RuleError::NotAMapping(rules.kind()))?;
     let mut entries = Vec::new();
-    for (key, things) in types {
-        let family = family(key)?;
-        if things.is_null() {
+    for (key, ids) in types {
+        let resource_type = find_type(key)?;
+        if ids.is_null() {
             continue;
         }
-        let things = things
+        let ids = ids
             .as_map()
-            .ok_or(RuleError::NotIds(family.key, things.kind()))?;
-        for (id, attributes) in things {
-            entries.push(Entry::read(family, id, attributes)?);
+            .ok_or(RuleError::NotIds(resource_type.key, ids.kind()))?;
+        for (id, attributes) in ids {
+            entries.push(Entry::parse(resource_type, id, attributes)?);
         }
     }
     Ok(entries)
 }
 
-fn family(key: &str) -> Result<&'static Family, RuleError> {
-    if let Some(family) = FAMILIES.iter().find(|family| family.key == key) {
-        return Ok(family);
+fn find_type(key: &str) -> Result<&'static ResourceType, RuleError> {
+    if let Some(resource_type) = RESOURCE_TYPES
+        .iter()
+        .find(|resource_type| resource_type.key == key)
+    {
+        return Ok(resource_type);
     }
     if key == "registry" {
         return Err(RuleError::Unsupported(key.to_owned()));
     }
-    let known = FAMILIES.map(|family| family.key);
-    let complaint = unknown_name("goss type", key, &known);
-    Err(RuleError::UnknownType(complaint))
+    let known = RESOURCE_TYPES.map(|resource_type| resource_type.key);
+    let message = unknown_name("goss type", key, &known);
+    Err(RuleError::UnknownType(message))
 }
 
 impl Entry {
-    /// Reads what a document says of one thing.
-    pub(super) fn read(
-        family: &'static Family,
+    /// Parses one entry of a document.
+    pub(super) fn parse(
+        resource_type: &'static ResourceType,
         id: &str,
         attributes: &Value,
     ) -> Result<Self, RuleError> {
         let attributes = attributes
             .as_map()
-            .ok_or_else(|| RuleError::NoAttributes(family.name, id.to_owned()))?;
+            .ok_or_else(|| RuleError::NoAttributes(resource_type.name, id.to_owned()))?;
         let mut settings = Map::new();
         for (name, value) in attributes {
-            if family.expects(name) {
+            if resource_type.expects(name) {
                 continue;
             }
             let setting = match name.as_ref() {
                 "skip" => Setting::Flag,
                 known if COMMON.contains(&known) => continue,
-                _ => family
+                _ => resource_type
                     .setting(name)
                     .ok_or_else(|| RuleError::UnknownAttribute {
-                        family: family.name,
+                        resource_type: resource_type.name,
                         id: id.to_owned(),
                         attribute: name.as_ref().into(),
                     })?,
@@ -148,7 +150,7 @@ impl Entry {
             }
             if !setting.accepts(value) {
                 return Err(RuleError::Setting {
-                    family: family.name,
+                    resource_type: resource_type.name,
                     id: id.to_owned(),
                     setting: name.as_ref().into(),
                     wanted: setting.wanted(),
@@ -158,44 +160,46 @@ impl Entry {
         }
         let skip = settings.get("skip") == Some(&Value::Bool(true));
         Ok(Self {
-            family,
+            resource_type,
             id: id.to_owned(),
             settings,
             skip,
-            expectations: expectations(family, attributes),
+            expectations: expectations(resource_type, attributes),
         })
     }
 
-    /// Returns where to look: what the entry says, or its id.
+    /// Returns the target: the setting of the entry, or its id.
     pub(super) fn target(&self) -> String {
         self.named_target().unwrap_or_else(|| self.id.clone())
     }
 
     fn named_target(&self) -> Option<String> {
-        self.text(self.family.target)
+        self.text(self.resource_type.target)
             .filter(|text| !text.is_empty())
     }
 
-    /// Returns the type and id, with the target if that is another. A URL shows no password.
+    /// Returns type and id, with the target if it differs. Passwords in URLs are redacted.
     pub(super) fn label(&self) -> String {
-        let Self { family, id, .. } = self;
+        let Self {
+            resource_type, id, ..
+        } = self;
         let shown = redact_url(id);
         match self.named_target() {
-            Some(target) if target != *id && family.target != "exec" => {
-                format!("{}: {shown}: {}", family.name, redact_url(&target))
+            Some(target) if target != *id && resource_type.target != "exec" => {
+                format!("{}: {shown}: {}", resource_type.name, redact_url(&target))
             }
-            _ => format!("{}: {shown}", family.name),
+            _ => format!("{}: {shown}", resource_type.name),
         }
     }
 
-    /// Tells whether anything is expected of an attribute.
+    /// Whether an attribute has an expectation.
     pub(super) fn expects(&self, attribute: &str) -> bool {
         self.expectations
             .iter()
             .any(|expectation| expectation.attribute.name == attribute)
     }
 
-    /// Returns a setting as it stands.
+    /// Returns a setting unchanged.
     pub(super) fn data(&self, name: &str) -> Option<&Value> {
         self.settings.get(name)
     }
@@ -208,7 +212,7 @@ impl Entry {
         self.data(name) == Some(&Value::Bool(true))
     }
 
-    /// Returns a number that is not zero; zero stands for what is usual.
+    /// Returns a positive number; zero means the default and returns `None`.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         match self.data(name)? {
             Value::Int(number) => u64::try_from(*number).ok().filter(|number| *number > 0),
@@ -225,21 +229,23 @@ impl Entry {
     }
 }
 
-fn expectations(family: &'static Family, attributes: &Map) -> Vec<Expectation> {
-    // Data that is to be read like a file is one.
+fn expectations(resource_type: &'static ResourceType, attributes: &Map) -> Vec<Expectation> {
+    // With `as-reader`, data is matched like file content.
     let is_reader = attributes.get("as-reader") == Some(&Value::Bool(true));
     let mut expectations = Vec::new();
-    for (index, attribute) in family.attributes.iter().enumerate() {
+    for (index, attribute) in resource_type.attributes.iter().enumerate() {
         let given = |name: &str| attributes.get(name).filter(|value| !value.is_null());
         let wanted = given(attribute.name).or_else(|| attribute.old_name.and_then(given));
         let matcher = match wanted {
-            // A list of line patterns that holds none asserts nothing.
+            // An empty list of line patterns tests nothing.
             Some(Value::List(list)) if attribute.is_stream && list.is_empty() => continue,
             Some(list @ Value::List(_)) if attribute.is_stream || is_reader => {
                 Matcher::patterns(list)
             }
             Some(wanted) => Matcher::parse(wanted),
-            None if index == 0 && family.first != First::Optional => Err(MatchError::Missing),
+            None if index == 0 && resource_type.first != FirstAttribute::Optional => {
+                Err(MatchError::Missing)
+            }
             None => continue,
         };
         expectations.push(Expectation {
@@ -262,11 +268,11 @@ mod tests {
     }
 
     fn error(json: &str) -> String {
-        read(&value(json)).unwrap_err().to_string()
+        parse(&value(json)).unwrap_err().to_string()
     }
 
     #[test]
-    fn what_is_not_known_is_an_error_that_names_it() {
+    fn unknown_names_are_errors() {
         for (rules, text) in [
             (
                 r#"{"file": {"/x": {"exists": true, "colour": 1}}}"#,
@@ -311,19 +317,19 @@ mod tests {
 
     #[test]
     fn title_meta_and_skip_belong_to_every_type() {
-        for family in FAMILIES {
+        for resource_type in RESOURCE_TYPES {
             let rules = format!(
                 r#"{{"{}": {{"x": {{"title": "t", "meta": {{"a": 1}}, "skip": true}}}}}}"#,
-                family.key
+                resource_type.key
             );
-            let entries = read(&value(&rules)).unwrap();
-            assert!(entries[0].skip, "{}", family.key);
+            let entries = parse(&value(&rules)).unwrap();
+            assert!(entries[0].skip, "{}", resource_type.key);
         }
     }
 
     #[test]
     fn a_required_attribute_that_is_missing_fails_its_own_rule() {
-        let entries = read(&value(r#"{"file": {"/x": {"mode": "0644"}}}"#)).unwrap();
+        let entries = parse(&value(r#"{"file": {"/x": {"mode": "0644"}}}"#)).unwrap();
         let expectations = &entries[0].expectations;
         assert_eq!(expectations.len(), 2);
         assert_eq!(
@@ -335,14 +341,14 @@ mod tests {
 
     #[test]
     fn an_entry_without_expectations_gives_no_test() {
-        let entries = read(&value(r#"{"service": {"x": {}}, "file": null}"#)).unwrap();
+        let entries = parse(&value(r#"{"service": {"x": {}}, "file": null}"#)).unwrap();
         assert!(entries[0].expectations.is_empty());
     }
 
     #[test]
     fn an_empty_list_of_line_patterns_asserts_nothing() {
         let rules = r#"{"command": {"true": {"exit-status": 0, "stdout": [], "stderr": ["x"]}}}"#;
-        let entries = read(&value(rules)).unwrap();
+        let entries = parse(&value(rules)).unwrap();
         let names: Vec<_> = entries[0]
             .expectations
             .iter()
@@ -353,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_label_names_the_target_if_it_is_not_the_id() {
-        let label = |rules: &str| read(&value(rules)).unwrap()[0].label();
+        let label = |rules: &str| parse(&value(rules)).unwrap()[0].label();
         assert_eq!(
             label(r#"{"file": {"motd": {"exists": true, "path": "/etc/motd"}}}"#),
             "File: motd: /etc/motd"
@@ -368,7 +374,7 @@ mod tests {
         );
     }
 
-    /// Returns data that looks like rules now and then.
+    /// Returns random data that sometimes resembles rules.
     fn anything() -> impl Strategy<Value = Value> {
         let word = prop::sample::select(vec![
             "file", "port", "exists", "and", "or", "not", "gjson", "have-len", "/a/", "!x", "1.x",
@@ -392,15 +398,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_data_is_read_or_refused(rules in anything(), wanted in anything(), actual in anything()) {
-            let _ = read(&rules);
+        fn any_data_is_parsed_or_refused(rules in anything(), wanted in anything(), actual in anything()) {
+            let _ = parse(&rules);
             if let Ok(matcher) = Matcher::parse(&wanted) {
                 let _ = matcher.check(&actual);
             }
             let attributes = [("exists", wanted)].into_iter().collect();
-            let things = [("/x", attributes)].into_iter().collect();
-            let rules: Value = [("file", things)].into_iter().collect();
-            prop_assert_eq!(read(&rules).unwrap().len(), 1);
+            let ids = [("/x", attributes)].into_iter().collect();
+            let rules: Value = [("file", ids)].into_iter().collect();
+            prop_assert_eq!(parse(&rules).unwrap().len(), 1);
         }
     }
 }

@@ -1,55 +1,54 @@
-//! Rules in files of their own: `gossfile` entries, gathered into one document before it is read.
+//! Included rule files: `gossfile` entries, merged into one document.
 //!
-//! A name may be a pattern and is relative to the document that has it. What a file says of a
-//! thing replaces what the one that includes it says. Files are templates like the rules
-//! themselves. How many may be read, and how deep they may include each other, is bounded, so that
-//! a file that includes itself is an error and nothing worse.
+//! A file name may be a pattern and is relative to the including document. An included resource
+//! replaces one of the same id in the including document. Files are templates, too. Number and
+//! depth of included files are limited, so a file that includes itself is an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::document::{Entry, IncludeError, RuleError};
 use super::expand;
-use super::probe::{Family, First, LookError};
+use super::probe::{FirstAttribute, InspectError, ResourceType};
 use crate::health::{ProbeError, Probes};
 use crate::model::document;
 use crate::model::value::{Map, Value};
 use crate::system::files;
 
-/// A file of rules as an entry of a document: there is nothing to look at.
-const FAMILY: Family = Family {
+/// The type of `gossfile` entries, which have no attributes.
+const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "gossfile",
     name: "Gossfile",
     target: "file",
     settings: &[],
     attributes: &[],
-    first: First::Optional,
-    look: |_, _| Err(LookError::Gossfile),
+    first: FirstAttribute::Optional,
+    inspect: |_, _| Err(InspectError::Gossfile),
 };
 
-/// How deep files may include each other.
+/// Maximum depth of includes.
 const MAX_DEPTH: usize = 50;
 
-/// How many files are read in all.
+/// Maximum number of files.
 const MAX_FILES: usize = 1000;
 
-/// The largest file of rules.
+/// The largest rule file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Returns rules with all that they include, every text resolved.
-pub(super) fn gather(probes: &Probes<'_>, rules: &Value) -> Result<Value, ProbeError> {
-    let mut reading = Reading { probes, files: 0 };
+/// Returns rules merged with all included files, with templates resolved.
+pub(super) fn resolve(probes: &Probes<'_>, rules: &Value) -> Result<Value, ProbeError> {
+    let mut loader = Loader { probes, files: 0 };
     let base = &probes.env.working_dir;
-    reading.document(rules, base, 1).map(Value::from)
+    loader.document(rules, base, 1).map(Value::from)
 }
 
-/// Files on their way into one document.
-struct Reading<'a> {
+/// Loads included files.
+struct Loader<'a> {
     probes: &'a Probes<'a>,
     files: usize,
 }
 
-impl Reading<'_> {
+impl Loader<'_> {
     fn document(
         &mut self,
         rules: &Value,
@@ -62,22 +61,22 @@ impl Reading<'_> {
             other => return Err(RuleError::NotAMapping(other.kind()).into()),
         };
         let Some(includes) = types
-            .remove(FAMILY.key)
+            .remove(RESOURCE_TYPE.key)
             .filter(|includes| !includes.is_null())
         else {
             return Ok(types);
         };
         let includes = includes
             .as_map()
-            .ok_or(RuleError::NotIds(FAMILY.key, includes.kind()))?;
+            .ok_or(RuleError::NotIds(RESOURCE_TYPE.key, includes.kind()))?;
         for (id, attributes) in includes {
-            let entry = Entry::read(&FAMILY, id, attributes)?;
+            let entry = Entry::parse(&RESOURCE_TYPE, id, attributes)?;
             if entry.skip {
                 continue;
             }
-            for file in fitting(&directory.join(entry.target()))? {
-                let more = self.file(&file, depth)?;
-                lay_over(&mut types, more);
+            for file in matching_files(&directory.join(entry.target()))? {
+                let included = self.file(&file, depth)?;
+                merge(&mut types, included);
             }
         }
         Ok(types)
@@ -100,7 +99,7 @@ impl Reading<'_> {
         let directory = file.parent().unwrap_or(file);
         self.document(&rules.to_value(), directory, depth + 1)
             .map_err(|err| match err {
-                // These name what they are about.
+                // These errors already name the file.
                 ProbeError::Rule(
                     RuleError::File { .. }
                     | RuleError::NoFile(_)
@@ -112,20 +111,20 @@ impl Reading<'_> {
     }
 }
 
-/// Lays what a file says over what was said before, thing by thing.
-fn lay_over(types: &mut Map, more: Map) {
-    for (key, things) in more {
+/// Merges included rules over existing ones, by type and id.
+fn merge(types: &mut Map, included: Map) {
+    for (key, entries) in included {
         let merged = match types.get(&key) {
-            Some(known) if things.is_null() => known.clone(),
-            Some(known) => known.merge_shallow(&things),
-            None => things,
+            Some(known) if entries.is_null() => known.clone(),
+            Some(known) => known.merge_shallow(&entries),
+            None => entries,
         };
         types.insert(key, merged);
     }
 }
 
-/// Returns the files that fit a name, at least one.
-fn fitting(pattern: &Path) -> Result<Vec<PathBuf>, RuleError> {
+/// Returns the files that match a name, at least one.
+fn matching_files(pattern: &Path) -> Result<Vec<PathBuf>, RuleError> {
     let shown = || pattern.display().to_string();
     let found = files::expand(pattern).map_err(|err| RuleError::File {
         file: shown(),
@@ -144,17 +143,17 @@ mod tests {
     use ccm_template::Env;
     use ccm_template::expr::Cache;
 
-    /// Gathers rules whose files lie in one directory.
+    /// Resolves rules whose files are in one directory.
     #[expect(clippy::disallowed_methods, reason = "a test's own files")]
-    fn gathered(files: &[(&str, &str)], rules: &str) -> Result<String, String> {
-        let room = tempfile::tempdir().unwrap();
+    fn resolved(files: &[(&str, &str)], rules: &str) -> Result<String, String> {
+        let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
-            let path = room.path().join(name);
+            let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
         let env = Env {
-            working_dir: room.path().to_owned(),
+            working_dir: dir.path().to_owned(),
             data: [("port", Value::from(80_i64))].into_iter().collect(),
             ..Env::default()
         };
@@ -165,16 +164,16 @@ mod tests {
             env: &env,
             programs: &Cache::default(),
         };
-        let here = room.path().to_str().unwrap().to_owned();
+        let here = dir.path().to_str().unwrap().to_owned();
         let rules = document::parse(rules).unwrap().to_value();
-        let gathered = gather(&probes, &rules).map_err(|err| err.to_string());
-        gathered
+        let resolved = resolve(&probes, &rules).map_err(|err| err.to_string());
+        resolved
             .map(|rules| serde_json::to_string(&rules).unwrap())
             .map_err(|err| err.replace(&here, "$DIR"))
     }
 
     #[test]
-    fn files_are_found_by_name_pattern_and_setting_beside_who_includes_them() {
+    fn files_are_found_by_name_pattern_and_setting_relative_to_the_document() {
         let files = [
             ("a.yaml", "gossfile: {sub/b.json: {}}\nport: {1: {}}"),
             ("sub/b.json", r#"{"gossfile": {"c.yaml": {}}}"#),
@@ -190,23 +189,23 @@ gossfile:
   skipped.yaml: {skip: true}
 group: {z: {}}";
         assert_eq!(
-            gathered(&files, rules).unwrap(),
+            resolved(&files, rules).unwrap(),
             r#"{"group":{"z":{}},"port":{"1":{},"80":{}},"user":{"x":{},"y":{}}}"#
         );
     }
 
     #[test]
-    fn what_a_file_says_of_a_thing_replaces_what_was_said_before() {
+    fn an_included_entry_replaces_an_existing_one() {
         let files = [("a.yaml", "port: {1: {listening: false}}")];
         let rules = "gossfile: {a.yaml: {}}\nport: {1: {listening: true, ip: []}, 2: {}}";
         assert_eq!(
-            gathered(&files, rules).unwrap(),
+            resolved(&files, rules).unwrap(),
             r#"{"port":{"1":{"listening":false},"2":{}}}"#
         );
     }
 
     #[test]
-    fn what_cannot_be_included_says_why() {
+    fn errors_of_includes() {
         let files = [
             ("list.yaml", "[1]"),
             ("bad.yaml", "a: [\n"),
@@ -235,9 +234,9 @@ group: {z: {}}";
             ("x:", "Could not parse resource Gossfile:x"),
         ] {
             let rules = format!("gossfile: {{{entry}}}").replace("x:}", "x: }");
-            assert_eq!(gathered(&files, &rules), Err(reason.into()), "{entry}");
+            assert_eq!(resolved(&files, &rules), Err(reason.into()), "{entry}");
         }
-        let error = gathered(&files, "gossfile: {bad.yaml: {}}").unwrap_err();
+        let error = resolved(&files, "gossfile: {bad.yaml: {}}").unwrap_err();
         assert!(
             error.starts_with("could not read goss file $DIR/bad.yaml: "),
             "{error}"
@@ -245,19 +244,19 @@ group: {z: {}}";
     }
 
     #[test]
-    fn files_that_include_each_other_without_end_are_counted() {
+    fn depth_and_number_of_includes_are_limited() {
         let text = "gossfile: {'*.yaml': {}}";
         let names: Vec<String> = (0..30).map(|number| format!("{number}.yaml")).collect();
         let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), text)).collect();
-        // The first of them goes down to the limit; that is an error before many are read.
-        let error = gathered(&files, text).unwrap_err();
+        // The first file recurses to the depth limit before the number of files is reached.
+        let error = resolved(&files, text).unwrap_err();
         assert!(error.starts_with("max depth of 50 reached"), "{error}");
-        // Wide and not deep, it is the count that ends it.
+        // Many files without nesting reach the number limit.
         let wide: Vec<String> = (0..MAX_FILES + 1)
             .map(|number| format!("w/{number}"))
             .collect();
         let files: Vec<(&str, &str)> = wide.iter().map(|name| (name.as_str(), "{}")).collect();
-        let error = gathered(&files, "gossfile: {'w/*': {}}").unwrap_err();
+        let error = resolved(&files, "gossfile: {'w/*': {}}").unwrap_err();
         assert_eq!(error, "more than 1000 goss files are included");
     }
 }

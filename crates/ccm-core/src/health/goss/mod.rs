@@ -1,13 +1,12 @@
-//! Goss rules: what should be true of a machine, written down as data, and testing whether it is.
+//! Goss rules: expected attributes of files, services, ports and other resources.
 //!
-//! A document names things by type and id and says what each of their attributes should be. What
-//! it includes is gathered by `include`. It is read by `document`, which knows the attributes of every type from the tables in `probe`. A
-//! probe says what an attribute is, a `matcher` whether that is what was wanted. Rules are
-//! templates: every text in them, keys included, is resolved once before they are read. What an
-//! expression yields is data and not looked at again, and goss's own template pass is not run over
-//! it: after ours no expression is left that goss would see.
+//! A document lists resources by type and id with the expected value of each attribute. `include`
+//! merges included files, `document` parses the result with the attribute tables of `probe`, a
+//! probe reads the actual value, and a `matcher` compares it. Rules are templates: every text,
+//! including keys, is resolved once before parsing; results are not resolved again, and goss's own
+//! template pass is not needed.
 //!
-//! One failed rule makes a check CRITICAL; nothing makes it a warning.
+//! One failed rule makes a check CRITICAL; goss has no warnings.
 
 mod document;
 mod include;
@@ -20,8 +19,8 @@ use std::time::Duration;
 
 use self::document::{Entry, Expectation};
 use self::matcher::short;
-use self::probe::{First, World};
-use super::{Note, ProbeError, Probes, Verdict, Watch};
+use self::probe::{FirstAttribute, ProbeContext};
+use super::{OnEvent, ProbeError, ProbeEvent, Probes, TryResult};
 use crate::model::health::HealthStatus;
 use crate::model::value::{Map, Value};
 use ccm_template::Env;
@@ -30,30 +29,29 @@ use ccm_template::expr::{Cache, ExprError};
 
 pub use document::RuleError;
 
-/// How long rules may take that set no limit: every probe has a limit of its own, but rules may
-/// be many.
+/// Default time limit of a check. Every probe has its own limit, but there may be many.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// How a rule came out.
+/// Result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
     Failed,
-    /// Not tested: its author said so, or what it builds on is not there.
+    /// Not tested, because of `skip` or because the resource does not exist.
     Skipped,
 }
 
-/// What testing one attribute of one thing showed.
+/// Result of testing one attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The type, the id and the attribute.
+    /// Type, id and attribute.
     pub subject: String,
     pub outcome: Outcome,
-    /// What was seen and what was wanted; may quote files and outputs.
+    /// Actual and expected value; may contain text of files and output.
     pub detail: String,
 }
 
-/// Prints in the words of goss.
+/// Formats as goss does.
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: {}", self.subject, self.detail)
@@ -65,34 +63,38 @@ pub(super) fn run(
     probes: &Probes<'_>,
     rules: Option<&Value>,
     timeout: Option<Duration>,
-    watch: &mut Watch<'_>,
-) -> Result<Verdict, ProbeError> {
+    on_event: &mut OnEvent<'_>,
+) -> Result<TryResult, ProbeError> {
     let rules = rules
         .filter(|rules| !rules.is_null())
         .ok_or(ProbeError::NoRules)?;
-    let rules = include::gather(probes, rules)?;
-    let entries = document::read(&rules)?;
+    let rules = include::resolve(probes, rules)?;
+    let entries = document::parse(&rules)?;
     let limit = timeout
         .filter(|limit| !limit.is_zero())
         .unwrap_or(DEFAULT_LIMIT);
-    let began = probes.clock.monotonic();
-    let world = World::new(probes, began.saturating_add(limit));
+    let started = probes.clock.monotonic();
+    let context = ProbeContext::new(probes, started.saturating_add(limit));
     let (mut count, mut failed) = (0_usize, 0_usize);
     for entry in &entries {
-        examine(entry, &world, &mut |finding| {
+        test_entry(entry, &context, &mut |finding| {
             count += 1;
             failed += usize::from(finding.outcome == Outcome::Failed);
-            watch(Note::Rule(&finding));
+            on_event(ProbeEvent::Rule(&finding));
         });
-        if world.is_over() {
+        if context.is_expired() {
             return Err(ProbeError::TimedOut(limit));
         }
     }
     if count == 0 {
         return Err(ProbeError::NoTests);
     }
-    let seconds = probes.clock.monotonic().saturating_sub(began).as_secs_f64();
-    Ok(Verdict {
+    let seconds = probes
+        .clock
+        .monotonic()
+        .saturating_sub(started)
+        .as_secs_f64();
+    Ok(TryResult {
         status: match failed {
             0 => HealthStatus::Ok,
             _ => HealthStatus::Critical,
@@ -102,7 +104,7 @@ pub(super) fn run(
     })
 }
 
-/// Returns rules with every text in them resolved, keys included: ids are keys.
+/// Returns rules with all templates resolved, including those in keys.
 fn expand(rules: &Value, env: &Env, programs: &Cache) -> Result<Value, ExprError> {
     match rules {
         Value::Str(text) => resolve_typed(text, env, programs),
@@ -126,26 +128,28 @@ fn expand(rules: &Value, env: &Env, programs: &Cache) -> Result<Value, ExprError
     }
 }
 
-/// Tests what is expected of one thing, attribute by attribute.
-fn examine(entry: &Entry, world: &World<'_>, found: &mut dyn FnMut(Finding)) {
+/// Tests all expected attributes of a resource.
+fn test_entry(entry: &Entry, context: &ProbeContext<'_>, on_finding: &mut dyn FnMut(Finding)) {
     let mut skip = entry.skip;
-    let mut looked = None;
+    let mut reader = None;
     for (index, expectation) in entry.expectations.iter().enumerate() {
         let (outcome, detail, actual) = if skip {
             (Outcome::Skipped, "skipped".to_owned(), None)
         } else {
-            let look = looked.get_or_insert_with(|| (entry.family.look)(entry, world));
-            match look {
-                Ok(look) => match look(expectation.attribute.name) {
-                    Ok(actual) => judge(expectation, actual),
+            let opened =
+                reader.get_or_insert_with(|| (entry.resource_type.inspect)(entry, context));
+            match opened {
+                Ok(read) => match read(expectation.attribute.name) {
+                    Ok(actual) => evaluate(expectation, actual),
                     Err(error) => failed(&error),
                 },
                 Err(error) => failed(error),
             }
         };
         let is_absent = outcome == Outcome::Failed || actual == Some(Value::Bool(false));
-        skip |= index == 0 && entry.family.first == First::Gate && is_absent;
-        found(Finding {
+        skip |=
+            index == 0 && entry.resource_type.first == FirstAttribute::Prerequisite && is_absent;
+        on_finding(Finding {
             subject: format!("{}: {}", entry.label(), expectation.attribute.property),
             outcome,
             detail,
@@ -153,17 +157,17 @@ fn examine(entry: &Entry, world: &World<'_>, found: &mut dyn FnMut(Finding)) {
     }
 }
 
-/// Returns the outcome of a rule that can't be tested.
+/// Returns the result of a rule that cannot be tested.
 fn failed(reason: &dyn fmt::Display) -> (Outcome, String, Option<Value>) {
     (Outcome::Failed, format!("Error {reason}"), None)
 }
 
-fn judge(expectation: &Expectation, actual: Value) -> (Outcome, String, Option<Value>) {
+fn evaluate(expectation: &Expectation, actual: Value) -> (Outcome, String, Option<Value>) {
     let matcher = match &expectation.matcher {
         Ok(matcher) => matcher,
         Err(error) => return failed(error),
     };
-    // Texts hold what nobody should read in a log.
+    // Output and file content may hold secrets, which must not be logged.
     let hidden = match &actual {
         Value::Str(text) if expectation.attribute.is_stream => {
             Some(format!("a text of {} bytes", text.len()))
@@ -177,10 +181,13 @@ fn judge(expectation: &Expectation, actual: Value) -> (Outcome, String, Option<V
         }
         (Ok(false), hidden) => {
             let shown = hidden.unwrap_or_else(|| short(&actual));
-            let detail = format!("Expected {shown} {}", matcher.wish());
+            let detail = format!("Expected {shown} {}", matcher.description());
             (Outcome::Failed, detail, Some(actual))
         }
-        (Err(_), Some(hidden)) => failed(&format!("{hidden} can't be asked {}", matcher.wish())),
+        (Err(_), Some(hidden)) => failed(&format!(
+            "{hidden} cannot be compared, expected {}",
+            matcher.description()
+        )),
         (Err(error), None) => failed(&error),
     }
 }

@@ -1,44 +1,44 @@
-//! Patterns: how a rule's texts are compared with names, paths and command lines.
+//! Patterns of policy rules, compared with names, paths and command lines.
 //!
-//! Everywhere `*` stands for any number of characters and `?` for one, within bounds: of a path
-//! neither crosses a `/`, of a command line neither crosses a word, a `/` or anything that a shell
-//! reads as more than itself. `**` crosses all of these. Nothing but a pattern that says so reaches
-//! a `..`. Time grows with pattern times text and no faster.
+//! `*` matches any number of characters and `?` matches one, but not across boundaries: `/` in a
+//! path; word boundaries, `/` and shell metacharacters in a command line. `**` matches across all
+//! of them. `..` is matched only by a pattern that contains it. The run time is proportional to
+//! the length of the pattern times the length of the text.
 
 use crate::model::text::{clean_path, split_words};
 
-/// Stands between the words of a command line while it is compared; no word holds it.
-const BETWEEN: char = '\0';
+/// Separator of the words of a command line during comparison; no word contains it.
+const SEPARATOR: char = '\0';
 
 /// Matches a whole name.
 pub(super) fn name(pattern: &str, name: &str) -> bool {
     glob(pattern, name, |c| c == '/')
 }
 
-/// Matches a whole path, which must lead where it seems to lead.
+/// Matches a whole path, which must be clean: no `..`, `.` or double slash.
 pub(super) fn path(pattern: &str, path: &str) -> bool {
     clean_path(path) == path && glob(pattern, path, |c| c == '/')
 }
 
-/// Matches a text that is one word of a command line, such as a variable.
+/// Matches one word of a command line, such as an environment variable.
 pub(super) fn word(pattern: &str, word: &str) -> bool {
-    stays(pattern, word) && glob(pattern, word, bounds)
+    has_no_parent(pattern, word) && glob(pattern, word, is_boundary)
 }
 
-/// Matches a command line word by word, or letter by letter where a shell will read it.
+/// Matches a command line word by word, or character by character if a shell runs it.
 pub(super) fn line(pattern: &str, line: &str, is_shell: bool) -> bool {
     if is_shell {
-        return stays(pattern, line) && glob(pattern, line, bounds);
+        return has_no_parent(pattern, line) && glob(pattern, line, is_boundary);
     }
     let (Some(wanted), Some(found)) = (words(pattern), words(line)) else {
         return false;
     };
-    stays(&wanted, &found) && glob(&wanted, &found, bounds)
+    has_no_parent(&wanted, &found) && glob(&wanted, &found, is_boundary)
 }
 
-/// Matches also what could be meant: as a name, as a command line, and with other spaces.
-pub(super) fn loosely(pattern: &str, text: &str) -> bool {
-    let spaced = |text: &str| words(text).map(|words| words.replace(BETWEEN, " "));
+/// Matches a text in any reading: as a name, as a command line, and with normalized spaces.
+pub(super) fn matches_loosely(pattern: &str, text: &str) -> bool {
+    let spaced = |text: &str| words(text).map(|words| words.replace(SEPARATOR, " "));
     pattern == "*"
         || name(pattern, text)
         || line(pattern, text, false)
@@ -46,7 +46,7 @@ pub(super) fn loosely(pattern: &str, text: &str) -> bool {
         || spaced(text).is_some_and(|text| name(pattern, &text))
 }
 
-/// Returns why a pattern of a command line can't match anything.
+/// Returns why a pattern of a command line can't match anything, if it can't.
 pub(super) fn problem(pattern: &str) -> Option<String> {
     match split_words(pattern) {
         Err(err) => Some(err.to_string()),
@@ -55,36 +55,36 @@ pub(super) fn problem(pattern: &str) -> Option<String> {
     }
 }
 
-/// Returns the words of a command line in one text.
+/// Returns the words of a command line, joined by the separator.
 fn words(line: &str) -> Option<String> {
-    if line.contains(BETWEEN) {
+    if line.contains(SEPARATOR) {
         return None;
     }
     let words = split_words(line).ok().filter(|words| !words.is_empty())?;
     Some(words.join("\0"))
 }
 
-/// What a star does not cross in a command line.
-fn bounds(c: char) -> bool {
+/// Reports whether `*` does not match a character in a command line.
+fn is_boundary(c: char) -> bool {
     c == '/'
-        || c == BETWEEN
+        || c == SEPARATOR
         || c.is_whitespace()
         || c.is_control()
         || ";&|<>()$`'\"\\*?[]{}~#!".contains(c)
 }
 
-/// Whether a text goes up no directory, unless the pattern does or permits every word.
-fn stays(pattern: &str, text: &str) -> bool {
-    let parts = |c: char| bounds(c) || c == '=' || c == ':' || c == ',';
-    let goes_up = |text: &str| text.split(parts).any(|part| part == "..");
-    let mut words = pattern.split([BETWEEN, ' ']);
-    !goes_up(text) || goes_up(pattern) || words.any(|word| word == "**")
+/// Reports whether a text contains no `..`, unless the pattern contains it or allows every word.
+fn has_no_parent(pattern: &str, text: &str) -> bool {
+    let parts = |c: char| is_boundary(c) || c == '=' || c == ':' || c == ',';
+    let has_parent = |text: &str| text.split(parts).any(|part| part == "..");
+    let mut words = pattern.split([SEPARATOR, ' ']);
+    !has_parent(text) || has_parent(pattern) || words.any(|word| word == "**")
 }
 
-/// Matches a whole text; `*` and `?` match nothing that is a bound.
-fn glob(pattern: &str, text: &str, is_bound: impl Fn(char) -> bool) -> bool {
+/// Matches a whole text; `*` and `?` match no boundary character.
+fn glob(pattern: &str, text: &str, is_boundary: impl Fn(char) -> bool) -> bool {
     let text: Vec<char> = text.chars().collect();
-    // Which ends of the text the pattern so far can reach.
+    // The prefix lengths of the text that the pattern so far matches.
     let mut reached = vec![false; text.len() + 1];
     if let Some(first) = reached.first_mut() {
         *first = true;
@@ -98,9 +98,9 @@ fn glob(pattern: &str, text: &str, is_bound: impl Fn(char) -> bool) -> bool {
         for (index, &here) in reached.iter().enumerate() {
             let passed: Option<char> = index.checked_sub(1).and_then(|at| text.get(at)).copied();
             let now = match (c, passed) {
-                ('*', Some(passed)) => here || (before && (deep || !is_bound(passed))),
+                ('*', Some(passed)) => here || (before && (deep || !is_boundary(passed))),
                 ('*', None) => here,
-                ('?', Some(passed)) => left.unwrap_or(false) && !is_bound(passed),
+                ('?', Some(passed)) => left.unwrap_or(false) && !is_boundary(passed),
                 (c, Some(passed)) => left.unwrap_or(false) && c == passed,
                 (_, None) => false,
             };
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stops_at_a_slash_and_two_do_not() {
+    fn one_star_stops_at_a_slash_and_two_do_not() {
         for (pattern, text, expected) in [
             ("/etc/app/*", "/etc/app/x.conf", true),
             ("/etc/app/*", "/etc/app/a/b", false),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_reads_is_compared_letter_by_letter() {
+    fn a_shell_command_is_compared_character_by_character() {
         for (pattern, text, expected) in [
             ("a && b", "a && b", true),
             ("a && b", "a  && b", false),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_denied_in_other_spellings() {
+    fn a_loose_match_covers_other_spellings() {
         for (pattern, text) in [
             ("rm *", "rm -rf x"),
             ("rm *", "rm    -rf x"),
@@ -191,8 +191,8 @@ mod tests {
             ("*", "/anything at all"),
             ("/etc/**", "/etc/a/b"),
         ] {
-            assert!(loosely(pattern, text), "{pattern} {text}");
+            assert!(matches_loosely(pattern, text), "{pattern} {text}");
         }
-        assert!(!loosely("rm *", "ls x"));
+        assert!(!matches_loosely("rm *", "ls x"));
     }
 }

@@ -1,5 +1,6 @@
-//! What rules permit and deny, case by case.
+//! Tests of policies: what rules allow and deny.
 
+use super::operation::MAX_NAME;
 use super::*;
 use crate::model::document::parse;
 use crate::model::request::parse_ensure;
@@ -17,12 +18,12 @@ fn resource(type_name: &str, properties: &str) -> Resource {
     resource
 }
 
-fn ask<'a>(verb: &'a str, type_name: TypeName, name: &'a str) -> Asked<'a> {
-    Asked {
+fn request<'a>(verb: &'a str, type_name: TypeName, name: &'a str) -> PolicyRequest<'a> {
+    PolicyRequest {
         verb,
         type_name: Some(type_name),
         name: Some(name),
-        ..Asked::default()
+        ..PolicyRequest::default()
     }
 }
 
@@ -31,63 +32,74 @@ fn the_first_rule_that_matches_decides() {
     let policy = policy(
         "- {action: deny, types: [exec]}\n- {verbs: [ensure], names: ['/etc/app/*']}\n- {verbs: [ping]}",
     );
-    let decide = |asked| {
-        let Decision { action, rule } = policy.decide(&asked);
+    let decide = |request| {
+        let PolicyDecision { action, rule } = policy.decide(&request);
         (action, rule)
     };
     assert_eq!(
-        decide(ask("ensure", TypeName::Exec, "/etc/app/x")),
+        decide(request("ensure", TypeName::Exec, "/etc/app/x")),
         (Action::Deny, Some(1))
     );
     assert_eq!(
-        decide(ask("ensure", TypeName::File, "/etc/app/x")),
+        decide(request("ensure", TypeName::File, "/etc/app/x")),
         (Action::Allow, Some(2))
     );
     assert_eq!(
-        decide(ask("ensure", TypeName::File, "/etc/passwd")),
+        decide(request("ensure", TypeName::File, "/etc/passwd")),
         (Action::Deny, None)
     );
-    let ping = Asked {
+    let ping = PolicyRequest {
         verb: "ping",
-        ..Asked::default()
+        ..PolicyRequest::default()
     };
     assert_eq!(decide(ping), (Action::Allow, Some(3)));
 }
 
 #[test]
-fn what_may_still_be_allowed_is_allowed_so_far() {
+fn a_partial_request_is_allowed_if_a_rule_could_match() {
     let policy = policy("- {action: deny, types: [exec]}\n- {verbs: [apply], types: [file]}");
-    let verb = |verb| Asked {
+    let verb = |verb| PolicyRequest {
         verb,
-        ..Asked::default()
+        ..PolicyRequest::default()
     };
-    assert!(policy.decide_so_far(&verb("apply")).is_allowed());
+    assert!(policy.decide_partial(&verb("apply")).is_allowed());
     assert!(!policy.decide(&verb("apply")).is_allowed());
-    assert!(!policy.decide_so_far(&verb("ensure")).is_allowed());
-    let exec = ask("apply", TypeName::Exec, "x");
-    assert!(!policy.decide_so_far(&exec).is_allowed());
+    assert!(!policy.decide_partial(&verb("ensure")).is_allowed());
+    let exec = request("apply", TypeName::Exec, "x");
+    assert!(!policy.decide_partial(&exec).is_allowed());
 }
 
 #[test]
 fn a_rule_for_noop_matches_nothing_else() {
     let policy = policy("{noop_only: true}");
-    let file = ask("ensure", TypeName::File, "/a");
+    let file = request("ensure", TypeName::File, "/a");
     assert!(!policy.decide(&file).is_allowed());
-    assert!(policy.decide(&Asked { noop: true, ..file }).is_allowed());
+    assert!(
+        policy
+            .decide(&PolicyRequest { noop: true, ..file })
+            .is_allowed()
+    );
 }
 
 #[test]
 fn an_empty_policy_allows_nothing() {
     let nothing = policy("[]");
-    assert!(!nothing.decide(&Asked::default()).is_allowed());
-    assert!(!nothing.decide_so_far(&Asked::default()).is_allowed());
+    assert!(!nothing.decide(&PolicyRequest::default()).is_allowed());
+    assert!(
+        !nothing
+            .decide_partial(&PolicyRequest::default())
+            .is_allowed()
+    );
 }
 
 #[test]
-fn a_command_needs_leave_wherever_it_hides() {
+fn commands_in_health_checks_and_post_need_a_grant() {
     let files = policy("{types: [file, scaffold, archive]}");
     let plain = resource("file", r#"{"name":"/a","ensure":"absent"}"#);
-    assert_eq!(files.check("ensure", &plain, "posix", false), Ok(()));
+    assert_eq!(
+        files.check_resource("ensure", &plain, "posix", false),
+        Ok(())
+    );
     let health_check =
         r#"{"name":"/a","ensure":"absent","health_checks":[{"command":"/bin/evil"}]}"#;
     for (type_name, properties) in [
@@ -103,19 +115,26 @@ fn a_command_needs_leave_wherever_it_hides() {
     ] {
         let hidden = resource(type_name, properties);
         assert!(
-            files.check("ensure", &hidden, "posix", false).is_err(),
+            files
+                .check_resource("ensure", &hidden, "posix", false)
+                .is_err(),
             "{properties}"
         );
     }
 }
 
 #[test]
-fn the_command_counts_and_not_only_the_name() {
+fn the_command_of_an_exec_is_checked_not_only_its_name() {
     let policy = policy("{types: [exec], names: ['/bin/true']}");
     let good = resource("exec", r#"{"name":"/bin/true"}"#);
-    assert_eq!(policy.check("ensure", &good, "posix", false), Ok(()));
+    assert_eq!(
+        policy.check_resource("ensure", &good, "posix", false),
+        Ok(())
+    );
     let evil = resource("exec", r#"{"name":"/bin/true","command":"/bin/evil"}"#);
-    let denied = policy.check("ensure", &evil, "posix", false).unwrap_err();
+    let denied = policy
+        .check_resource("ensure", &evil, "posix", false)
+        .unwrap_err();
     assert_eq!(
         denied.to_string(),
         "denied by policy: resource exec#/bin/true"
@@ -123,14 +142,14 @@ fn the_command_counts_and_not_only_the_name() {
 }
 
 #[test]
-fn what_surrounds_a_command_needs_a_rule_that_names_it() {
+fn the_extras_of_an_exec_need_grants() {
     let bare = policy("{types: [exec], names: [date]}");
     let full = policy(
         "{types: [exec], commands: [date], path: [/bin, /opt/*/bin], environment: ['A=*'], \
          cwd: [/srv], shell: true, guards: ['test -e *', /run/x], checks: [check]}",
     );
     let open = policy("{types: [exec]}");
-    for (more, provider, lacking, is_in_full) in [
+    for (more, provider, missing_grant, is_in_full) in [
         ("", "posix", None, true),
         (
             r#","path":"/bin:/opt/a/bin""#,
@@ -184,13 +203,17 @@ fn what_surrounds_a_command_needs_a_rule_that_names_it() {
         ),
     ] {
         let exec = resource("exec", &format!(r#"{{"name":"date"{more}}}"#));
-        let found = bare.check("ensure", &exec, provider, false);
-        assert_eq!(found.err().map(|denied| denied.what), lacking, "{more}");
-        let found = full.check("ensure", &exec, provider, false);
-        assert_eq!(found.is_ok(), is_in_full, "{more} {found:?}");
-        // Who may run every command line may do all of it by such a line.
+        let found = bare.check_resource("ensure", &exec, provider, false);
         assert_eq!(
-            open.check("ensure", &exec, provider, false),
+            found.err().map(|denied| denied.what),
+            missing_grant,
+            "{more}"
+        );
+        let found = full.check_resource("ensure", &exec, provider, false);
+        assert_eq!(found.is_ok(), is_in_full, "{more} {found:?}");
+        // A rule that allows every command line needs no grants.
+        assert_eq!(
+            open.check_resource("ensure", &exec, provider, false),
             Ok(()),
             "{more}"
         );
@@ -198,7 +221,7 @@ fn what_surrounds_a_command_needs_a_rule_that_names_it() {
 }
 
 #[test]
-fn a_module_needs_a_rule_that_names_it_and_no_other_will_do() {
+fn a_package_module_needs_a_rule_that_names_it() {
     let module = |provider: &str| {
         resource(
             "package",
@@ -207,7 +230,7 @@ fn a_module_needs_a_rule_that_names_it_and_no_other_will_do() {
     };
     let check = |text: &str, provider: &str, noop: bool| {
         policy(text)
-            .check("ensure", &module(provider), provider, noop)
+            .check_resource("ensure", &module(provider), provider, noop)
             .is_ok()
     };
     let path = "cfengine//opt/m";
@@ -231,12 +254,12 @@ fn a_module_needs_a_rule_that_names_it_and_no_other_will_do() {
 }
 
 #[test]
-fn lookups_are_granted_by_name_only() {
-    let asked = Asked {
+fn lookups_need_an_explicit_grant() {
+    let request = PolicyRequest {
         verb: "ensure",
         type_name: Some(TypeName::File),
         name: Some("/srv/a"),
-        ..Asked::default()
+        ..PolicyRequest::default()
     };
     for (text, expected) in [
         ("{}", false),
@@ -251,19 +274,19 @@ fn lookups_are_granted_by_name_only() {
         ),
     ] {
         assert_eq!(
-            policy(text).grants(&asked, Lookup::Files),
+            policy(text).allows_lookup(&request, Lookup::Files),
             expected,
             "{text}"
         );
     }
-    let missing = Lookup::Kv.missing();
+    let missing = Lookup::Kv.denial();
     let text = format!("expr: secret: {missing} (1:1)");
-    assert_eq!(Lookup::missing_in(&text), Some(missing));
-    assert_eq!(Lookup::missing_in("secret"), None);
+    assert_eq!(Lookup::denial_in(&text), Some(missing));
+    assert_eq!(Lookup::denial_in("secret"), None);
 }
 
 #[test]
-fn what_is_denied_is_denied_wherever_it_is() {
+fn a_denied_command_is_denied_in_every_property() {
     let text = "- {action: deny, commands: ['rm **']}\n- {}";
     let policy = policy(text);
     for (properties, is_allowed) in [
@@ -276,22 +299,29 @@ fn what_is_denied_is_denied_wherever_it_is() {
             false,
         ),
     ] {
-        let found = policy.check("ensure", &resource("exec", properties), "posix", false);
+        let found = policy.check_resource("ensure", &resource("exec", properties), "posix", false);
         assert_eq!(found.is_ok(), is_allowed, "{properties}");
     }
 }
 
 #[test]
-fn a_guard_is_no_noop() {
+fn a_noop_rule_does_not_allow_guards() {
     let policy = policy("{noop_only: true}");
     let plain = resource("exec", r#"{"name":"/bin/true"}"#);
-    assert_eq!(policy.check("ensure", &plain, "posix", true), Ok(()));
+    assert_eq!(
+        policy.check_resource("ensure", &plain, "posix", true),
+        Ok(())
+    );
     let guarded = resource("exec", r#"{"name":"/bin/true","onlyif":"/bin/evil"}"#);
-    assert!(policy.check("ensure", &guarded, "posix", true).is_err());
+    assert!(
+        policy
+            .check_resource("ensure", &guarded, "posix", true)
+            .is_err()
+    );
 }
 
 #[test]
-fn an_archive_must_stay_in_its_place_with_all_it_unpacks() {
+fn the_unpack_directory_of_an_archive_must_match_too() {
     let policy = policy("{types: [archive], names: ['/srv/**']}");
     let archive = |parent: &str| {
         let text = format!(
@@ -300,12 +330,12 @@ fn an_archive_must_stay_in_its_place_with_all_it_unpacks() {
         resource("archive", &text)
     };
     assert_eq!(
-        policy.check("ensure", &archive("/srv/app"), "http", false),
+        policy.check_resource("ensure", &archive("/srv/app"), "http", false),
         Ok(())
     );
     assert!(
         policy
-            .check("ensure", &archive("/etc"), "http", false)
+            .check_resource("ensure", &archive("/etc"), "http", false)
             .is_err()
     );
 }
@@ -315,21 +345,21 @@ fn providers_are_patterns_too() {
     let policy = policy("{types: [package], providers: [apt, 'cfengine/*']}");
     let package = resource("package", r#"{"name":"zsh","ensure":"present"}"#);
     for (provider, is_allowed) in [("apt", true), ("cfengine/pip", true), ("dnf", false)] {
-        let found = policy.check("ensure", &package, provider, false);
+        let found = policy.check_resource("ensure", &package, provider, false);
         assert_eq!(found.is_ok(), is_allowed, "{provider}");
     }
 }
 
 #[test]
-fn a_name_that_is_too_long_slips_past_no_rule() {
+fn a_name_that_is_too_long_is_denied() {
     let policy = policy("- {action: deny, names: ['a*']}\n- {}");
-    let decide = |name: &str| policy.decide(&ask("ensure", TypeName::Exec, name));
+    let decide = |name: &str| policy.decide(&request("ensure", TypeName::Exec, name));
     assert!(decide("b").is_allowed());
     assert!(!decide(&"b".repeat(MAX_NAME + 1)).is_allowed());
 }
 
 #[test]
-fn a_rule_that_can_not_be_read_says_why() {
+fn an_invalid_rule_is_reported() {
     for (text, error) in [
         ("{verb: [ping]}", "did you mean \"verbs\"?"),
         ("{guard: [x]}", "did you mean \"guards\"?"),

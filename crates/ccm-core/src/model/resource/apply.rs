@@ -1,13 +1,13 @@
-//! Manifests inside manifests.
+//! Properties of nested manifests (type `apply`).
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Slot, Visit, check_data, is_false};
+use super::{Common, FieldVisitor, InvalidProperty, TemplateField, check_data, is_false};
 use crate::model::secret::REDACTED;
 use crate::model::text::url_scheme;
 use crate::model::value::Value;
 
-/// What only nested manifests have.
+/// Properties of a nested manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Apply {
@@ -33,12 +33,15 @@ impl Default for Apply {
 }
 
 impl Apply {
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         if url_scheme(&common.name).is_some() {
-            return Err(Invalid::new("name", "name must be a file path, not a URL"));
+            return Err(InvalidProperty::new(
+                "name",
+                "name must be a file path, not a URL",
+            ));
         }
         if common.ensure != "present" {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "ensure",
                 "invalid ensure value: must be \"present\"",
             ));
@@ -46,9 +49,9 @@ impl Apply {
         check_data(self.data.as_ref())
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         match &mut self.data {
-            Some(value) => visit("Data", "", Slot::Data { value, keys: false }),
+            Some(value) => visit("Data", "", TemplateField::Data { value, keys: false }),
             None => Ok(()),
         }
     }

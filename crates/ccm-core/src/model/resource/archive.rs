@@ -1,15 +1,17 @@
-//! Archives: downloaded, checked, unpacked, and perhaps removed again.
+//! Properties of archives: downloaded, verified, unpacked and optionally removed.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Slot, Visit, check_owner, check_path, is_false, text};
+use super::{
+    Common, FieldVisitor, InvalidProperty, TemplateField, check_owner, check_path, is_false, text,
+};
 use crate::model::secret::{Secret, redact_url, serialize_url};
 use crate::model::text::{quote, url_scheme};
 
-/// What only archives have.
+/// Properties of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Archive {
@@ -35,17 +37,17 @@ pub struct Archive {
     pub group: String,
 }
 
-/// The formats we can unpack.
+/// Supported archive formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArchiveKind {
+pub enum ArchiveFormat {
     Zip,
     TarGz,
     Tar,
 }
 
-impl ArchiveKind {
-    /// Returns the kind that a file name's ending stands for.
-    pub fn of(name: &str) -> Option<Self> {
+impl ArchiveFormat {
+    /// Returns the format for the suffix of a file name.
+    pub fn from_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         if name.ends_with(".zip") {
             Some(Self::Zip)
@@ -58,13 +60,13 @@ impl ArchiveKind {
         }
     }
 
-    /// Returns the kind of what a URL leads to, by the name of its file.
-    pub fn of_url(url: &str) -> Option<Self> {
-        Self::of(url_file_name(url))
+    /// Returns the format for the file name of a URL.
+    pub(crate) fn from_url(url: &str) -> Option<Self> {
+        Self::from_name(url_file_name(url))
     }
 }
 
-/// Returns the last part of a URL's path; empty if there is none.
+/// Returns the last segment of a URL's path; empty if there is none.
 fn url_file_name(url: &str) -> &str {
     let (_, rest) = url_scheme(url).unwrap_or(("", url));
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -76,7 +78,7 @@ fn url_file_name(url: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-impl fmt::Display for ArchiveKind {
+impl fmt::Display for ArchiveFormat {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Zip => "zip",
@@ -87,31 +89,31 @@ impl fmt::Display for ArchiveKind {
 }
 
 impl Archive {
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
-        let url_kind = self.validate_url()?;
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
+        let url_format = self.validate_url()?;
         let suffixes = "must end in .zip, .tar.gz, .tgz, or .tar";
-        let Some(kind) = ArchiveKind::of(&common.name) else {
-            return Err(Invalid::new("name", format!("name {suffixes}")));
+        let Some(format) = ArchiveFormat::from_name(&common.name) else {
+            return Err(InvalidProperty::new("name", format!("name {suffixes}")));
         };
-        if kind != url_kind {
+        if format != url_format {
             let message = format!(
-                "url and name must have the same archive type: url is {url_kind}, name is {kind}"
+                "url and name must have the same archive type: url is {url_format}, name is {format}"
             );
-            return Err(Invalid::new("url", message));
+            return Err(InvalidProperty::new("url", message));
         }
         if !matches!(common.ensure.as_str(), "present" | "absent") {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "ensure",
                 "invalid ensure value: must be one of \"present\" or \"absent\"",
             ));
         }
         if self.cleanup && self.extract_parent.is_empty() {
             let message = "cleanup requires extract_parent to be set";
-            return Err(Invalid::new("cleanup", message));
+            return Err(InvalidProperty::new("cleanup", message));
         }
         if self.cleanup && self.creates.is_empty() {
             let message = "cleanup requires creates to be set";
-            return Err(Invalid::new("cleanup", message));
+            return Err(InvalidProperty::new("cleanup", message));
         }
         let text = "file path must be absolute";
         check_path("name", &common.name, text, text)?;
@@ -126,14 +128,14 @@ impl Archive {
         check_owner(&self.owner, &self.group)
     }
 
-    fn validate_url(&self) -> Result<ArchiveKind, Invalid> {
-        let invalid = |message: &str| Err(Invalid::new("url", message));
+    fn validate_url(&self) -> Result<ArchiveFormat, InvalidProperty> {
+        let invalid = |message: &str| Err(InvalidProperty::new("url", message));
         if self.url.is_empty() {
             return invalid("url cannot be empty");
         }
-        if let Some(fault) = url_fault(&self.url) {
+        if let Some(problem) = url_problem(&self.url) {
             let url = quote(&redact_url(&self.url));
-            return invalid(&format!("invalid url: parse {url}: {fault}"));
+            return invalid(&format!("invalid url: parse {url}: {problem}"));
         }
         if url_scheme(&self.url).is_none() {
             return invalid("url must be absolute (include scheme like http:// or https://)");
@@ -142,17 +144,17 @@ impl Archive {
         if name.is_empty() || name == "." {
             return invalid("url must have a filename in the path");
         }
-        match ArchiveKind::of(name) {
-            Some(kind) => Ok(kind),
+        match ArchiveFormat::from_name(name) {
+            Some(format) => Ok(format),
             None => invalid("url filename must end in .zip, .tar.gz, .tgz, or .tar"),
         }
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("Url", &mut self.url, visit)?;
         for (key, header) in &mut self.headers {
-            let place = format!("[{key}]");
-            visit("Headers", &place, Slot::Text(header.reveal_mut()))?;
+            let suffix = format!("[{key}]");
+            visit("Headers", &suffix, TemplateField::Text(header.reveal_mut()))?;
         }
         text("Username", &mut self.username, visit)?;
         text("Password", self.password.reveal_mut(), visit)?;
@@ -164,8 +166,8 @@ impl Archive {
     }
 }
 
-/// Returns what keeps a text from being a URL at all, if anything does.
-fn url_fault(url: &str) -> Option<String> {
+/// Returns why a text is not a valid URL, if it is not.
+fn url_problem(url: &str) -> Option<String> {
     if url.contains(|c: char| c.is_control() || c == ' ') {
         return Some("a space or control character in URL".into());
     }

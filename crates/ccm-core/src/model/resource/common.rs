@@ -1,14 +1,14 @@
-//! The properties every type has.
+//! Common properties, which every resource type has.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, Slot, Visit, is_false, text};
+use super::{FieldVisitor, InvalidProperty, TemplateField, is_false, text};
 use crate::model::health::HealthCheck;
 use crate::model::id::Reference;
 use crate::model::registration::Entry;
 use crate::model::secret::REDACTED;
 
-/// The properties every type has, in the order events show them.
+/// Common properties, in the order of serialization in events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Common {
@@ -27,12 +27,12 @@ pub struct Common {
     pub control: Option<Control>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub register_when_stable: Vec<Entry>,
-    /// Ours: content, commands and data of this resource never appear in events, logs or diffs.
+    /// Whether content, commands and data are hidden in events, logs and diffs. Not in upstream CCM.
     #[serde(skip_serializing_if = "is_false")]
     pub sensitive: bool,
 }
 
-/// Expressions that decide whether a resource is managed at all.
+/// Expressions that decide whether a resource is managed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a mapping")]
 pub struct Control {
@@ -43,22 +43,25 @@ pub struct Control {
 }
 
 impl Common {
-    pub(super) fn complete(&mut self) -> Result<(), Invalid> {
+    pub(super) fn complete(&mut self) -> Result<(), InvalidProperty> {
         if self.name.is_empty() {
-            return Err(Invalid::new("name", "name is required"));
+            return Err(InvalidProperty::new("name", "name is required"));
         }
         if self.ensure.is_empty() {
-            return Err(Invalid::new("ensure", "ensure is required"));
+            return Err(InvalidProperty::new("ensure", "ensure is required"));
         }
         if self
             .require
             .iter()
             .any(|item| Reference::parse(item).is_none())
         {
-            return Err(Invalid::new("require", "invalid require properties"));
+            return Err(InvalidProperty::new(
+                "require",
+                "invalid require properties",
+            ));
         }
         for (index, check) in self.health_checks.iter_mut().enumerate() {
-            // A check is named after its command unless that is hidden.
+            // The default name is the command, which is hidden for a sensitive resource.
             if self.sensitive && check.name.is_empty() && check.goss_rules.is_none() {
                 check.name = format!("check {}", index + 1);
             }
@@ -66,13 +69,13 @@ impl Common {
         }
         for entry in &self.register_when_stable {
             entry.validate().map_err(|err| {
-                Invalid::new("register_when_stable", format!("invalid resource: {err}"))
+                InvalidProperty::new("register_when_stable", format!("invalid resource: {err}"))
             })?;
         }
         Ok(())
     }
 
-    /// Hides what probes run and look for, and what is registered beside an address.
+    /// Redacts commands and rules of health checks, and annotations of registrations.
     pub(super) fn redact(&mut self) {
         for check in &mut self.health_checks {
             if !check.command.is_empty() {
@@ -88,7 +91,7 @@ impl Common {
         }
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("Name", &mut self.name, visit)?;
         text("Alias", &mut self.alias, visit)?;
         text("Ensure", &mut self.ensure, visit)?;
@@ -103,26 +106,30 @@ impl Common {
                 visit(
                     "HealthChecks",
                     &format!("[{index}].{field}"),
-                    Slot::Text(slot),
+                    TemplateField::Text(slot),
                 )?;
             }
         }
         for (index, entry) in self.register_when_stable.iter_mut().enumerate() {
-            let place = |field: &str| format!("[{index}].{field}");
+            let suffix = |field: &str| format!("[{index}].{field}");
             for (field, slot) in [
                 ("Cluster", &mut entry.cluster),
                 ("Service", &mut entry.service),
                 ("Protocol", &mut entry.protocol),
                 ("Address", &mut entry.address),
             ] {
-                visit("RegisterWhenStable", &place(field), Slot::Text(slot))?;
+                visit(
+                    "RegisterWhenStable",
+                    &suffix(field),
+                    TemplateField::Text(slot),
+                )?;
             }
             for (key, slot) in &mut entry.annotations {
-                let place = place(&format!("Annotations[{key}]"));
-                visit("RegisterWhenStable", &place, Slot::Text(slot))?;
+                let suffix = suffix(&format!("Annotations[{key}]"));
+                visit("RegisterWhenStable", &suffix, TemplateField::Text(slot))?;
             }
-            let port = Slot::Port(&mut entry.port);
-            visit("RegisterWhenStable", &place("Port"), port)?;
+            let port = TemplateField::Port(&mut entry.port);
+            visit("RegisterWhenStable", &suffix("Port"), port)?;
         }
         Ok(())
     }

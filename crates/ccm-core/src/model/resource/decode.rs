@@ -1,8 +1,8 @@
-//! Reads resources from documents: one map with a name in it, or a list of one-key maps with an
-//! optional `defaults` entry.
+//! Decoding of resources from documents: one map that contains the name, or a list of one-key maps
+//! with an optional `defaults` entry.
 //!
-//! An unknown property is an error that names the nearest valid one. An entry without a value is
-//! an entry without own properties; its defaults stay.
+//! An unknown property is an error that suggests the nearest valid one. An entry without a value has
+//! no properties of its own; the defaults apply to it.
 
 use super::{Common, Control, Properties, Resource};
 use crate::model::document::{DocumentError, Mark, Node, field_names, from_entries, unknown_name};
@@ -10,27 +10,30 @@ use crate::model::id::TypeName;
 
 type Entry = (Node, Node);
 
-/// A resource as declared, with the node that holds its properties.
+/// Declared resource, with its position in the document.
 #[derive(Debug)]
-pub struct Declared<'a> {
+pub struct DeclaredResource<'a> {
     pub resource: Resource,
-    /// Where the resource begins: its name in a list, else its map.
+    /// Position of the resource: its name in a list, otherwise its map.
     pub mark: Mark,
-    /// The entry's own properties; `None` for an entry without a value.
+    /// Properties of the entry; `None` for an entry without a value.
     properties: Option<&'a Node>,
 }
 
-impl Declared<'_> {
-    /// Returns where a property is written, or where its resource begins.
-    pub fn mark_of(&self, property: &str) -> Mark {
+impl DeclaredResource<'_> {
+    /// Returns the position of a property, or of the resource if the property is not set.
+    pub fn property_mark(&self, property: &str) -> Mark {
         self.properties
             .and_then(|node| node.get(property))
             .map_or(self.mark, |node| node.mark)
     }
 }
 
-/// Reads all resources of one type from the node below the type's name.
-pub fn resources(type_name: TypeName, node: &Node) -> Result<Vec<Declared<'_>>, DocumentError> {
+/// Reads all resources of one type from the document node below the type's name.
+pub fn read_resources(
+    type_name: TypeName,
+    node: &Node,
+) -> Result<Vec<DeclaredResource<'_>>, DocumentError> {
     if let Some(items) = node.items() {
         return list(type_name, node, items);
     }
@@ -38,14 +41,14 @@ pub fn resources(type_name: TypeName, node: &Node) -> Result<Vec<Declared<'_>>, 
         return Err(not_a_mapping(node));
     };
     let resource = decode(type_name, None, entries, &[])?;
-    Ok(vec![Declared {
+    Ok(vec![DeclaredResource {
         resource,
         mark: node.mark,
         properties: Some(node),
     }])
 }
 
-/// Returns all property names a type knows.
+/// Returns the names of all properties of a type.
 pub fn property_names(type_name: TypeName) -> Vec<&'static str> {
     let mut names = field_names::<Common>().to_vec();
     names.extend(Properties::names(type_name));
@@ -61,7 +64,7 @@ fn list<'a>(
     type_name: TypeName,
     node: &Node,
     items: &'a [Node],
-) -> Result<Vec<Declared<'a>>, DocumentError> {
+) -> Result<Vec<DeclaredResource<'a>>, DocumentError> {
     if items.is_empty() {
         return Err(not_a_mapping(node));
     }
@@ -95,7 +98,7 @@ fn list<'a>(
             let own = entries_of(properties)?;
             let resource =
                 decode(type_name, Some(name), own, defaults).map_err(|err| err.at(mark))?;
-            Ok(Declared {
+            Ok(DeclaredResource {
                 resource,
                 mark,
                 properties,
@@ -111,11 +114,10 @@ fn entries_of(node: Option<&Node>) -> Result<&[Entry], DocumentError> {
     }
 }
 
-/// Properties whose explicit null clears a default instead of keeping it.
+/// Properties for which an explicit null removes the default.
 const CLEARED_BY_NULL: [&str; 3] = ["content", "enable", "control"];
 
-/// Decodes one resource: own entries over defaults, properties replaced whole, `control` merged
-/// by field.
+/// Decodes one resource: its own properties replace the defaults; `control` is merged by field.
 fn decode(
     type_name: TypeName,
     name: Option<&str>,
@@ -125,7 +127,7 @@ fn decode(
     let common_names = field_names::<Common>();
     let own_names = Properties::names(type_name);
     let mut common: Vec<&Entry> = Vec::with_capacity(own.len());
-    let mut special: Vec<&Entry> = Vec::with_capacity(own.len());
+    let mut specific: Vec<&Entry> = Vec::with_capacity(own.len());
     let mut given: Vec<(&str, bool)> = Vec::with_capacity(own.len());
     for (entries, are_defaults) in [(own, false), (defaults, true)] {
         for entry in entries {
@@ -134,7 +136,7 @@ fn decode(
             let group = if common_names.contains(&property) {
                 &mut common
             } else if own_names.contains(&property) {
-                &mut special
+                &mut specific
             } else {
                 let known = property_names(type_name);
                 let message = unknown_name("property", property, &known);
@@ -168,11 +170,11 @@ fn decode(
     }
     Ok(Resource {
         common,
-        properties: Properties::read(type_name, special.into_iter())?,
+        properties: Properties::read(type_name, specific.into_iter())?,
     })
 }
 
-/// Takes from the defaults' `control` what the entry's own leaves out.
+/// Fills the unset fields of `control` from the defaults.
 fn fill_control(control: &mut Control, defaults: &[Entry]) -> Result<(), DocumentError> {
     let inherited = defaults
         .iter()

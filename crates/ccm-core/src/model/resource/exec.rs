@@ -1,19 +1,19 @@
-//! Commands: run once, when something is missing, or when something else changed.
+//! Properties of commands (type `exec`).
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Phase, Visit, is_false, list, text};
+use super::{Common, FieldVisitor, InvalidProperty, Phase, is_false, list, text};
 use crate::model::id::Reference;
 use crate::model::secret::REDACTED;
 use crate::model::text::{parse_wait, quote, split_words};
 
-/// What only commands have.
+/// Properties of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exec {
-    /// The command line; empty means that the name is the command line.
+    /// Command line; if empty, the name is the command line.
     pub command: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cwd: String,
@@ -40,30 +40,30 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// Returns how long the command may take, if that is limited.
-    pub fn timeout(&self) -> Result<Option<Duration>, Invalid> {
+    /// Returns the timeout of the command, if set.
+    pub fn timeout(&self) -> Result<Option<Duration>, InvalidProperty> {
         if self.timeout.is_empty() {
             return Ok(None);
         }
         match parse_wait(&self.timeout) {
             Ok(limit) if limit.is_zero() => Ok(None),
             Ok(limit) => Ok(Some(limit)),
-            Err(err) => Err(Invalid::new("timeout", err.to_string())),
+            Err(err) => Err(InvalidProperty::new("timeout", err.to_string())),
         }
     }
 
-    /// Returns the command lines that decide whether the command runs.
+    /// Returns the command lines of `onlyif` and `unless`.
     pub fn guards(&self) -> impl Iterator<Item = &str> {
         let all = [self.onlyif.as_str(), self.unless.as_str()];
         all.into_iter().filter(|line| !line.is_empty())
     }
 
-    /// Reports whether an exit code is a success.
+    /// Reports whether an exit code means success.
     pub fn accepts(&self, code: i32) -> bool {
         self.accepted().contains(&code)
     }
 
-    /// Returns the exit codes that are a success.
+    /// Returns the exit codes that mean success.
     pub fn accepted(&self) -> &[i32] {
         if self.returns.is_empty() {
             &[0]
@@ -72,20 +72,20 @@ impl Exec {
         }
     }
 
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         self.timeout()?;
         if !matches!(common.ensure.as_str(), "present" | "absent") {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "ensure",
                 "invalid ensure value: must be one of \"present\" or \"absent\"",
             ));
         }
-        // A name is only read as a command line when it is one.
+        // The name must be a valid command line only if it is used as one.
         if self.command.is_empty() && common.provider != "shell" {
             match split_words(&common.name) {
-                Err(err) => return Err(Invalid::new("name", err.to_string())),
+                Err(err) => return Err(InvalidProperty::new("name", err.to_string())),
                 Ok(words) if words.is_empty() => {
-                    return Err(Invalid::new("name", "invalid command"));
+                    return Err(InvalidProperty::new("name", "invalid command"));
                 }
                 Ok(_) => {}
             }
@@ -93,13 +93,13 @@ impl Exec {
         for item in &self.subscribe {
             if Reference::parse(item).is_none() {
                 let message = format!("invalid subscribe format {item}");
-                return Err(Invalid::new("subscribe", message));
+                return Err(InvalidProperty::new("subscribe", message));
             }
         }
         if !self.path.is_empty() {
             for directory in self.path.split(':') {
                 if directory.is_empty() {
-                    return Err(Invalid::new(
+                    return Err(InvalidProperty::new(
                         "path",
                         "invalid path: empty directory in path",
                     ));
@@ -107,17 +107,17 @@ impl Exec {
                 if !directory.starts_with('/') {
                     let message =
                         format!("invalid path: {} is not an absolute path", quote(directory));
-                    return Err(Invalid::new("path", message));
+                    return Err(InvalidProperty::new("path", message));
                 }
             }
         }
         self.validate_environment(common.sensitive)
     }
 
-    /// Checks the environment; an item that still holds an expression is checked once resolved.
-    fn validate_environment(&self, is_hidden: bool) -> Result<(), Invalid> {
+    /// Validates the environment; an item with an expression is validated after it is resolved.
+    fn validate_environment(&self, is_hidden: bool) -> Result<(), InvalidProperty> {
         for item in &self.environment {
-            let fault = match item.split_once('=') {
+            let problem = match item.split_once('=') {
                 _ if item.contains("{{") || item.contains("${") => continue,
                 None => "missing '='",
                 Some(("", _)) => "empty key",
@@ -126,16 +126,16 @@ impl Exec {
                 Some(_) => continue,
             };
             let shown = if is_hidden { REDACTED } else { item };
-            let message = format!("invalid environment variable {}: {fault}", quote(shown));
-            return Err(Invalid::new("environment", message));
+            let message = format!("invalid environment variable {}: {problem}", quote(shown));
+            return Err(InvalidProperty::new("environment", message));
         }
         Ok(())
     }
 
-    pub(super) fn visit_texts<E>(
+    pub(super) fn visit_fields<E>(
         &mut self,
         phase: Phase,
-        visit: &mut Visit<'_, E>,
+        visit: &mut FieldVisitor<'_, E>,
     ) -> Result<(), E> {
         match phase {
             Phase::Early => {
@@ -182,7 +182,7 @@ impl Exec {
     }
 }
 
-/// Reports whether a shell could name a variable like this.
+/// Reports whether a text is a valid name of a shell variable.
 fn is_variable_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_part)

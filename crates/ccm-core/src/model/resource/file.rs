@@ -1,16 +1,18 @@
-//! Files and directories: content, owner, group and mode at one path.
+//! Properties of files and directories: content, owner, group and mode.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Phase, Visit, check_owner, check_path, is_false, text};
+use super::{
+    Common, FieldVisitor, InvalidProperty, Phase, check_owner, check_path, is_false, text,
+};
 use crate::model::secret::REDACTED;
 use crate::model::text::quote;
 
-/// What only files have.
+/// Properties of a file or directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct File {
-    /// Unset leaves the content alone; the empty text is a content.
+    /// Content of the file; unmanaged if not set. An empty text is an empty file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -25,7 +27,7 @@ pub struct File {
     pub force: bool,
 }
 
-/// The states a file can be asked to have.
+/// Ensure values of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEnsure {
     Present,
@@ -53,7 +55,7 @@ impl FileEnsure {
 }
 
 /// Returns the permission bits of an octal text such as `644`, `0644` or `0o644`.
-pub fn parse_mode(mode: &str) -> Result<u32, Invalid> {
+pub fn parse_mode(mode: &str) -> Result<u32, InvalidProperty> {
     let digits = mode
         .strip_prefix("0o")
         .or_else(|| mode.strip_prefix("0O"))
@@ -66,25 +68,25 @@ pub fn parse_mode(mode: &str) -> Result<u32, Invalid> {
                 quote(mode),
                 quote(digits)
             );
-            return Err(Invalid::when_built("mode", message));
+            return Err(InvalidProperty::when_built("mode", message));
         }
     };
     if bits > 0o777 {
         let message = format!("mode {} exceeds maximum value 0777", quote(mode));
-        return Err(Invalid::when_built("mode", message));
+        return Err(InvalidProperty::when_built("mode", message));
     }
     Ok(bits)
 }
 
 impl File {
     /// Reports whether the content is managed, not only the attributes.
-    pub fn manages_content(&self) -> bool {
+    pub(crate) fn manages_content(&self) -> bool {
         self.content.is_some() || !self.source.is_empty()
     }
 
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         let Some(ensure) = FileEnsure::parse(&common.ensure) else {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "ensure",
                 "invalid ensure value: must be one of \"present\", \"absent\" or \"directory\"",
             ));
@@ -101,17 +103,17 @@ impl File {
                     "'force: true' is only valid with 'ensure: absent', got 'ensure: {}'",
                     common.ensure
                 );
-                return Err(Invalid::new("force", message));
+                return Err(InvalidProperty::new("force", message));
             }
             if common.name == "/" {
-                return Err(Invalid::new(
+                return Err(InvalidProperty::new(
                     "force",
                     "'force: true' cannot be used with the filesystem root",
                 ));
             }
         }
         if self.content.is_some() && !self.source.is_empty() {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "source",
                 "'content' and 'source' are mutually exclusive",
             ));
@@ -119,7 +121,7 @@ impl File {
         if ensure != FileEnsure::Absent {
             check_owner(&self.owner, &self.group)?;
             if self.mode.is_empty() {
-                return Err(Invalid::new("mode", "mode cannot be empty"));
+                return Err(InvalidProperty::new("mode", "mode cannot be empty"));
             }
         }
         if !self.mode.is_empty() {
@@ -128,10 +130,10 @@ impl File {
         Ok(())
     }
 
-    pub(super) fn visit_texts<E>(
+    pub(super) fn visit_fields<E>(
         &mut self,
         phase: Phase,
-        visit: &mut Visit<'_, E>,
+        visit: &mut FieldVisitor<'_, E>,
     ) -> Result<(), E> {
         match phase {
             Phase::Early => {

@@ -1,7 +1,7 @@
-//! Resources as their authors ask for them: properties by type, with defaults, validation texts
-//! and the list of texts that may hold expressions.
+//! Resources as declared: properties by type, with defaults, validation, and the fields that may
+//! contain expressions.
 //!
-//! Knows nothing of the host: whether a provider exists or a path is there is asked elsewhere.
+//! Does not inspect the node: whether a provider or a path exists is checked in [`crate::resource`].
 //! Reading resources from documents is in [`decode`].
 
 mod apply;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use apply::Apply;
-pub use archive::{Archive, ArchiveKind};
+pub use archive::{Archive, ArchiveFormat};
 pub use common::{Common, Control};
 pub use exec::Exec;
 pub use file::{File, FileEnsure, parse_mode};
@@ -35,18 +35,18 @@ use super::registration::Port;
 use super::secret::{redact_urls, redact_urls_in};
 use super::value::Value;
 
-/// Why a property is refused.
+/// Invalid property of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Invalid {
-    /// The property at fault, so that a reader can find its line.
+pub struct InvalidProperty {
+    /// Name of the property, to find its line in the document.
     pub property: &'static str,
     pub message: String,
-    /// Upstream finds it only when the resource is built, and names the resource then.
+    /// Upstream reports this when it builds the resource, with the resource's name in the message.
     pub names_resource: bool,
 }
 
-impl Invalid {
+impl InvalidProperty {
     pub fn new(property: &'static str, message: impl Into<String>) -> Self {
         Self {
             property,
@@ -63,7 +63,7 @@ impl Invalid {
     }
 }
 
-/// One managed thing.
+/// One declared resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Resource {
     #[serde(flatten)]
@@ -74,7 +74,7 @@ pub struct Resource {
 
 macro_rules! properties {
     ($($variant:ident = $name:literal,)+) => {
-        /// The properties that only one type has.
+        /// Type-specific properties.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(untagged)]
         pub enum Properties {
@@ -88,14 +88,14 @@ macro_rules! properties {
                 }
             }
 
-            /// Returns the names of the properties of a type.
+            /// Returns the names of the type-specific properties.
             fn names(type_name: TypeName) -> &'static [&'static str] {
                 match type_name {
                     $(TypeName::$variant => field_names::<$variant>(),)+
                 }
             }
 
-            /// Reads the properties of a type.
+            /// Reads the type-specific properties.
             fn read<'a>(
                 type_name: TypeName,
                 entries: impl Iterator<Item = &'a (Node, Node)>,
@@ -109,7 +109,7 @@ macro_rules! properties {
 }
 for_each_type!(properties);
 
-/// When the expressions of a text are resolved.
+/// Time at which the expressions of a field are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// When the resource is read.
@@ -118,21 +118,21 @@ pub enum Phase {
     Deferred,
 }
 
-/// A place in a resource that may hold expressions.
-pub enum Slot<'a> {
-    /// Becomes text.
+/// Field of a resource that may contain expressions.
+pub(crate) enum TemplateField<'a> {
+    /// Resolves to text.
     Text(&'a mut String),
-    /// Free data: every text in it becomes a typed value; with `keys`, top-level keys too.
+    /// Nested data: every text in it resolves to a typed value; with `keys`, also top-level keys.
     Data { value: &'a mut Value, keys: bool },
-    /// Becomes a number.
+    /// Resolves to a number.
     Port(&'a mut Port),
 }
 
-/// Takes one slot: the field's name as errors show it, a suffix such as `[2]`, and the place.
-pub type Visit<'v, E> = dyn FnMut(&str, &str, Slot<'_>) -> Result<(), E> + 'v;
+/// Visitor of fields: gets the field's name as redacted in errors, a suffix such as `[2]`, and the field.
+pub(crate) type FieldVisitor<'v, E> = dyn FnMut(&str, &str, TemplateField<'_>) -> Result<(), E> + 'v;
 
 impl Resource {
-    /// Wraps properties with nothing but a name and a wanted state.
+    /// Returns a resource with only a name, an ensure value and type-specific properties.
     pub fn new(name: impl Into<String>, ensure: impl Into<String>, properties: Properties) -> Self {
         Self {
             common: Common {
@@ -148,8 +148,8 @@ impl Resource {
         self.properties.type_name()
     }
 
-    /// Returns `type#name`, the way people speak of this resource. A command may be its own name, so
-    /// URLs in it are without their secrets.
+    /// Returns `type#name` for display. Secrets of URLs in the name are redacted: the name of an exec
+    /// may be its command.
     pub fn label(&self) -> String {
         format!("{}#{}", self.type_name(), redact_urls(&self.common.name))
     }
@@ -176,8 +176,8 @@ impl Resource {
         }
     }
 
-    /// Fills defaults in and validates; the first fault wins, in upstream's order.
-    pub fn complete(&mut self) -> Result<(), Invalid> {
+    /// Fills in defaults and validates; returns the first error, in upstream's order.
+    pub fn complete(&mut self) -> Result<(), InvalidProperty> {
         let Self { common, properties } = self;
         if common.ensure.is_empty() {
             common.ensure = match properties {
@@ -201,26 +201,30 @@ impl Resource {
         }
     }
 
-    /// Hands every text of a phase that may hold expressions to `visit`.
-    pub fn visit_texts<E>(&mut self, phase: Phase, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    /// Calls `visit` for every field of a phase that may contain expressions.
+    pub(crate) fn visit_fields<E>(
+        &mut self,
+        phase: Phase,
+        visit: &mut FieldVisitor<'_, E>,
+    ) -> Result<(), E> {
         if phase == Phase::Early {
-            self.common.visit_texts(visit)?;
+            self.common.visit_fields(visit)?;
         }
         match &mut self.properties {
-            Properties::File(file) => file.visit_texts(phase, visit),
-            Properties::Exec(exec) => exec.visit_texts(phase, visit),
-            // The other types have nothing to be resolved later.
+            Properties::File(file) => file.visit_fields(phase, visit),
+            Properties::Exec(exec) => exec.visit_fields(phase, visit),
+            // The other types have no deferred fields.
             _ if phase == Phase::Deferred => Ok(()),
-            Properties::Apply(apply) => apply.visit_texts(visit),
-            Properties::Archive(archive) => archive.visit_texts(visit),
-            Properties::Scaffold(scaffold) => scaffold.visit_texts(visit),
+            Properties::Apply(apply) => apply.visit_fields(visit),
+            Properties::Archive(archive) => archive.visit_fields(visit),
+            Properties::Scaffold(scaffold) => scaffold.visit_fields(visit),
             Properties::Service(service) => list("Subscribe", &mut service.subscribe, visit),
-            Properties::Package(package) => package.visit_texts(visit),
+            Properties::Package(package) => package.visit_fields(visit),
         }
     }
 
-    /// Returns every text that is resolved only just before the resource is applied.
-    pub fn deferred_texts(&self) -> impl Iterator<Item = &str> {
+    /// Returns the texts that are resolved just before the resource is applied.
+    pub(crate) fn deferred_texts(&self) -> impl Iterator<Item = &str> {
         let (file, exec) = match &self.properties {
             Properties::File(file) => (Some(file), None),
             Properties::Exec(exec) => (None, Some(exec)),
@@ -234,16 +238,15 @@ impl Resource {
         file.chain(exec.into_iter().flat_map(Exec::deferred_texts))
     }
 
-    /// Returns the resource as events may show it: what is marked sensitive is gone, and so are the
-    /// secrets of every URL.
-    pub fn shown(self: &Arc<Self>) -> Arc<Self> {
+    /// Returns the resource for events: sensitive properties and the secrets of URLs are redacted.
+    pub fn redacted(self: &Arc<Self>) -> Arc<Self> {
         if !self.common.sensitive && !self.may_hold_url() {
             return Arc::clone(self);
         }
-        let mut shown = Self::clone(self);
-        if shown.common.sensitive {
-            shown.common.redact();
-            match &mut shown.properties {
+        let mut redacted = Self::clone(self);
+        if redacted.common.sensitive {
+            redacted.common.redact();
+            match &mut redacted.properties {
                 Properties::File(file) => file.redact(),
                 Properties::Exec(exec) => exec.redact(),
                 Properties::Apply(apply) => apply.redact(),
@@ -251,11 +254,11 @@ impl Resource {
                 Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
             }
         }
-        shown.redact_urls();
-        Arc::new(shown)
+        redacted.redact_urls();
+        Arc::new(redacted)
     }
 
-    /// Reports whether there may be a URL in what is shown. Most resources have none.
+    /// Reports whether the resource may contain a URL; avoids a copy of the many that have none.
     fn may_hold_url(&self) -> bool {
         let is_url = |text: &str| text.contains("://");
         match &self.properties {
@@ -278,81 +281,81 @@ impl Resource {
             *reference = redact_urls(reference).into_owned();
         }
         for phase in [Phase::Early, Phase::Deferred] {
-            let visited: Result<(), Infallible> = self.visit_texts(phase, &mut |_, _, slot| {
-                match slot {
-                    Slot::Text(text) => {
-                        if let Cow::Owned(shown) = redact_urls(text) {
-                            *text = shown;
+            let visited: Result<(), Infallible> = self.visit_fields(phase, &mut |_, _, field| {
+                match field {
+                    TemplateField::Text(text) => {
+                        if let Cow::Owned(redacted) = redact_urls(text) {
+                            *text = redacted;
                         }
                     }
-                    Slot::Data { value, .. } => *value = redact_urls_in(value),
-                    Slot::Port(_) => {}
+                    TemplateField::Data { value, .. } => *value = redact_urls_in(value),
+                    TemplateField::Port(_) => {}
                 }
                 Ok(())
             });
-            // Nothing above can fail.
+            // The visitor never fails.
             let Ok(()) = visited;
         }
     }
 }
 
 /// Visits one text.
-fn text<E>(field: &str, text: &mut String, visit: &mut Visit<'_, E>) -> Result<(), E> {
-    visit(field, "", Slot::Text(text))
+fn text<E>(field: &str, text: &mut String, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
+    visit(field, "", TemplateField::Text(text))
 }
 
 /// Visits every text of a list.
-fn list<E>(field: &str, texts: &mut [String], visit: &mut Visit<'_, E>) -> Result<(), E> {
+fn list<E>(field: &str, texts: &mut [String], visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
     for (index, text) in texts.iter_mut().enumerate() {
-        visit(field, &format!("[{index}]"), Slot::Text(text))?;
+        visit(field, &format!("[{index}]"), TemplateField::Text(text))?;
     }
     Ok(())
 }
 
-/// Serde helper: leaves false out.
+/// Serde helper: skips false.
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Refuses a path that is not clean or not absolute.
+/// Rejects a path that is not clean or not absolute.
 fn check_path(
     property: &'static str,
     path: &str,
     not_clean: &str,
     not_absolute: &str,
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidProperty> {
     if super::text::clean_path(path) != path {
-        return Err(Invalid::new(property, not_clean));
+        return Err(InvalidProperty::new(property, not_clean));
     }
     if !path.starts_with('/') {
-        return Err(Invalid::new(property, not_absolute));
+        return Err(InvalidProperty::new(property, not_absolute));
     }
     Ok(())
 }
 
-/// Refuses data that is no mapping; null is none.
-fn check_data(data: Option<&Value>) -> Result<(), Invalid> {
+/// Rejects data that is not a mapping or null.
+fn check_data(data: Option<&Value>) -> Result<(), InvalidProperty> {
     match data {
         None | Some(Value::Map(_) | Value::Null) => Ok(()),
         Some(other) => {
             let message = format!("{} was used where mapping is expected", other.kind());
-            Err(Invalid::new("data", message))
+            Err(InvalidProperty::new("data", message))
         }
     }
 }
 
-/// Refuses empty owners and groups.
-fn check_owner(owner: &str, group: &str) -> Result<(), Invalid> {
+/// Rejects empty owners and groups.
+fn check_owner(owner: &str, group: &str) -> Result<(), InvalidProperty> {
     if owner.is_empty() {
-        return Err(Invalid::new("owner", "owner cannot be empty"));
+        return Err(InvalidProperty::new("owner", "owner cannot be empty"));
     }
     if group.is_empty() {
-        return Err(Invalid::new("group", "group cannot be empty"));
+        return Err(InvalidProperty::new("group", "group cannot be empty"));
     }
     Ok(())
 }
 
-/// Characters that no package or service name and no version may hold.
+/// Reports whether a character is forbidden in package and service names and in versions.
 fn is_dangerous(c: char) -> bool {
     matches!(
         c,
@@ -380,12 +383,12 @@ fn is_dangerous(c: char) -> bool {
     )
 }
 
-/// Refuses names that a package manager or systemctl could take for something else.
-fn check_word(what: &str, name: &str) -> Result<(), Invalid> {
+/// Rejects names that a package manager or systemctl could interpret as an option or a pattern.
+fn check_name_characters(what: &str, name: &str) -> Result<(), InvalidProperty> {
     let quoted = || super::text::quote(name);
     if name.contains(is_dangerous) {
         let message = format!("{what} name contains dangerous characters: {}", quoted());
-        return Err(Invalid::new("name", message));
+        return Err(InvalidProperty::new("name", message));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:~-".contains(c);
     if !name.chars().all(allowed) {
@@ -393,11 +396,11 @@ fn check_word(what: &str, name: &str) -> Result<(), Invalid> {
             "{what} name contains invalid characters: {} (allowed: alphanumeric, ._+:~-)",
             quoted()
         );
-        return Err(Invalid::new("name", message));
+        return Err(InvalidProperty::new("name", message));
     }
     if name.starts_with('-') {
         let message = format!("{what} name must not start with a hyphen: {}", quoted());
-        return Err(Invalid::new("name", message));
+        return Err(InvalidProperty::new("name", message));
     }
     Ok(())
 }

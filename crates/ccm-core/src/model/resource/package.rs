@@ -1,46 +1,48 @@
-//! Packages: a name that is present, absent, latest or of one version.
+//! Properties of packages: present, absent, latest or a given version.
 //!
-//! Names and versions end up as arguments of package managers, which read some of them as more
-//! than a name. What they could read that way is refused here, before any provider is asked.
+//! Names and versions become arguments of package managers. Those that a package manager could
+//! interpret as an option, a pattern or an action are rejected here, before any provider runs.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Visit, check_word, is_dangerous, list, text};
+use super::{
+    Common, FieldVisitor, InvalidProperty, check_name_characters, is_dangerous, list, text,
+};
 use crate::model::text::{clean_path, parse_wait, quote};
 
-/// How long another package manager at work is waited for, unless told otherwise.
+/// Default wait for another package manager's lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How old an index may be before `stale` updates it, unless told otherwise.
+/// Default age from which on `stale` updates the index.
 const INDEX_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What only packages have. All of it is ours: upstream has nothing here.
+/// Properties of a package. Upstream CCM has none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Package {
-    /// Whether the index of available packages is updated before something is installed.
+    /// When the package index is updated before an installation.
     #[serde(skip_serializing_if = "UpdateIndex::is_never")]
     pub update_index: UpdateIndex,
-    /// How old the index may be before `stale` updates it.
+    /// Age from which on `stale` updates the index.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub index_max_age: String,
-    /// How long another package manager at work is waited for.
+    /// Maximum wait for another package manager's lock.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub lock_timeout: String,
-    /// What a CFEngine module is told beside the package.
+    /// Options passed to a CFEngine package module.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
 
-/// When the index of available packages is updated: at most once in a run, and only for a change.
+/// When the package index is updated: at most once per run, and only before a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpdateIndex {
     #[default]
     Never,
-    /// When it is too old.
+    /// If it is older than `index_max_age`.
     Stale,
     Always,
 }
@@ -52,30 +54,30 @@ impl UpdateIndex {
 }
 
 impl Package {
-    /// Returns how long another package manager at work is waited for.
-    pub fn lock_timeout(&self) -> Result<Duration, Invalid> {
+    /// Returns the maximum wait for another package manager's lock.
+    pub fn lock_timeout(&self) -> Result<Duration, InvalidProperty> {
         wait("lock_timeout", &self.lock_timeout, LOCK_TIMEOUT)
     }
 
-    /// Returns how old the index may be before it is stale.
-    pub fn index_max_age(&self) -> Result<Duration, Invalid> {
+    /// Returns the age from which on the index is stale.
+    pub fn index_max_age(&self) -> Result<Duration, InvalidProperty> {
         wait("index_max_age", &self.index_max_age, INDEX_MAX_AGE)
     }
 
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         check_name(common)?;
         check_version(&common.ensure)?;
         if !self.options.is_empty() && !is_module(&common.provider) {
-            // To apt-get and dnf an option can be any command at all.
-            return Err(Invalid::new(
+            // An option of apt-get or dnf can run any command.
+            return Err(InvalidProperty::new(
                 "options",
                 "package options are for CFEngine modules: set provider to cfengine",
             ));
         }
         if self.options.iter().any(|option| option.contains('\n')) {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "options",
-                "package options must not hold line breaks",
+                "package options must not contain line breaks",
             ));
         }
         self.lock_timeout()?;
@@ -83,42 +85,46 @@ impl Package {
         Ok(())
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("IndexMaxAge", &mut self.index_max_age, visit)?;
         text("LockTimeout", &mut self.lock_timeout, visit)?;
         list("Options", &mut self.options, visit)
     }
 }
 
-fn wait(property: &'static str, text: &str, default: Duration) -> Result<Duration, Invalid> {
+fn wait(
+    property: &'static str,
+    text: &str,
+    default: Duration,
+) -> Result<Duration, InvalidProperty> {
     match text {
         "" => Ok(default),
-        text => parse_wait(text).map_err(|err| Invalid::new(property, err.to_string())),
+        text => parse_wait(text).map_err(|err| InvalidProperty::new(property, err.to_string())),
     }
 }
 
-/// Takes names, and paths of package files; of paths only those that can be nothing else.
-fn check_name(common: &Common) -> Result<(), Invalid> {
+/// Accepts package names and clean absolute paths of package files.
+fn check_name(common: &Common) -> Result<(), InvalidProperty> {
     let name = common.name.as_str();
-    let refuse = |what: &str| {
+    let reject = |what: &str| {
         let message = format!("package name {what}: {}", quote(name));
-        Err(Invalid::new("name", message))
+        Err(InvalidProperty::new("name", message))
     };
     if is_package_file(name, &common.provider) && !name.contains(is_dangerous) {
         if clean_path(name) != name {
-            return refuse("is not a canonical path");
+            return reject("is not a canonical path");
         }
-        return check_word("package", &name.replace('/', "."))
-            .or_else(|_| refuse("contains invalid characters"));
+        return check_name_characters("package", &name.replace('/', "."))
+            .or_else(|_| reject("contains invalid characters"));
     }
-    check_word("package", name)?;
-    // `~n.` is a search of apt's that finds every package there is.
+    check_name_characters("package", name)?;
+    // In apt, `~n.` is a search pattern that matches every package.
     if !name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
-        return refuse("must start with a letter or digit");
+        return reject("must start with a letter or digit");
     }
-    // To apt, `name-` is a wish to remove.
+    // In apt, `name-` removes the package.
     if name.ends_with('-') {
-        return refuse("must not end with a hyphen");
+        return reject("must not end with a hyphen");
     }
     Ok(())
 }
@@ -127,33 +133,33 @@ fn is_module(provider: &str) -> bool {
     provider == "cfengine" || provider.starts_with("cfengine/")
 }
 
-/// Returns the path of the program that a provider names, if it names one: a CFEngine module that
-/// is not one of CFEngine's own.
+/// Returns the path of the CFEngine module in a provider name such as `cfengine//opt/m`, if it has
+/// one; modules without a path are CFEngine's own.
 pub fn module_path(provider: &str) -> Option<&str> {
     let module = provider.strip_prefix("cfengine/")?;
     module.contains('/').then_some(module)
 }
 
-/// A module of CFEngine's has its own idea of what a package file is called.
+/// Reports whether a name is the path of a package file. CFEngine modules accept any suffix.
 fn is_package_file(name: &str, provider: &str) -> bool {
     let is_file = is_module(provider) || name.ends_with(".deb") || name.ends_with(".rpm");
     name.starts_with('/') && is_file
 }
 
-fn check_version(ensure: &str) -> Result<(), Invalid> {
-    let refuse = |what: &str| {
+fn check_version(ensure: &str) -> Result<(), InvalidProperty> {
+    let reject = |what: &str| {
         let message = format!("package version/ensure {what}: {}", quote(ensure));
-        Err(Invalid::new("ensure", message))
+        Err(InvalidProperty::new("ensure", message))
     };
     if ensure.contains(is_dangerous) {
-        return refuse("contains dangerous characters");
+        return reject("contains dangerous characters");
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:~^%-".contains(c);
     if !ensure.chars().all(allowed) {
-        return refuse("contains invalid characters");
+        return reject("contains invalid characters");
     }
     if ensure.starts_with('-') {
-        return refuse("must not start with a hyphen");
+        return reject("must not start with a hyphen");
     }
     Ok(())
 }

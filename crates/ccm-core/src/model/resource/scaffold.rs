@@ -1,20 +1,22 @@
-//! Scaffolds: a directory or archive of templates rendered to a target.
+//! Properties of scaffolds: a directory or archive of templates, rendered to a target directory.
 
 use ccm_template::Engine;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Slot, Visit, check_data, check_path, is_false, text};
+use super::{
+    Common, FieldVisitor, InvalidProperty, TemplateField, check_data, check_path, is_false, text,
+};
 use crate::model::secret::{REDACTED, serialize_url};
 use crate::model::text::quote;
 use crate::model::value::Value;
 
-/// What only scaffolds have.
+/// Properties of a scaffold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scaffold {
-    /// A directory, an archive, or the URL of one.
+    /// Directory, archive, or URL of an archive.
     #[serde(serialize_with = "serialize_url")]
     pub source: String,
     #[serde(skip_serializing_if = "is_false")]
@@ -34,26 +36,29 @@ pub struct Scaffold {
 }
 
 impl Scaffold {
-    pub(super) fn complete(&mut self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn complete(&mut self, common: &Common) -> Result<(), InvalidProperty> {
         if !matches!(common.ensure.as_str(), "present" | "absent") {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "ensure",
                 "invalid ensure value: must be one of \"present\" or \"absent\"",
             ));
         }
         if !common.name.starts_with('/') {
-            return Err(Invalid::new("name", "name must be an absolute path"));
+            return Err(InvalidProperty::new(
+                "name",
+                "name must be an absolute path",
+            ));
         }
         let text = "name must be a canonical path";
         check_path("name", &common.name, text, text)?;
         if self.source.is_empty() {
-            return Err(Invalid::new("source", "source cannot be empty"));
+            return Err(InvalidProperty::new("source", "source cannot be empty"));
         }
         if self.engine.is_empty() {
             self.engine = "jet".into();
         }
         let Some(engine) = Engine::parse(&self.engine) else {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "engine",
                 "engine must be one of \"go\", \"jet\" or \"jinja\"",
             ));
@@ -67,28 +72,32 @@ impl Scaffold {
         }
         if self.post.iter().any(|step| step.len() != 1) {
             let message = "post entries must have one key, a pattern, and its command";
-            return Err(Invalid::new("post", message));
+            return Err(InvalidProperty::new("post", message));
         }
         for (key, command) in self.post.iter().flatten() {
             if key.is_empty() {
-                return Err(Invalid::new("post", "post keys cannot be empty"));
+                return Err(InvalidProperty::new("post", "post keys cannot be empty"));
             }
             if command.trim().is_empty() {
                 let message = format!("post value for key {} cannot be empty", quote(key));
-                return Err(Invalid::new("post", message));
+                return Err(InvalidProperty::new("post", message));
             }
         }
         check_data(self.data.as_ref())
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("Source", &mut self.source, visit)?;
         if let Some(value) = &mut self.data {
-            visit("Data", "", Slot::Data { value, keys: true })?;
+            visit("Data", "", TemplateField::Data { value, keys: true })?;
         }
         for (index, step) in self.post.iter_mut().enumerate() {
             for (key, command) in step {
-                visit("Post", &format!("[{index}][{key}]"), Slot::Text(command))?;
+                visit(
+                    "Post",
+                    &format!("[{index}][{key}]"),
+                    TemplateField::Text(command),
+                )?;
             }
         }
         Ok(())

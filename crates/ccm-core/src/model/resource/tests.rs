@@ -1,20 +1,22 @@
-use super::decode::{property_names, resources};
+//! Tests of resources: decoding, defaults, validation and redaction.
+
+use super::decode::{property_names, read_resources};
 use super::*;
 use crate::model::document::parse;
 use crate::model::json;
 
 fn read(type_name: TypeName, text: &str) -> Vec<Resource> {
     let node = parse(text).unwrap();
-    let declared = resources(type_name, &node).unwrap();
+    let declared = read_resources(type_name, &node).unwrap();
     declared.into_iter().map(|item| item.resource).collect()
 }
 
 fn read_error(type_name: TypeName, text: &str) -> String {
     let node = parse(text).unwrap();
-    resources(type_name, &node).unwrap_err().to_string()
+    read_resources(type_name, &node).unwrap_err().to_string()
 }
 
-fn fault(type_name: TypeName, text: &str) -> String {
+fn validation_error(type_name: TypeName, text: &str) -> String {
     let mut all = read(type_name, text);
     all.remove(0).complete().unwrap_err().to_string()
 }
@@ -27,7 +29,7 @@ fn file(resource: &Resource) -> &File {
 }
 
 #[test]
-fn string_properties_keep_the_authors_text() {
+fn string_properties_keep_the_original_text() {
     let all = read(TypeName::Package, "{name: zsh, ensure: 5.10}");
     assert_eq!(all[0].common.ensure, "5.10");
     let all = read(
@@ -50,7 +52,7 @@ fn a_list_names_its_resources_by_key_in_order() {
 }
 
 #[test]
-fn defaults_apply_to_every_entry_wherever_they_stand() {
+fn defaults_apply_to_every_entry_in_any_position() {
     let all = read(
         TypeName::File,
         "- /first:\n- defaults: {ensure: present, owner: root, mode: '0600'}\n- /second: {mode: '0644'}\n- /third: {}\n",
@@ -87,7 +89,7 @@ fn control_merges_with_its_default_by_field() {
 }
 
 #[test]
-fn a_merged_key_loses_to_the_entrys_own() {
+fn an_entry_s_own_key_overrides_a_merged_one() {
     let text = "- defaults: &base {owner: root, mode: '0644'}\n- /a: {<<: *base, mode: '0600'}\n";
     let all = read(TypeName::File, text);
     assert_eq!(file(&all[0]).mode, "0600");
@@ -95,7 +97,7 @@ fn a_merged_key_loses_to_the_entrys_own() {
 }
 
 #[test]
-fn list_shapes_that_cannot_be_meant_are_refused() {
+fn invalid_list_entries_are_rejected() {
     for (text, error) in [
         (
             "- {a: {}, b: {}}",
@@ -132,7 +134,7 @@ fn an_unknown_property_is_an_error_that_suggests_the_nearest() {
 }
 
 #[test]
-fn a_wrong_kind_is_an_error_that_names_the_property_and_place() {
+fn a_wrong_value_type_is_an_error_with_property_and_position() {
     assert_eq!(
         read_error(TypeName::Exec, "name: x\nreturns: {a: 1}"),
         "line 2 column 10: property \"returns\": expected a sequence, found map"
@@ -166,15 +168,15 @@ fn properties_serialize_in_upstreams_order_with_empty_ones_left_out() {
 }
 
 #[test]
-fn secrets_are_redacted_wherever_a_resource_is_shown() {
+fn secrets_are_redacted_in_events() {
     let all = read(
         TypeName::Archive,
         "name: /a.zip\nurl: https://u:pw@h/a.zip\npassword: pw\nheaders: {X-Token: abc}",
     );
-    let shown = json::compact(&*Arc::new(all[0].clone()).shown()).unwrap();
+    let shown = json::compact(&*Arc::new(all[0].clone()).redacted()).unwrap();
     assert!(!shown.contains("pw") && !shown.contains("abc"), "{shown}");
     let all = read(TypeName::File, "name: /a\ncontent: hush\nsensitive: true");
-    let shown = json::compact(&*Arc::new(all[0].clone()).shown()).unwrap();
+    let shown = json::compact(&*Arc::new(all[0].clone()).redacted()).unwrap();
     assert!(
         !shown.contains("hush") && shown.contains("REDACTED"),
         "{shown}"
@@ -182,7 +184,7 @@ fn secrets_are_redacted_wherever_a_resource_is_shown() {
 }
 
 #[test]
-fn common_faults_come_first_and_in_order() {
+fn errors_of_common_properties_come_first_and_in_order() {
     for (text, error) in [
         ("ensure: present", "name is required"),
         ("name: x", "ensure is required"),
@@ -191,7 +193,7 @@ fn common_faults_come_first_and_in_order() {
             "invalid require properties",
         ),
     ] {
-        assert_eq!(fault(TypeName::Package, text), error);
+        assert_eq!(validation_error(TypeName::Package, text), error);
     }
     for require in ["'#x'", "'type#'", "'file#/a#b'"] {
         let text = format!("{{name: x, ensure: present, require: [{require}]}}");
@@ -203,7 +205,7 @@ fn common_faults_come_first_and_in_order() {
 }
 
 #[test]
-fn package_names_and_versions_are_checked() {
+fn package_names_and_versions_are_validated() {
     for name in [
         "python3.11",
         "g++",
@@ -215,7 +217,7 @@ fn package_names_and_versions_are_checked() {
         let package = Properties::Package(Package::default());
         Resource::new(name, "present", package).complete().unwrap();
     }
-    let fault = |name: &str, ensure: &str| {
+    let package_error = |name: &str, ensure: &str| {
         let package = Properties::Package(Package::default());
         Resource::new(name, ensure, package)
             .complete()
@@ -227,13 +229,14 @@ fn package_names_and_versions_are_checked() {
         "a\\b", "a\nb", "a\tb",
     ] {
         assert!(
-            fault(name, "present").starts_with("package name contains dangerous characters: \""),
+            package_error(name, "present")
+                .starts_with("package name contains dangerous characters: \""),
             "{name}"
         );
     }
     for name in ["a b", " a", "a ", "a@b"] {
         assert_eq!(
-            fault(name, "present"),
+            package_error(name, "present"),
             format!(
                 "package name contains invalid characters: \"{name}\" (allowed: alphanumeric, ._+:~-)"
             )
@@ -241,36 +244,36 @@ fn package_names_and_versions_are_checked() {
     }
     for ensure in ["1.2.3; rm", "1.2.3$(x)"] {
         assert_eq!(
-            fault("a", ensure),
+            package_error("a", ensure),
             format!("package version/ensure contains dangerous characters: \"{ensure}\"")
         );
     }
-    assert!(fault("-rf", "present").contains("must not start with a hyphen"));
-    assert!(fault("a", "-1").contains("must not start with a hyphen"));
+    assert!(package_error("-rf", "present").contains("must not start with a hyphen"));
+    assert!(package_error("a", "-1").contains("must not start with a hyphen"));
 }
 
 #[test]
-fn what_a_package_manager_reads_as_more_than_a_name_is_refused() {
-    let fault = |name: &str, ensure: &str| {
+fn names_with_a_meaning_to_package_managers_are_rejected() {
+    let package_error = |name: &str, ensure: &str| {
         let package = Properties::Package(Package::default());
         let result = Resource::new(name, ensure, package).complete();
         result.unwrap_err().to_string()
     };
     for name in ["~n.", "~i", ".a", ":amd64", "+a"] {
         let wanted = format!("package name must start with a letter or digit: \"{name}\"");
-        assert_eq!(fault(name, "present"), wanted);
+        assert_eq!(package_error(name, "present"), wanted);
     }
-    assert!(fault("zsh-", "present").contains("must not end with a hyphen"));
+    assert!(package_error("zsh-", "present").contains("must not end with a hyphen"));
     for name in ["/etc/passwd", "a/b", "../a.deb", "a.deb/b", "/a b.deb"] {
         assert!(
-            fault(name, "present").contains("invalid characters"),
+            package_error(name, "present").contains("invalid characters"),
             "{name}"
         );
     }
-    assert!(fault("/a/../b.deb", "present").contains("not a canonical path"));
+    assert!(package_error("/a/../b.deb", "present").contains("not a canonical path"));
     for ensure in ["1.0 -o x", "1/2", "a=b", "1,2", "1@2", "ä"] {
         assert!(
-            fault("a", ensure).contains("contains invalid characters"),
+            package_error("a", ensure).contains("contains invalid characters"),
             "{ensure}"
         );
     }
@@ -291,7 +294,7 @@ fn package_files_are_named_by_their_path() {
 }
 
 #[test]
-fn waits_of_packages_are_durations() {
+fn package_timeouts_are_durations() {
     let package = Package {
         lock_timeout: "soon".into(),
         ..Package::default()
@@ -305,7 +308,7 @@ fn waits_of_packages_are_durations() {
 }
 
 #[test]
-fn service_faults_have_their_texts() {
+fn service_validation_errors() {
     for (text, error) in [
         (
             "{name: a, ensure: present}",
@@ -321,7 +324,7 @@ fn service_faults_have_their_texts() {
             "service name contains invalid characters: \"a@b\" (allowed: alphanumeric, ._+:~-)",
         ),
     ] {
-        assert_eq!(fault(TypeName::Service, text), error);
+        assert_eq!(validation_error(TypeName::Service, text), error);
     }
     let mut service = read(TypeName::Service, "name: a").remove(0);
     service.complete().unwrap();
@@ -329,7 +332,7 @@ fn service_faults_have_their_texts() {
 }
 
 #[test]
-fn file_faults_have_their_texts_in_order() {
+fn file_validation_errors_in_order() {
     for (text, error) in [
         (
             "{name: /a, ensure: latest}",
@@ -370,7 +373,7 @@ fn file_faults_have_their_texts_in_order() {
             "mode \"1777\" exceeds maximum value 0777",
         ),
     ] {
-        assert_eq!(fault(TypeName::File, text), error);
+        assert_eq!(validation_error(TypeName::File, text), error);
     }
     read(TypeName::File, "{name: '/with space', ensure: absent}")[0]
         .clone()
@@ -386,7 +389,7 @@ fn every_octal_spelling_of_a_mode_is_the_same_mode() {
 }
 
 #[test]
-fn exec_faults_have_their_texts_in_order() {
+fn exec_validation_errors_in_order() {
     for (text, error) in [
         ("{name: x, timeout: invalid}", "invalid duration"),
         (
@@ -423,7 +426,7 @@ fn exec_faults_have_their_texts_in_order() {
             "invalid environment variable \"1A=b\": invalid key",
         ),
     ] {
-        assert_eq!(fault(TypeName::Exec, text), error);
+        assert_eq!(validation_error(TypeName::Exec, text), error);
     }
 }
 
@@ -440,7 +443,7 @@ fn an_exec_name_is_only_a_command_line_when_it_is_used_as_one() {
 }
 
 #[test]
-fn archive_faults_have_their_texts_in_order() {
+fn archive_validation_errors_in_order() {
     let archive = |rest: &str| format!("{{ensure: present, {rest}}}");
     for (rest, error) in [
         ("name: /a.zip", "url cannot be empty"),
@@ -505,7 +508,7 @@ fn archive_faults_have_their_texts_in_order() {
             "owner cannot be empty",
         ),
     ] {
-        assert_eq!(fault(TypeName::Archive, &archive(rest)), error);
+        assert_eq!(validation_error(TypeName::Archive, &archive(rest)), error);
     }
     for rest in [
         "name: /A.TGZ, url: 'https://h/a.tar.gz?x=1', owner: r, group: r",
@@ -529,7 +532,7 @@ fn scaffold_defaults_to_jet_and_fills_its_delimiters() {
 }
 
 #[test]
-fn scaffold_and_apply_faults_have_their_texts() {
+fn scaffold_and_apply_validation_errors() {
     for (type_name, text, error) in [
         (
             TypeName::Scaffold,
@@ -582,12 +585,12 @@ fn scaffold_and_apply_faults_have_their_texts() {
             "invalid ensure value: must be \"present\"",
         ),
     ] {
-        assert_eq!(fault(type_name, text), error);
+        assert_eq!(validation_error(type_name, text), error);
     }
 }
 
 #[test]
-fn every_type_names_its_properties() {
+fn every_type_lists_its_properties() {
     for type_name in TypeName::ALL {
         let names = property_names(type_name);
         assert!(names.contains(&"name") && names.contains(&"health_checks"));

@@ -1,27 +1,26 @@
-//! The `http` provider: downloads beside the target and unpacks in this process.
-//!
-//! Decides nothing: when to do either is the type's.
+//! `http` provider of archives: downloads next to the target and unpacks in this process. Planning is in
+//! the parent module.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::super::{Host, Progress, ResourceError};
-use crate::model::resource::{Archive, ArchiveKind};
+use crate::model::resource::{Archive, ArchiveFormat};
 use crate::system::files::{self, Attributes, Durability};
-use crate::system::http::{self, Reply, Request, Watch};
+use crate::system::http::{self, OnProgress, Reply, Request};
 use crate::system::unpack::{self, Limits, Rules};
 use crate::system::{AccountError, FileError, HttpError};
 
-/// How long a download may take.
+/// The timeout of a download.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// How large an archive may be.
+/// The maximum size of an archive.
 const SIZE_LIMIT: u64 = 8 << 30;
 
-/// Who may read an archive: its owner.
+/// The mode of a downloaded archive.
 const MODE: u32 = 0o600;
 
-/// Why an archive could not be downloaded.
+/// A failed download.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     #[error(transparent)]
@@ -34,21 +33,21 @@ pub enum DownloadError {
     Checksum { expected: String, got: String },
 }
 
-/// Downloads an archive. It takes its place whole, checked and owned, or not at all.
+/// Downloads an archive. The file is replaced atomically, after the checksum was verified.
 pub(super) fn download(
     path: &Path,
     archive: &Archive,
     host: Host<'_>,
-    tell: &dyn Fn(Progress<'_>),
+    on_progress: &dyn Fn(Progress<'_>),
 ) -> Result<(), DownloadError> {
     let attributes = Attributes {
         uid: Some(host.accounts.uid(&archive.owner)?),
         gid: Some(host.accounts.gid(&archive.group)?),
         mode: Some(MODE),
     };
-    let watch = |bytes, of| tell(Progress::Received { bytes, of });
+    let watch = |bytes, of| on_progress(Progress::Received { bytes, of });
     let mut request = Request::new(&archive.url, TIME_LIMIT, SIZE_LIMIT);
-    request.watch = Some(Watch(&watch));
+    request.progress = Some(OnProgress(&watch));
     let headers = archive.headers.iter();
     request.headers = headers
         .map(|(name, value)| (name.as_str(), value))
@@ -59,14 +58,14 @@ pub(super) fn download(
     files::store_with(path, &attributes, Durability::Content, |mut file| {
         let reply = http::get(&request, host.clock, &mut file)?;
         match reply {
-            Reply::Complete(received) => check(archive, &received.digest.to_string()),
-            // Only who names a version is told that it is still the one.
+            Reply::Complete(received) => verify_checksum(archive, &received.digest.to_string()),
+            // Not sent for a request without an ETag.
             Reply::NotModified => Ok(()),
         }
     })
 }
 
-fn check(archive: &Archive, got: &str) -> Result<(), DownloadError> {
+fn verify_checksum(archive: &Archive, got: &str) -> Result<(), DownloadError> {
     let expected = &archive.checksum;
     if expected.is_empty() || expected.eq_ignore_ascii_case(got) {
         return Ok(());
@@ -77,11 +76,11 @@ fn check(archive: &Archive, got: &str) -> Result<(), DownloadError> {
     })
 }
 
-/// Unpacks an archive into its directory, made if it is missing.
+/// Unpacks an archive into its directory, which is created if missing.
 pub(super) fn extract(path: &Path, archive: &Archive) -> Result<(), ResourceError> {
     let kind = path
         .to_str()
-        .and_then(ArchiveKind::of)
+        .and_then(ArchiveFormat::from_name)
         .ok_or(ResourceError::ArchiveType)?;
     let parent = Path::new(&archive.extract_parent);
     if files::inspect(parent, true)?.is_none() {

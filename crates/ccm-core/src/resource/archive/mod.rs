@@ -1,7 +1,7 @@
-//! archive: a file from a server, checked, perhaps unpacked, perhaps removed again.
+//! archive type: downloads an archive, verifies its checksum, optionally unpacks and removes it.
 //!
-//! What was unpacked is only known by the path that `creates` names; the archive itself by its
-//! checksum and owner. How bytes get here and out of an archive is in `http`.
+//! The `creates` path shows whether the archive was unpacked; the archive file itself is compared by
+//! checksum and owner. Download and unpacking are in `http`.
 
 mod http;
 
@@ -9,7 +9,9 @@ use std::path::Path;
 
 use chrono::Local;
 
-use super::{Host, Plan, Progress, ProviderError, ResourceError};
+use super::{
+    Host, Plan, Progress, ProviderError, ResourceError, check_reached, creates_exists, is_http,
+};
 use crate::model::TypeName;
 use crate::model::resource::{Archive, Resource};
 use crate::model::state::{ArchiveMetadata, Detail, State};
@@ -18,15 +20,15 @@ use crate::system::files::{self, Attributes, FileError, FileKind};
 
 pub use http::DownloadError;
 
-/// The name of the one provider.
+/// The only provider.
 pub(super) const PROVIDER: &str = "http";
 
-/// One thing to do about an archive.
+/// An archive action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Download,
     SetOwner,
-    /// `is_fresh` if it was downloaded just before.
+    /// `is_fresh` if it was downloaded by this plan.
     Extract {
         is_fresh: bool,
     },
@@ -35,7 +37,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns what a noop run says.
+    /// Returns the message of a noop run.
     fn message(self) -> &'static str {
         match self {
             Self::Download => "Would have downloaded",
@@ -47,13 +49,9 @@ impl Action {
     }
 }
 
-/// Checks that the provider can get what an archive names; one without a URL is only looked at.
+/// Checks that the provider supports the URL. An archive without a URL can only be inspected.
 pub(super) fn check_provider(wanted: &str, archive: &Archive) -> Result<(), ProviderError> {
-    let is_http = url_scheme(&archive.url).is_some_and(|(scheme, _)| {
-        ["http", "https"]
-            .iter()
-            .any(|known| scheme.eq_ignore_ascii_case(known))
-    });
+    let is_http = url_scheme(&archive.url).is_some_and(|(scheme, _)| is_http(scheme));
     match wanted {
         "" | PROVIDER if is_http || archive.url.is_empty() => Ok(()),
         "" => Err(ProviderError::NoneSuitable),
@@ -62,8 +60,8 @@ pub(super) fn check_provider(wanted: &str, archive: &Archive) -> Result<(), Prov
     }
 }
 
-/// Reads the state of an archive and of what it creates. A link that leads nowhere is no archive,
-/// but when none is wanted it is in the way.
+/// Reads the state of an archive and of its `creates` path. A dangling link counts as an archive only if
+/// the archive should be absent.
 pub(super) fn inspect(
     resource: &Resource,
     archive: &Archive,
@@ -73,7 +71,7 @@ pub(super) fn inspect(
     let mut metadata = ArchiveMetadata {
         name: name.clone(),
         provider: PROVIDER.into(),
-        creates_exists: creates_exists(archive)?,
+        creates_exists: creates_exists(&archive.creates)?,
         ..ArchiveMetadata::default()
     };
     if let Some((seen, digest)) = files::inspect_and_hash(Path::new(name))?
@@ -95,15 +93,7 @@ pub(super) fn inspect(
     Ok(State::new(host.clock.now(), name, ensure, detail))
 }
 
-fn creates_exists(archive: &Archive) -> Result<bool, FileError> {
-    if archive.creates.is_empty() {
-        return Ok(false);
-    }
-    let found = files::inspect(Path::new(&archive.creates), true)?;
-    Ok(found.is_some_and(|found| found.kind != FileKind::Symlink))
-}
-
-/// Returns the first difference between a state and what is wanted.
+/// Returns the first difference between a state and the wanted properties.
 fn difference(
     resource: &Resource,
     archive: &Archive,
@@ -121,8 +111,10 @@ fn difference(
     if !seen.archive_exists {
         return (!archive.cleanup).then(|| "archive file missing".into());
     }
-    let mismatch = |what: &str, found: &str, wanted: &str| {
-        Some(format!("{what} mismatch: state={found} requested={wanted}"))
+    let mismatch = |attribute: &str, found: &str, wanted: &str| {
+        Some(format!(
+            "{attribute} mismatch: state={found} requested={wanted}"
+        ))
     };
     if !host.accounts.same_user(&archive.owner, &seen.owner) {
         return mismatch("owner", &seen.owner, &archive.owner);
@@ -140,7 +132,7 @@ fn lacks_creation(archive: &Archive, seen: &ArchiveMetadata) -> bool {
     !archive.creates.is_empty() && !seen.creates_exists
 }
 
-/// Whether the archive is there and known to be the right one.
+/// Reports whether the archive exists with the wanted checksum.
 fn has_wanted_content(archive: &Archive, seen: &ArchiveMetadata) -> bool {
     !seen.checksum.is_empty() && seen.checksum.eq_ignore_ascii_case(&archive.checksum)
 }
@@ -157,7 +149,7 @@ fn seen(state: &State) -> Result<&ArchiveMetadata, ResourceError> {
     }
 }
 
-/// Decides what to do about an archive.
+/// Plans the actions for an archive.
 pub(super) fn plan(
     resource: &Resource,
     archive: &Archive,
@@ -180,24 +172,15 @@ pub(super) fn plan(
         vec![Action::Remove]
     };
     if actions.is_empty() {
-        // Something is to be created, and nothing is to be unpacked.
-        return Err(ResourceError::NotReached {
-            ensure: resource.common.ensure.clone(),
-            reason,
-        });
+        // `creates` is missing, but the archive is not to be unpacked.
+        return Err(ResourceError::not_reached(resource, reason));
     }
     let messages: Vec<&str> = actions.iter().map(|action| action.message()).collect();
-    Ok(Plan {
-        message: messages.join(". "),
-        actions,
-        refreshed: false,
-        satisfied: false,
-        settles: true,
-        tentative: false,
-    })
+    let message = messages.join(". ");
+    Ok(Plan::with_actions(actions, message))
 }
 
-/// Returns the way to an archive that is not as wanted.
+/// Returns the actions for an archive that differs from its wanted state.
 fn steps(archive: &Archive, seen: &ArchiveMetadata, host: Host<'_>) -> Vec<Action> {
     let mut steps = Vec::new();
     let is_fresh = !has_wanted_content(archive, seen);
@@ -215,18 +198,18 @@ fn steps(archive: &Archive, seen: &ArchiveMetadata, host: Host<'_>) -> Vec<Actio
     steps
 }
 
-/// Carries one action out.
+/// Performs one action.
 pub(super) fn change(
     resource: &Resource,
     archive: &Archive,
     action: Action,
     host: Host<'_>,
-    tell: &dyn Fn(Progress<'_>),
+    on_progress: &dyn Fn(Progress<'_>),
 ) -> Result<(), ResourceError> {
     let path = Path::new(&resource.common.name);
     match action {
         Action::Download => {
-            http::download(path, archive, host, tell).map_err(ResourceError::Download)
+            http::download(path, archive, host, on_progress).map_err(ResourceError::Download)
         }
         Action::SetOwner => {
             let attributes = Attributes {
@@ -239,8 +222,8 @@ pub(super) fn change(
         Action::Extract { is_fresh } => {
             let result = http::extract(path, archive);
             if result.is_err() && is_fresh && archive.creates.is_empty() {
-                // Nothing but the archive tells that it was unpacked: the next run must not
-                // find it. What went wrong before is what people must hear about.
+                // Without `creates`, an existing archive counts as unpacked, so it is removed for the
+                // next run to retry. The error of unpacking is reported, not that of the removal.
                 let _ = files::remove(path);
             }
             result
@@ -256,11 +239,6 @@ pub(super) fn verify(
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     let state = inspect(resource, archive, host)?;
-    match difference(resource, archive, seen(&state)?, host) {
-        None => Ok(state),
-        Some(reason) => Err(ResourceError::NotReached {
-            ensure: resource.common.ensure.clone(),
-            reason,
-        }),
-    }
+    let difference = difference(resource, archive, seen(&state)?, host);
+    check_reached(resource, state, difference)
 }

@@ -1,9 +1,8 @@
-//! apt: Debian's packages, asked for with dpkg-query and changed with apt-get.
+//! apt provider: Debian packages, queried with dpkg-query and changed with apt-get.
 //!
-//! Only what dpkg calls `installed` counts; the rest is what is left of a package, and installing
-//! it again is how apt repairs it. Searches that apt-get would make of a name are switched off,
-//! and it waits for whoever holds dpkg's lock: a file of settings says so, which apt reads before
-//! the host's own, so that its command lines stay upstream's.
+//! Only packages with dpkg status `installed` count as installed; others are repaired by installing them
+//! again. Pattern matching of package names is disabled and apt-get waits for the dpkg lock. Both are
+//! set in a temporary `APT_CONFIG` file, so that the command lines equal upstream's.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,7 +11,10 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, debian};
-use super::{Complaint, Instance, PackageError, PackageProvider, Target, Wanted, names_of};
+use super::{
+    ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, names_of,
+    run_complete,
+};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
@@ -21,10 +23,10 @@ use crate::system::{Command, Output};
 
 const FORMAT: &str = r"-f=${Package} ${Version} ${Architecture} ${db:Status-Status}\n";
 
-/// How much a list of all packages may print.
+/// The maximum output of a package list.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
-/// Touched by every update of the index, also one that finds nothing new.
+/// A directory that every index update modifies, even without new packages.
 const INDEX: &str = "/var/lib/apt/lists/partial";
 
 pub(super) struct Apt<'a> {
@@ -63,22 +65,14 @@ impl Apt<'_> {
             max_output: MAX_LIST_BYTES,
             ..Command::new(program, args)
         };
-        let output = self.host.runner.run(&command)?;
-        if output.stdout_truncated {
-            return Err(PackageError::TooMuch {
-                program: program.into(),
-                limit: MAX_LIST_BYTES,
-            });
-        }
-        Ok(output)
+        run_complete(&command, self.host)
     }
 
-    /// Runs apt-get with our settings, and with the author's options before the words that are
-    /// upstream's.
+    /// Runs apt-get with our settings. The options of the resource precede upstream's arguments.
     fn apt_get(&self, words: &[&str]) -> Result<Output, PackageError> {
-        let patience = self.package.lock_timeout()?.as_secs();
+        let timeout = self.package.lock_timeout()?.as_secs();
         let text =
-            format!("DPkg::Lock::Timeout \"{patience}\";\nAPT::Cmd::Pattern-Only \"true\";\n");
+            format!("DPkg::Lock::Timeout \"{timeout}\";\nAPT::Cmd::Pattern-Only \"true\";\n");
         let directory = PrivateDir::create(&std::env::temp_dir(), "ccm-apt-")?;
         let settings = directory.path().join("apt.conf");
         files::write_private(&settings, text.as_bytes(), Durability::Cached)?;
@@ -98,7 +92,7 @@ impl Apt<'_> {
         match candidate {
             None => Err(PackageError::NoCandidateLine {
                 package: package.into(),
-                complaint: Complaint::of(&output),
+                error_output: ErrorOutput::of(&output),
             }),
             Some("(none)" | "") => Err(PackageError::NoCandidate(package.into())),
             Some(version) => Ok(version.into()),
@@ -107,20 +101,24 @@ impl Apt<'_> {
 
     fn query(&self, package: Option<&str>) -> Result<Vec<Instance>, PackageError> {
         let output = self.run("dpkg-query", ["-W", FORMAT].into_iter().chain(package))?;
-        // 1 is dpkg's way to say that it knows no such package; all above are failures.
+        // Exit code 1 means an unknown package; higher codes are failures.
         if output.code > 1 || (package.is_none() && !output.is_success()) {
             return Err(PackageError::Query {
                 program: "dpkg-query",
                 code: output.code,
-                complaint: Complaint::of(&output),
+                error_output: ErrorOutput::of(&output),
             });
         }
-        Ok(output.stdout_text().lines().filter_map(read_line).collect())
+        Ok(output
+            .stdout_text()
+            .lines()
+            .filter_map(parse_line)
+            .collect())
     }
 }
 
-/// Reads one line of dpkg-query's; what is no package is none.
-fn read_line(line: &str) -> Option<Instance> {
+/// Parses a line of dpkg-query; returns nothing for other lines.
+fn parse_line(line: &str) -> Option<Instance> {
     let mut fields = line.trim_end().split(' ');
     let mut next = || fields.next().map(str::to_owned);
     let instance = Instance {
@@ -128,16 +126,16 @@ fn read_line(line: &str) -> Option<Instance> {
         epoch: String::new(),
         version: next()?,
         arch: next()?,
-        leftover: next().map(Some)?.filter(|status| status != "installed"),
+        partial_status: next().map(Some)?.filter(|status| status != "installed"),
     };
     fields.next().is_none().then_some(instance)
 }
 
-/// Reads a line of a simulation that says what an installed package would be upgraded to:
+/// Parses the upgrade of an installed package from a line of `apt-get -s`:
 /// `Inst name[:arch] [old] (new origin… [arch]) …`.
-fn read_upgrade(line: &str) -> Option<Instance> {
+fn parse_upgrade(line: &str) -> Option<Instance> {
     let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
-    // A package that is not installed has no old version here.
+    // A newly installed package has no old version in brackets.
     let (_, rest) = rest.strip_prefix('[')?.split_once("] (")?;
     let (version, rest) = rest.split_once(' ')?;
     let (_, arch) = rest.split_once(')')?.0.rsplit_once('[')?;
@@ -150,8 +148,8 @@ fn read_upgrade(line: &str) -> Option<Instance> {
     })
 }
 
-/// Returns how apt spells a package of one architecture. What is of all is of the machine's own.
-fn spell(target: &Target<'_>) -> String {
+/// Returns the package argument for apt, with the architecture if it has one.
+fn package_arg(target: &Target<'_>) -> String {
     match target.arch {
         "" | "all" => target.package.into(),
         arch => format!("{}:{arch}", target.package),
@@ -167,7 +165,7 @@ impl PackageProvider for Apt<'_> {
         self.query(None)
     }
 
-    fn answers_to(&self, instance: &Instance, package: &str) -> bool {
+    fn matches_name(&self, instance: &Instance, package: &str) -> bool {
         match package.strip_prefix(&instance.name) {
             Some("") => true,
             Some(rest) => rest.strip_prefix(':') == Some(&instance.arch),
@@ -205,23 +203,23 @@ impl PackageProvider for Apt<'_> {
             }),
             _ => Err(PackageError::NotAPackage {
                 path: path.into(),
-                complaint: Complaint::of(&output),
+                error_output: ErrorOutput::of(&output),
             }),
         }
     }
 
-    /// Leaves out what is held, and what could only be upgraded by removing something.
+    /// Leaves out held packages, and upgrades that would remove packages.
     fn updates(&self) -> Result<Vec<Instance>, PackageError> {
         let output = self.apt_get(&["-s", "--with-new-pkgs", "upgrade"])?;
         if !output.is_success() {
             return Err(PackageError::Query {
                 program: "apt-get",
                 code: output.code,
-                complaint: Complaint::of_apt(&output),
+                error_output: ErrorOutput::of_apt(&output),
             });
         }
         let text = output.stdout_text();
-        Ok(text.lines().filter_map(read_upgrade).collect())
+        Ok(text.lines().filter_map(parse_upgrade).collect())
     }
 
     fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError> {
@@ -233,14 +231,14 @@ impl PackageProvider for Apt<'_> {
                 return Ok(());
             }
         }
-        // Without the mode, a repository that can't be reached is only a warning.
+        // Without this option, an unreachable repository is only a warning.
         let words = ["update", "-q", "-o", "APT::Update::Error-Mode=any"];
         let output = self.apt_get(&words)?;
         if !output.is_success() {
             return Err(PackageError::Index {
                 program: "apt-get",
                 code: output.code,
-                complaint: Complaint::of_apt(&output),
+                error_output: ErrorOutput::of_apt(&output),
             });
         }
         Ok(())
@@ -254,36 +252,36 @@ impl PackageProvider for Apt<'_> {
             "-o",
             "DPkg::Options::=--force-confold",
         ];
-        let is_exact = |target: &Target<'_>| matches!(target.version, Wanted::Exactly(_));
+        let is_exact = |target: &Target<'_>| matches!(target.version, VersionSpec::Exactly(_));
         if targets.iter().any(is_exact) {
             words.push("--allow-downgrades");
         }
-        let what = |target: &Target<'_>| -> Result<String, PackageError> {
-            let package = spell(target);
+        let argument = |target: &Target<'_>| -> Result<String, PackageError> {
+            let package = package_arg(target);
             Ok(match (target.file, &target.version) {
                 (Some(path), _) => path.to_owned(),
-                (None, Wanted::Any) => package,
-                (None, Wanted::Latest) => format!("{package}={}", self.candidate(&package)?),
-                (None, Wanted::Exactly(version)) => format!("{package}={version}"),
+                (None, VersionSpec::Any) => package,
+                (None, VersionSpec::Latest) => format!("{package}={}", self.candidate(&package)?),
+                (None, VersionSpec::Exactly(version)) => format!("{package}={version}"),
             })
         };
-        let what: Vec<String> = targets.iter().map(what).collect::<Result<_, _>>()?;
-        words.extend(what.iter().map(String::as_str));
+        let packages: Vec<String> = targets.iter().map(argument).collect::<Result<_, _>>()?;
+        words.extend(packages.iter().map(String::as_str));
         let output = self.apt_get(&words)?;
         if !output.is_success() {
             return Err(PackageError::AptInstall {
                 package: names_of(targets),
                 code: output.code,
-                complaint: Complaint::of_apt(&output),
+                error_output: ErrorOutput::of_apt(&output),
             });
         }
         Ok(Vec::new())
     }
 
     fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
-        let what: Vec<String> = targets.iter().map(spell).collect();
+        let packages: Vec<String> = targets.iter().map(package_arg).collect();
         let mut words = vec!["-q", "-y", "remove"];
-        words.extend(what.iter().map(String::as_str));
+        words.extend(packages.iter().map(String::as_str));
         let output = self.apt_get(&words).map_err(|cause| {
             let package = names_of(targets);
             PackageError::AptNotStarted {
@@ -294,7 +292,7 @@ impl PackageProvider for Apt<'_> {
         if !output.is_success() {
             return Err(PackageError::AptUninstall {
                 package: names_of(targets),
-                complaint: Complaint::of_apt(&output),
+                error_output: ErrorOutput::of_apt(&output),
             });
         }
         Ok(Vec::new())
@@ -306,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_simulation_names_upgrades_and_only_those() {
+    fn only_upgrade_lines_of_a_simulation_are_parsed() {
         for (line, expected) in [
             (
                 "Inst demo [1.0-1] (1.1-1 localhost [all])",
@@ -325,7 +323,7 @@ mod tests {
                 "agent 1-0 amd64",
             ),
         ] {
-            let found = read_upgrade(line).unwrap();
+            let found = parse_upgrade(line).unwrap();
             assert_eq!(
                 format!("{} {} {}", found.name, found.version, found.arch),
                 expected
@@ -340,7 +338,7 @@ mod tests {
             "Inst demo [1] (2 x",
             "",
         ] {
-            assert_eq!(read_upgrade(line), None, "{line}");
+            assert_eq!(parse_upgrade(line), None, "{line}");
         }
     }
 }

@@ -1,43 +1,41 @@
-//! Several packages in one go, for a caller that plans by itself: a face of another configuration
-//! manager that says what to install and remove, and looks at the lists to see what came of it.
+//! Batch operations on packages, for callers that plan themselves, such as the CFEngine package module.
 //!
-//! There are no resources, states or events here, but the rules are those of the type: hostile
-//! names are refused before any command runs, changes hold our lock, and what stands for "the
-//! version at hand" is the latest. One request is one transaction of the package manager, so that
-//! packages that must change together do. The first user is the face in `cfengine`.
+//! There are no resources, states or events here, but the rules of the package type apply: invalid names
+//! are rejected before any command runs, changes hold the package lock, and no version means the latest.
+//! A request is one transaction of the package manager, so that dependent packages change together.
 
 use std::collections::HashSet;
 
 use super::super::{Host, ProviderError};
 use super::{
-    Instance, PackageError, PackageProvider, Provider, Target, Wanted, describe, names_of,
+    Instance, PackageError, PackageProvider, Provider, Target, VersionSpec, describe, names_of,
 };
-use crate::model::resource::{Invalid, Package, Properties, Resource};
+use crate::model::resource::{InvalidProperty, Package, Properties, Resource};
 use crate::model::text::quote;
 use crate::system::FileLock;
 
 const LATEST: &str = "latest";
 
-/// A package somebody names. Empty parts may be anything.
+/// A package in a request. Empty fields match anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct PackageSpec {
     /// A name, or the path of a package file.
     pub name: String,
     pub version: String,
     pub arch: String,
 }
 
-/// Why a batch was not carried out.
+/// A failed batch.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct BatchError {
-    /// Which of the wishes it is about, if it is about one.
-    pub about: Option<usize>,
+    /// The index of the failed package in the request, if the error concerns one.
+    pub index: Option<usize>,
     #[source]
     pub error: PackageError,
 }
 
-/// A package manager that takes several packages at once.
+/// Batch access to a package manager.
 pub struct Batch<'a> {
     provider: Provider,
     package: Package,
@@ -45,7 +43,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Chooses a package manager as a package resource does; it is given the options as they are.
+    /// Selects a package manager as for a package resource; options are passed on unchanged.
     pub fn new(
         provider: &str,
         options: Vec<String>,
@@ -62,196 +60,196 @@ impl<'a> Batch<'a> {
         })
     }
 
-    fn open(&self) -> Box<dyn PackageProvider + '_> {
-        self.provider.open(&self.package, self.host)
+    fn manager(&self) -> Box<dyn PackageProvider + '_> {
+        self.provider.manager(&self.package, self.host)
     }
 
-    /// Returns everything that is wholly installed.
+    /// Returns all completely installed packages.
     pub fn installed(&self) -> Result<Vec<Instance>, PackageError> {
-        let mut list = self.open().list()?;
-        list.retain(|instance| instance.leftover.is_none());
+        let mut list = self.manager().list()?;
+        list.retain(|instance| instance.partial_status.is_none());
         Ok(list)
     }
 
-    /// Returns the newer versions of what is installed; the index is updated first if it may be.
+    /// Returns the available updates; with `online`, updates the index first.
     pub fn updates(&self, online: bool) -> Result<Vec<Instance>, PackageError> {
-        let open = self.open();
+        let manager = self.manager();
         if online {
-            open.update_index(None)?;
+            manager.update_index(None)?;
         }
-        open.updates()
+        manager.updates()
     }
 
-    /// Returns what is in a package file.
-    pub fn open_file(&self, wish: &Wish) -> Result<Instance, PackageError> {
-        if !wish.name.starts_with('/') {
-            let name = quote(&wish.name);
-            let message = format!("package file must be named by its whole path: {name}");
-            return Err(Invalid::new("name", message).into());
+    /// Returns the package in a package file.
+    pub fn open_file(&self, spec: &PackageSpec) -> Result<Instance, PackageError> {
+        if !spec.name.starts_with('/') {
+            let name = quote(&spec.name);
+            let message = format!("package file must be an absolute path: {name}");
+            return Err(InvalidProperty::new("name", message).into());
         }
-        self.check(wish)?;
-        self.open().open_file(&wish.name)
+        self.check(spec)?;
+        self.manager().open_file(&spec.name)
     }
 
-    /// Refuses what is no name, or could be more than a package to a package manager.
-    pub fn check_name(&self, wish: &Wish) -> Result<(), PackageError> {
-        if wish.name.starts_with('/') {
-            let name = quote(&wish.name);
+    /// Rejects paths, and names that a package manager could interpret as something else.
+    pub fn check_name(&self, spec: &PackageSpec) -> Result<(), PackageError> {
+        if spec.name.starts_with('/') {
+            let name = quote(&spec.name);
             let message = format!("package name must not be a path: {name}");
-            return Err(Invalid::new("name", message).into());
+            return Err(InvalidProperty::new("name", message).into());
         }
-        self.check(wish)
+        self.check(spec)
     }
 
-    fn check(&self, wish: &Wish) -> Result<(), PackageError> {
-        let version = match wish.version.as_str() {
+    fn check(&self, spec: &PackageSpec) -> Result<(), PackageError> {
+        let version = match spec.version.as_str() {
             "" => LATEST,
             version => version,
         };
         let package = Properties::Package(Package::default());
-        let mut resource = Resource::new(&wish.name, version, package);
+        let mut resource = Resource::new(&spec.name, version, package);
         resource.common.provider = self.provider.name().into();
         resource.complete()?;
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-        if !wish.arch.chars().all(allowed) {
-            let arch = quote(&wish.arch);
+        if !spec.arch.chars().all(allowed) {
+            let arch = quote(&spec.arch);
             let message = format!("package architecture contains invalid characters: {arch}");
-            return Err(Invalid::new("architecture", message).into());
+            return Err(InvalidProperty::new("architecture", message).into());
         }
         Ok(())
     }
 
-    /// Installs packages by name: the version named, else the latest. A package that is installed
-    /// for several architectures gets it for all of them, unless the wish names one.
-    pub fn install(&self, wishes: &[Wish]) -> Result<(), BatchError> {
-        let open = self.open();
-        let found = self.find_each(wishes, &*open)?;
+    /// Installs packages by name: the given version, else the latest. A package installed for several
+    /// architectures is changed for all of them, unless the request names one.
+    pub fn install(&self, specs: &[PackageSpec]) -> Result<(), BatchError> {
+        let manager = self.manager();
+        let found = self.find_each(specs, &*manager)?;
         let mut targets = Vec::new();
-        for (wish, installed) in wishes.iter().zip(&found) {
-            let wanted = |is_installed: bool| match (wish.version.as_str(), is_installed) {
-                ("" | LATEST, true) => Wanted::Latest,
-                ("" | LATEST, false) => Wanted::Any,
-                (version, _) => Wanted::Exactly(version.into()),
+        for (spec, installed) in specs.iter().zip(&found) {
+            let wanted = |is_installed: bool| match (spec.version.as_str(), is_installed) {
+                ("" | LATEST, true) => VersionSpec::Latest,
+                ("" | LATEST, false) => VersionSpec::Any,
+                (version, _) => VersionSpec::Exactly(version.into()),
             };
-            if wish.arch.is_empty() && !installed.is_empty() {
+            if spec.arch.is_empty() && !installed.is_empty() {
                 targets.extend(installed.iter().map(|one| by_name(one, wanted(true))));
                 continue;
             }
             targets.push(Target {
-                package: &wish.name,
+                package: &spec.name,
                 file: None,
-                arch: &wish.arch,
-                version: wanted(installed.iter().any(|one| one.arch == wish.arch)),
+                arch: &spec.arch,
+                version: wanted(installed.iter().any(|one| one.arch == spec.arch)),
             });
         }
-        self.change(wishes, &without_repeats(targets), |targets| {
-            open.install(targets)
+        self.change(specs, &without_repeats(targets), |targets| {
+            manager.install(targets)
         })
     }
 
-    /// Installs package files, which must hold what the wish says.
-    pub fn install_files(&self, wishes: &[Wish]) -> Result<(), BatchError> {
-        let open = self.open();
-        let files = for_each(wishes, |wish| {
-            let found = self.open_file(wish)?;
-            let lacks = |what, wanted: &str| PackageError::NotInFile {
-                path: wish.name.clone(),
+    /// Installs package files, which must have the requested version and architecture.
+    pub fn install_files(&self, specs: &[PackageSpec]) -> Result<(), BatchError> {
+        let manager = self.manager();
+        let files = for_each(specs, |spec| {
+            let found = self.open_file(spec)?;
+            let mismatch = |what, wanted: &str| PackageError::NotInFile {
+                path: spec.name.clone(),
                 what,
                 wanted: wanted.into(),
             };
-            let held = describe(&found, &self.provider, &*open);
-            if !wish.version.is_empty() && open.compare(&held, &wish.version)?.is_ne() {
-                return Err(lacks("version", &wish.version));
+            let held = describe(&found, &self.provider, &*manager);
+            if !spec.version.is_empty() && manager.compare(&held, &spec.version)?.is_ne() {
+                return Err(mismatch("version", &spec.version));
             }
-            if !wish.arch.is_empty() && found.arch != wish.arch {
-                return Err(lacks("architecture", &wish.arch));
+            if !spec.arch.is_empty() && found.arch != spec.arch {
+                return Err(mismatch("architecture", &spec.arch));
             }
             Ok(found)
         })?;
         let mut targets = Vec::with_capacity(files.len());
-        for (wish, file) in wishes.iter().zip(&files) {
+        for (spec, file) in specs.iter().zip(&files) {
             targets.push(Target {
-                file: Some(&wish.name),
-                ..by_name(file, Wanted::Exactly(file.whole_version()))
+                file: Some(&spec.name),
+                ..by_name(file, VersionSpec::Exactly(file.whole_version()))
             });
         }
-        self.change(wishes, &targets, |targets| open.install(targets))
+        self.change(specs, &targets, |targets| manager.install(targets))
     }
 
-    /// Removes all that is installed of the packages named, as far as version and architecture
-    /// match. What is not there needs no removal.
-    pub fn remove(&self, wishes: &[Wish]) -> Result<(), BatchError> {
-        let open = self.open();
-        let mut found = self.find_each(wishes, &*open)?;
-        for (index, (wish, installed)) in wishes.iter().zip(&mut found).enumerate() {
+    /// Removes the installed instances that match name, version and architecture. Packages that are not
+    /// installed are ignored.
+    pub fn remove(&self, specs: &[PackageSpec]) -> Result<(), BatchError> {
+        let manager = self.manager();
+        let mut found = self.find_each(specs, &*manager)?;
+        for (index, (spec, installed)) in specs.iter().zip(&mut found).enumerate() {
             let mut matching = Vec::new();
             for one in installed.drain(..) {
-                let held = describe(&one, &self.provider, &*open);
-                let is_version = wish.version.is_empty()
-                    || open
-                        .compare(&held, &wish.version)
-                        .map_err(|err| about(index, err.into()))?
+                let held = describe(&one, &self.provider, &*manager);
+                let is_version = spec.version.is_empty()
+                    || manager
+                        .compare(&held, &spec.version)
+                        .map_err(|err| at_index(index, err.into()))?
                         .is_eq();
-                if is_version && (wish.arch.is_empty() || wish.arch == one.arch) {
+                if is_version && (spec.arch.is_empty() || spec.arch == one.arch) {
                     matching.push(one);
                 }
             }
             *installed = matching;
         }
-        let target = |one| by_name(one, Wanted::Exactly(Instance::whole_version(one)));
+        let target = |one| by_name(one, VersionSpec::Exactly(Instance::whole_version(one)));
         let targets = without_repeats(found.iter().flatten().map(target).collect());
-        self.change(wishes, &targets, |targets| open.uninstall(targets))
+        self.change(specs, &targets, |targets| manager.uninstall(targets))
     }
 
-    /// Returns what is installed of each package, after all of them were checked.
+    /// Validates all names, then returns the installed instances of each package.
     fn find_each(
         &self,
-        wishes: &[Wish],
-        open: &dyn PackageProvider,
+        specs: &[PackageSpec],
+        manager: &dyn PackageProvider,
     ) -> Result<Vec<Vec<Instance>>, BatchError> {
-        for_each(wishes, |wish| self.check_name(wish))?;
-        if wishes.len() > 1 {
+        for_each(specs, |spec| self.check_name(spec))?;
+        if specs.len() > 1 {
             self.host.packages.expect_many();
         }
-        for_each(wishes, |wish| {
-            let shared = self.host.packages;
-            let mut found = shared.find(self.provider.name(), &wish.name, open)?;
-            found.retain(|instance| instance.leftover.is_none());
+        for_each(specs, |spec| {
+            let cache = self.host.packages;
+            let mut found = cache.find(self.provider.name(), &spec.name, manager)?;
+            found.retain(|instance| instance.partial_status.is_none());
             Ok(found)
         })
     }
 
-    /// Carries a change out, alone among all of us on this machine.
+    /// Performs a change, holding the package lock.
     fn change(
         &self,
-        wishes: &[Wish],
+        specs: &[PackageSpec],
         targets: &[Target<'_>],
         run: impl FnOnce(&[Target<'_>]) -> Result<Vec<String>, PackageError>,
     ) -> Result<(), BatchError> {
         if targets.is_empty() {
             return Ok(());
         }
-        let alone = || -> Result<Vec<String>, PackageError> {
-            let patience = self.package.lock_timeout()?;
+        let locked = || -> Result<Vec<String>, PackageError> {
+            let timeout = self.package.lock_timeout()?;
             let purpose = format!("packages {}", names_of(targets));
             let lock_file = self.host.packages.lock_file();
-            let _alone = FileLock::acquire(lock_file, &purpose, patience, self.host.clock)?;
+            let _lock = FileLock::acquire(lock_file, &purpose, timeout, self.host.clock)?;
             run(targets)
         };
-        let done = alone();
-        self.host.packages.forget();
-        match done {
-            // What a module complains about is seen in its lists.
-            Ok(_complaint) => Ok(()),
+        let result = locked();
+        self.host.packages.invalidate();
+        match result {
+            // A successful change ignores error output: callers compare the package lists.
+            Ok(_error_output) => Ok(()),
             Err(error) => Err(BatchError {
-                about: (wishes.len() == 1).then_some(0),
+                index: (specs.len() == 1).then_some(0),
                 error,
             }),
         }
     }
 }
 
-fn by_name(instance: &Instance, version: Wanted) -> Target<'_> {
+fn by_name(instance: &Instance, version: VersionSpec) -> Target<'_> {
     Target {
         package: &instance.name,
         file: None,
@@ -260,25 +258,25 @@ fn by_name(instance: &Instance, version: Wanted) -> Target<'_> {
     }
 }
 
-/// Several versions of one package, as of a kernel, are one thing to install a newer one beside.
+/// Removes duplicate targets: several installed versions of a package, such as kernels, give one target.
 fn without_repeats(mut targets: Vec<Target<'_>>) -> Vec<Target<'_>> {
     let mut seen = HashSet::with_capacity(targets.len());
     targets.retain(|target| seen.insert(target.clone()));
     targets
 }
 
-fn about(index: usize, error: PackageError) -> BatchError {
+fn at_index(index: usize, error: PackageError) -> BatchError {
     BatchError {
-        about: Some(index),
+        index: Some(index),
         error,
     }
 }
 
-/// Asks something of every wish, up to the first that fails.
+/// Calls a function for each package, up to the first failure.
 fn for_each<T>(
-    wishes: &[Wish],
-    ask: impl Fn(&Wish) -> Result<T, PackageError>,
+    specs: &[PackageSpec],
+    call: impl Fn(&PackageSpec) -> Result<T, PackageError>,
 ) -> Result<Vec<T>, BatchError> {
-    let ask = |(index, wish)| ask(wish).map_err(|error| about(index, error));
-    wishes.iter().enumerate().map(ask).collect()
+    let call = |(index, spec)| call(spec).map_err(|error| at_index(index, error));
+    specs.iter().enumerate().map(call).collect()
 }

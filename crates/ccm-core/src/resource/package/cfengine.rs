@@ -1,13 +1,12 @@
-//! CFEngine package modules as providers: any program that speaks the Package Module API.
+//! cfengine provider: CFEngine package modules, programs that implement the Package Module API.
 //!
-//! A command is an argument, the request goes to standard input as `Key=value` lines, the answer
-//! comes back the same way. Modules are of all sorts, so nothing but their lists is believed: an
-//! exit code or an error message of a change is only told when the lists do not show the change.
-//! Versions belong to the module: they are equal or they are not, and never ordered here.
+//! The command is an argument, the request is written to standard input as `Key=value` lines, and the
+//! reply is read in the same format. Modules report errors inconsistently, so only their package lists
+//! are trusted: exit code and error messages of a change are reported only if the lists do not show the
+//! change. Versions are compared for equality only.
 //!
-//! A resource names one package per call, because some modules only read the last. Only the
-//! architectures of one package go together, as they have to stay of one version: a module that
-//! knows several reads them all.
+//! A call names one package, because some modules only read the last one. An upgrade names all
+//! architectures of a package in one call, because they must have the same version.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,35 +14,37 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, generic};
-use super::{Complaint, Instance, PackageError, PackageProvider, Target, Wanted};
+use super::{
+    ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, run_complete,
+};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
 use crate::model::text::quote;
 use crate::system::{Command, Output};
 
-/// How long one command of a module may take.
+/// The timeout of a module command.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// How much one command of a module may print.
+/// The maximum output of a module command.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024 * 1024;
 
-/// How many stray lines are told.
-const MAX_STRAY: usize = 5;
+/// The maximum number of unexpected lines in an error.
+const MAX_UNEXPECTED: usize = 5;
 
-/// Why a module can't be worked with.
+/// A package module that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    #[error("package module {module} does not support API version 1{complaint}")]
+    #[error("package module {module} does not support API version 1{error_output}")]
     Api {
         module: String,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("package module {module} failed to {command}{complaint}")]
+    #[error("package module {module} failed to {command}{error_output}")]
     Failed {
         module: String,
         command: &'static str,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
     #[error(
         "package module {module} still lists update {version} of package {}",
@@ -62,30 +63,30 @@ pub(super) struct Module<'a> {
     pub host: Host<'a>,
 }
 
-/// A package as the protocol names it. Empty parts are left out.
+/// The attributes of a package in a request. Empty ones are left out.
 #[derive(Clone, Copy)]
-struct Named<'a> {
-    /// `Name`, or `File` for what may be either.
+struct PackageAttributes<'a> {
+    /// `Name`, or `File` for a file or name.
     key: &'a str,
     name: &'a str,
     version: &'a str,
     arch: &'a str,
 }
 
-/// What a module answered.
-struct Answer {
+/// The parsed reply of a module.
+struct Reply {
     records: Vec<Instance>,
     /// `PackageType` of get-package-data.
-    kind: Option<String>,
-    /// Error messages, and how it ended.
+    package_type: Option<String>,
+    /// Error messages, including a failed exit code.
     errors: Vec<String>,
-    /// Lines that are no part of the protocol.
-    stray: Vec<String>,
+    /// Lines that are not part of the protocol.
+    unexpected: Vec<String>,
 }
 
-impl Answer {
-    fn complaint(self) -> Vec<String> {
-        self.errors.into_iter().chain(self.stray).collect()
+impl Reply {
+    fn into_error_output(self) -> Vec<String> {
+        self.errors.into_iter().chain(self.unexpected).collect()
     }
 }
 
@@ -97,124 +98,121 @@ impl Module<'_> {
             max_output: MAX_OUTPUT_BYTES,
             ..Command::new(self.program, [command])
         };
-        let output = self.host.runner.run(&command)?;
-        if output.stdout_truncated {
-            return Err(PackageError::TooMuch {
-                program: self.program.into(),
-                limit: MAX_OUTPUT_BYTES,
-            });
-        }
-        Ok(output)
+        run_complete(&command, self.host)
     }
 
-    fn call(&self, command: &'static str, named: &[Named<'_>]) -> Result<Answer, PackageError> {
+    fn call(
+        &self,
+        command: &'static str,
+        packages: &[PackageAttributes<'_>],
+    ) -> Result<Reply, PackageError> {
         self.check_api()?;
         let mut request = String::new();
         let options = self.package.options.iter().map(|text| ("options", &**text));
-        let parts = named.iter().flat_map(|named| {
+        let attributes = packages.iter().flat_map(|package| {
             [
-                (named.key, named.name),
-                ("Version", named.version),
-                ("Architecture", named.arch),
+                (package.key, package.name),
+                ("Version", package.version),
+                ("Architecture", package.arch),
             ]
         });
-        for (key, value) in options.chain(parts.filter(|(_, value)| !value.is_empty())) {
+        for (key, value) in options.chain(attributes.filter(|(_, value)| !value.is_empty())) {
             request.push_str(&format!("{key}={value}\n"));
         }
         let output = self.run(command, request)?;
-        Ok(read_answer(&output))
+        Ok(parse_reply(&output))
     }
 
-    /// Asks once per run whether the module speaks our protocol.
+    /// Checks once per run that the module supports API version 1.
     fn check_api(&self) -> Result<(), PackageError> {
-        let shared = self.host.packages;
-        if shared.knows_module(self.program) {
+        let cache = self.host.packages;
+        if cache.is_module_checked(self.program) {
             return Ok(());
         }
         let output = self.run("supports-api-version", String::new())?;
         if output.stdout_text().trim() != "1" {
             return Err(ModuleError::Api {
                 module: self.program.into(),
-                complaint: Complaint::of(&output),
+                error_output: ErrorOutput::of(&output),
             }
             .into());
         }
-        shared.remember_module(self.program);
+        cache.set_module_checked(self.program);
         Ok(())
     }
 
     fn list_of(&self, command: &'static str) -> Result<Vec<Instance>, PackageError> {
-        let answer = self.call(command, &[])?;
-        // A list that may be short would make packages look absent.
-        if !answer.errors.is_empty() {
-            return Err(self.failed(command, answer.errors));
+        let reply = self.call(command, &[])?;
+        // An incomplete list would make packages look absent.
+        if !reply.errors.is_empty() {
+            return Err(self.failed(command, reply.errors));
         }
-        Ok(answer.records)
+        Ok(reply.records)
     }
 
-    fn failed(&self, command: &'static str, complaint: Vec<String>) -> PackageError {
+    fn failed(&self, command: &'static str, error_output: Vec<String>) -> PackageError {
         ModuleError::Failed {
             module: self.program.into(),
             command,
-            complaint: Complaint::new(complaint),
+            error_output: ErrorOutput::new(error_output),
         }
         .into()
     }
 
-    /// Asks what a name or path stands for.
+    /// Returns whether a name or path is a file, and the package it refers to.
     fn package_data(&self, name: &str, version: &str) -> Result<(bool, Instance), PackageError> {
-        let named = Named {
+        let named = PackageAttributes {
             key: "File",
             name,
             version,
             arch: "",
         };
-        let answer = self.call("get-package-data", &[named])?;
-        match (answer.kind.as_deref(), answer.records.first()) {
+        let reply = self.call("get-package-data", &[named])?;
+        match (reply.package_type.as_deref(), reply.records.first()) {
             (Some("file"), Some(found)) => Ok((true, found.clone())),
             (Some("repo"), Some(found)) => Ok((false, found.clone())),
-            _ => Err(self.failed("get-package-data", answer.complaint())),
+            _ => Err(self.failed("get-package-data", reply.into_error_output())),
         }
     }
 }
 
-/// Reads an answer; each `Name` starts a record.
-fn read_answer(output: &Output) -> Answer {
-    let mut answer = Answer {
+/// Parses a reply; each `Name` starts a record.
+fn parse_reply(output: &Output) -> Reply {
+    let mut reply = Reply {
         records: Vec::new(),
-        kind: None,
+        package_type: None,
         errors: Vec::new(),
-        stray: Vec::new(),
+        unexpected: Vec::new(),
     };
     let text = output.stdout_text();
     for line in text.lines().filter(|line| !line.is_empty()) {
         let (key, value) = line.split_once('=').unwrap_or(("", line));
-        match (key, answer.records.last_mut()) {
-            ("Name", _) => answer.records.push(Instance {
+        match (key, reply.records.last_mut()) {
+            ("Name", _) => reply.records.push(Instance {
                 name: value.into(),
                 ..Instance::default()
             }),
             ("Version", Some(record)) => record.version = value.into(),
             ("Architecture", Some(record)) => record.arch = value.into(),
-            ("PackageType", _) => answer.kind = Some(value.into()),
-            ("ErrorMessage" | "Error", _) => answer.errors.push(value.into()),
-            // An error message may say before which package it is about.
+            ("PackageType", _) => reply.package_type = Some(value.into()),
+            ("ErrorMessage" | "Error", _) => reply.errors.push(value.into()),
+            // Attributes may precede an error message to name its package.
             ("File" | "Version" | "Architecture", _) => {}
-            _ if answer.stray.len() >= MAX_STRAY => {}
-            _ => answer
-                .stray
+            _ if reply.unexpected.len() >= MAX_UNEXPECTED => {}
+            _ => reply
+                .unexpected
                 .push(format!("unexpected line {}", quote(line))),
         }
     }
     if !output.is_success() {
-        let said = Complaint::of(&Output {
+        let error_output = ErrorOutput::of(&Output {
             stdout: Vec::new(),
             ..output.clone()
         });
-        let ended = format!("exited {}{said}", output.code);
-        answer.errors.push(ended);
+        let exited = format!("exited {}{error_output}", output.code);
+        reply.errors.push(exited);
     }
-    answer
+    reply
 }
 
 impl PackageProvider for Module<'_> {
@@ -232,7 +230,7 @@ impl PackageProvider for Module<'_> {
         BTreeMap::new()
     }
 
-    /// Only equality means something; the order is a guess that picks the words of a plan.
+    /// Only equality is significant; the order only selects the text of a plan.
     fn compare(&self, installed: &PackageMetadata, wanted: &str) -> Result<Ordering, VersionError> {
         let installed = &installed.version;
         if installed == wanted {
@@ -245,7 +243,7 @@ impl PackageProvider for Module<'_> {
         self.package_data(path, "").map(|(_, found)| found)
     }
 
-    /// A module has no command for this, but listing updates has to look for them.
+    /// The API has no command for this, but `list-updates` updates the index.
     fn update_index(&self, _max_age: Option<Duration>) -> Result<(), PackageError> {
         self.list_of("list-updates").map(drop)
     }
@@ -255,7 +253,7 @@ impl PackageProvider for Module<'_> {
     }
 
     fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
-        let mut complaint = Vec::new();
+        let mut error_output = Vec::new();
         for target in targets {
             let version = target.version.text();
             let name = target.file.unwrap_or(target.package);
@@ -265,20 +263,20 @@ impl PackageProvider for Module<'_> {
             } else {
                 ("repo-install", "Name", found.name.as_str())
             };
-            let named = Named {
+            let named = PackageAttributes {
                 key,
                 name,
                 version,
                 arch: target.arch,
             };
-            complaint.extend(self.call(command, &[named])?.complaint());
+            error_output.extend(self.call(command, &[named])?.into_error_output());
         }
-        Ok(complaint)
+        Ok(error_output)
     }
 
-    /// Installs the updates the module lists for a package, for every architecture it has.
+    /// Installs the updates that the module lists for a package, for all its architectures.
     fn upgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
-        if target.version != Wanted::Latest || target.file.is_some() {
+        if target.version != VersionSpec::Latest || target.file.is_some() {
             return self.install(std::slice::from_ref(target));
         }
         let package = target.package;
@@ -293,37 +291,40 @@ impl PackageProvider for Module<'_> {
         }
         let mut named = Vec::with_capacity(wanted.len());
         for update in &wanted {
-            named.push(Named {
+            named.push(PackageAttributes {
                 key: "Name",
                 name: package,
                 version: &update.version,
                 arch: &update.arch,
             });
         }
-        let complaint = self.call("repo-install", &named)?.complaint();
-        match updates()?.into_iter().find(|left| wanted.contains(left)) {
-            None => Ok(complaint),
-            Some(left) if complaint.is_empty() => Err(ModuleError::StillOutdated {
+        let error_output = self.call("repo-install", &named)?.into_error_output();
+        match updates()?
+            .into_iter()
+            .find(|update| wanted.contains(update))
+        {
+            None => Ok(error_output),
+            Some(remaining) if error_output.is_empty() => Err(ModuleError::StillOutdated {
                 module: self.program.into(),
                 package: package.into(),
-                version: left.version,
+                version: remaining.version,
             }
             .into()),
-            Some(_) => Err(self.failed("repo-install", complaint)),
+            Some(_) => Err(self.failed("repo-install", error_output)),
         }
     }
 
     fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
-        let mut complaint = Vec::new();
+        let mut error_output = Vec::new();
         for target in targets {
-            let named = Named {
+            let named = PackageAttributes {
                 key: "Name",
                 name: target.package,
                 version: target.version.text(),
                 arch: target.arch,
             };
-            complaint.extend(self.call("remove", &[named])?.complaint());
+            error_output.extend(self.call("remove", &[named])?.into_error_output());
         }
-        Ok(complaint)
+        Ok(error_output)
     }
 }

@@ -1,7 +1,7 @@
-//! dnf: rpm packages, asked for with rpm and changed with dnf, 4 and 5 alike.
+//! dnf provider: rpm packages, queried with rpm and changed with dnf 4 or 5.
 //!
-//! A version is `version-release`; its epoch counts when it was asked for. Several versions of a
-//! package can be installed at once, as of a kernel.
+//! A version is `version-release`; the epoch is compared only if the wanted version has one. Several
+//! versions of a package, such as kernels, can be installed at once.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, rpm};
-use super::{Complaint, Instance, PackageError, PackageProvider, Target, Wanted, names_of};
+use super::{
+    ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, names_of,
+    run_complete,
+};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
@@ -17,10 +20,10 @@ use crate::system::{Command, Output};
 
 const FORMAT: &str = r"%{NAME} %|EPOCH?{%{EPOCH}}:{0}| %{VERSION} %{RELEASE} %{ARCH}\n";
 
-/// How much a list of all packages may print.
+/// The maximum output of a package list.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
-/// The same, as dnf's own queries have it.
+/// The same fields in dnf's own query format.
 const QUERY_FORMAT: &str = r"%{name} %{epoch} %{version} %{release} %{arch}\n";
 
 pub(super) struct Dnf<'a> {
@@ -34,21 +37,14 @@ impl Dnf<'_> {
             max_output: MAX_LIST_BYTES,
             ..Command::new(program, args.iter().copied())
         };
-        let output = self.host.runner.run(&command)?;
-        if output.stdout_truncated {
-            return Err(PackageError::TooMuch {
-                program: program.into(),
-                limit: MAX_LIST_BYTES,
-            });
-        }
-        Ok(output)
+        run_complete(&command, self.host)
     }
 
-    /// Runs dnf. Options go behind the command, where dnf 5 wants most of them.
+    /// Runs dnf. Options follow the command, as dnf 5 expects.
     fn dnf(
         &self,
         args: &[&str],
-        failed: impl FnOnce(i32, Complaint) -> PackageError,
+        failed: impl FnOnce(i32, ErrorOutput) -> PackageError,
     ) -> Result<Output, PackageError> {
         let options = self.options()?;
         let mut words: Vec<&str> = Vec::with_capacity(args.len() + options.len());
@@ -63,11 +59,11 @@ impl Dnf<'_> {
         if output.is_success() {
             return Ok(output);
         }
-        Err(failed(output.code, Complaint::of_dnf(&output)))
+        Err(failed(output.code, ErrorOutput::of_dnf(&output)))
     }
 
-    /// Returns the options as dnf knows them; CFEngine's own modules also take repositories
-    /// without the hyphens. Anything else would be a package to dnf.
+    /// Returns the options for dnf. `enablerepo=` and `disablerepo=` are also accepted without hyphens, as in
+    /// CFEngine's modules; dnf would take anything else as a package name.
     fn options(&self) -> Result<Vec<String>, PackageError> {
         let option = |text: &String| match text.split_once('=') {
             _ if text.starts_with('-') => Ok(text.clone()),
@@ -77,11 +73,11 @@ impl Dnf<'_> {
         self.package.options.iter().map(option).collect()
     }
 
-    fn read(&self, output: &Output, package: &str) -> Result<Vec<Instance>, PackageError> {
+    fn parse(&self, output: &Output, package: &str) -> Result<Vec<Instance>, PackageError> {
         let text = output.stdout_text();
         let lines = text.lines().filter(|line| !line.trim().is_empty());
-        let read: Option<Vec<Instance>> = lines.map(read_line).collect();
-        match read {
+        let parsed: Option<Vec<Instance>> = lines.map(parse_line).collect();
+        match parsed {
             Some(instances) if !instances.is_empty() || package.is_empty() => Ok(instances),
             _ => Err(PackageError::Parse {
                 command: "rpm -q",
@@ -91,8 +87,8 @@ impl Dnf<'_> {
     }
 }
 
-/// Reports whether rpm could not even look: it ends the same way for a package it does not know.
-fn is_broken(output: &Output) -> bool {
+/// Reports whether an rpm query failed; the exit code alone is the same for an unknown package.
+fn is_query_failure(output: &Output) -> bool {
     !output.is_success()
         && output
             .stderr_text()
@@ -100,7 +96,7 @@ fn is_broken(output: &Output) -> bool {
             .any(|line| line.starts_with("error:"))
 }
 
-fn read_line(line: &str) -> Option<Instance> {
+fn parse_line(line: &str) -> Option<Instance> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [name, epoch, version, release, arch] = fields.as_slice() else {
         return None;
@@ -110,15 +106,15 @@ fn read_line(line: &str) -> Option<Instance> {
         epoch: (*epoch).into(),
         version: format!("{version}-{release}"),
         arch: (*arch).into(),
-        leftover: None,
+        partial_status: None,
     })
 }
 
-/// Returns how dnf spells a package of one architecture and version.
-fn spell(target: &Target<'_>) -> String {
+/// Returns the package argument for dnf, with version and architecture if given.
+fn package_arg(target: &Target<'_>) -> String {
     let version = match &target.version {
-        Wanted::Any | Wanted::Latest => String::new(),
-        Wanted::Exactly(version) => format!("-{version}"),
+        VersionSpec::Any | VersionSpec::Latest => String::new(),
+        VersionSpec::Exactly(version) => format!("-{version}"),
     };
     match target.arch {
         "" | "noarch" => format!("{}{version}", target.package),
@@ -129,33 +125,33 @@ fn spell(target: &Target<'_>) -> String {
 impl PackageProvider for Dnf<'_> {
     fn find(&self, package: &str) -> Result<Vec<Instance>, PackageError> {
         let output = self.run("rpm", &["-q", package, "--queryformat", FORMAT])?;
-        if is_broken(&output) {
+        if is_query_failure(&output) {
             return Err(PackageError::Query {
                 program: "rpm",
                 code: output.code,
-                complaint: Complaint::of(&output),
+                error_output: ErrorOutput::of(&output),
             });
         }
         if output.is_success() {
-            return self.read(&output, package);
+            return self.parse(&output, package);
         }
         Ok(Vec::new())
     }
 
     fn list(&self) -> Result<Vec<Instance>, PackageError> {
         let output = self.run("rpm", &["-qa", "--queryformat", FORMAT])?;
-        if output.is_success() && !is_broken(&output) {
-            return self.read(&output, "");
+        if output.is_success() && !is_query_failure(&output) {
+            return self.parse(&output, "");
         }
         Err(PackageError::Query {
             program: "rpm",
             code: output.code,
-            complaint: Complaint::of(&output),
+            error_output: ErrorOutput::of(&output),
         })
     }
 
-    /// rpm knows a package as name, name-version and name-version-release, each also with .arch.
-    fn answers_to(&self, instance: &Instance, package: &str) -> bool {
+    /// rpm accepts name, name-version and name-version-release, each optionally with .arch.
+    fn matches_name(&self, instance: &Instance, package: &str) -> bool {
         let Some(rest) = package.strip_prefix(&instance.name) else {
             return false;
         };
@@ -192,88 +188,88 @@ impl PackageProvider for Dnf<'_> {
     fn open_file(&self, path: &str) -> Result<Instance, PackageError> {
         let output = self.run("rpm", &["-qp", path, "--queryformat", FORMAT])?;
         let text = output.stdout_text();
-        match text.lines().find_map(read_line) {
+        match text.lines().find_map(parse_line) {
             Some(found) if output.is_success() => Ok(found),
             _ => Err(PackageError::NotAPackage {
                 path: path.into(),
-                complaint: Complaint::of(&output),
+                error_output: ErrorOutput::of(&output),
             }),
         }
     }
 
-    /// Asks the cache alone, or the repositories too if there is no cache yet.
+    /// Queries the cache only, or the repositories too if there is no cache.
     fn updates(&self) -> Result<Vec<Instance>, PackageError> {
-        let query = |place: &[&str]| {
+        let query = |options: &[&str]| {
             let words = ["repoquery", "-q", "--upgrades", "--latest-limit=1"];
-            let words = [&words, place, &["--queryformat", QUERY_FORMAT]].concat();
-            self.dnf(&words, |code, complaint| PackageError::Query {
+            let words = [&words, options, &["--queryformat", QUERY_FORMAT]].concat();
+            self.dnf(&words, |code, error_output| PackageError::Query {
                 program: "dnf",
                 code,
-                complaint,
+                error_output,
             })
         };
         let output = query(&["--cacheonly"]).or_else(|_| query(&[]))?;
         let text = output.stdout_text();
-        Ok(text.lines().filter_map(read_line).collect())
+        Ok(text.lines().filter_map(parse_line).collect())
     }
 
     fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError> {
         let expire = max_age.map(|age| format!("--setopt=metadata_expire={}", age.as_secs()));
         let how = expire.as_deref().unwrap_or("--refresh");
-        let failed = |code, complaint| PackageError::Index {
+        let failed = |code, error_output| PackageError::Index {
             program: "dnf",
             code,
-            complaint,
+            error_output,
         };
         self.dnf(&["makecache", how], failed).map(drop)
     }
 
     fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
-        let what = |target: &Target<'_>| match target.file {
+        let argument = |target: &Target<'_>| match target.file {
             Some(path) => path.to_owned(),
-            None => spell(target),
+            None => package_arg(target),
         };
-        let what: Vec<String> = targets.iter().map(what).collect();
+        let packages: Vec<String> = targets.iter().map(argument).collect();
         let mut words = vec!["install", "-y"];
-        words.extend(what.iter().map(String::as_str));
+        words.extend(packages.iter().map(String::as_str));
         if targets
             .iter()
-            .any(|target| target.version == Wanted::Latest)
+            .any(|target| target.version == VersionSpec::Latest)
         {
-            // Where the host does not say so, an installed package is good enough for dnf.
+            // Without this option, dnf may accept the installed version.
             words.insert(0, "--setopt=best=True");
         }
-        let failed = |code, complaint| PackageError::DnfInstall {
+        let failed = |code, error_output| PackageError::DnfInstall {
             package: names_of(targets),
             code,
-            complaint,
+            error_output,
         };
         self.dnf(&words, failed).map(|_| Vec::new())
     }
 
     fn downgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
-        let named = spell(target);
-        let what = target.file.unwrap_or(&named);
-        self.dnf(&["downgrade", "-y", what], |code, complaint| {
+        let by_name = package_arg(target);
+        let argument = target.file.unwrap_or(&by_name);
+        self.dnf(&["downgrade", "-y", argument], |code, error_output| {
             PackageError::Dnf {
                 verb: "Downgrade",
                 package: target.package.into(),
                 code,
-                complaint,
+                error_output,
             }
         })
         .map(|_| Vec::new())
     }
 
     fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
-        let what: Vec<String> = targets.iter().map(spell).collect();
+        let packages: Vec<String> = targets.iter().map(package_arg).collect();
         let mut words = vec!["remove", "-y"];
-        words.extend(what.iter().map(String::as_str));
-        let failed = |code, complaint| PackageError::Dnf {
+        words.extend(packages.iter().map(String::as_str));
+        let failed = |code, error_output| PackageError::Dnf {
             verb: "Uninstall",
             package: names_of(targets),
             code,
-            complaint,
+            error_output,
         };
         self.dnf(&words, failed).map(|_| Vec::new())
     }

@@ -1,28 +1,28 @@
-//! What goes wrong with packages, in upstream's words, with the package manager's own behind them.
+//! Package errors, with upstream's texts followed by the package manager's error output.
 
 use std::fmt;
 
 use super::cfengine::ModuleError;
 use super::versions::VersionError;
-use crate::model::resource::Invalid;
+use crate::model::resource::InvalidProperty;
 use crate::model::text::quote;
 use crate::system::{FileError, LockError, Output, RunError};
 
-/// How many of a package manager's last lines are told.
+/// The number of error output lines in an error.
 const LINES: usize = 6;
 
-/// How lines begin by which dnf 4 and 5 explain no failure, progress among them.
-const DNF_CHATTER: [&str; 4] = [
+/// Prefixes of dnf 4 and 5 output lines that do not explain a failure, such as progress.
+const DNF_IGNORED: [&str; 4] = [
     "Unable to detect release version",
     "Updating and loading repositories",
     "Repositories loaded",
     "[",
 ];
 
-/// How much of one line is told.
+/// The maximum length of a line in an error.
 const LINE_CHARS: usize = 300;
 
-/// Why a package could not be looked at or changed.
+/// A failure to query or change packages.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     #[error(transparent)]
@@ -32,24 +32,24 @@ pub enum PackageError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
     #[error(transparent)]
     Version(#[from] VersionError),
     #[error(transparent)]
     Module(#[from] ModuleError),
     #[error(
-        "failed to install package {}, apt-get exited {code}{complaint}",
+        "failed to install package {}, apt-get exited {code}{error_output}",
         quote(package)
     )]
     AptInstall {
         package: String,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to uninstall {package}{complaint}")]
+    #[error("failed to uninstall {package}{error_output}")]
     AptUninstall {
         package: String,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
     #[error("failed to uninstall {package}: {cause}")]
     AptNotStarted {
@@ -57,49 +57,51 @@ pub enum PackageError {
         #[source]
         cause: Box<PackageError>,
     },
-    #[error("could not find Candidate: line in apt-cache policy output for {package}{complaint}")]
+    #[error(
+        "could not find Candidate: line in apt-cache policy output for {package}{error_output}"
+    )]
     NoCandidateLine {
         package: String,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("package {} has no version that could be installed", quote(.0))]
+    #[error("package {} has no installable version", quote(.0))]
     NoCandidate(String),
     #[error(
-        "failed to Install package {}, dnf exited {code}{complaint}",
+        "failed to Install package {}, dnf exited {code}{error_output}",
         quote(package)
     )]
     DnfInstall {
         package: String,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to {verb} {package}, dnf exited {code}{complaint}")]
+    #[error("failed to {verb} {package}, dnf exited {code}{error_output}")]
     Dnf {
         verb: &'static str,
         package: String,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to update the package index, {program} exited {code}{complaint}")]
+    #[error("failed to update the package index, {program} exited {code}{error_output}")]
     Index {
         program: &'static str,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to query packages, {program} exited {code}{complaint}")]
+    #[error("failed to query packages, {program} exited {code}{error_output}")]
     Query {
         program: &'static str,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
     #[error("failed to parse {command} output for {package}")]
     Parse {
         command: &'static str,
         package: String,
     },
-    #[error("dnf takes no option {}", quote(.0))]
+    #[error("unsupported dnf option {}", quote(.0))]
     Option(String),
-    #[error("package file {path} does not hold {what} {}", quote(wanted))]
+    #[error("package file {path} does not contain {what} {}", quote(wanted))]
     NotInFile {
         path: String,
         /// Version or architecture.
@@ -107,29 +109,31 @@ pub enum PackageError {
         wanted: String,
     },
     #[error("{program} printed more than {limit} bytes")]
-    TooMuch { program: String, limit: usize },
-    #[error("could not read package file {path}{complaint}")]
-    NotAPackage { path: String, complaint: Complaint },
-    #[error("package file {path} holds version {held}, requested {wanted}")]
-    OtherVersion {
+    OutputTooLong { program: String, limit: usize },
+    #[error("could not read package file {path}{error_output}")]
+    NotAPackage {
+        path: String,
+        error_output: ErrorOutput,
+    },
+    #[error("package file {path} contains version {held}, requested {wanted}")]
+    VersionMismatch {
         path: String,
         held: String,
         wanted: String,
     },
 }
 
-/// The last lines a package manager printed about its failure, on one line. Prints as nothing
-/// when there were none.
+/// The last lines of a command's error output. Displayed on one line; empty if there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Complaint(Vec<String>);
+pub struct ErrorOutput(Vec<String>);
 
-impl Complaint {
-    /// Returns a complaint of these lines.
+impl ErrorOutput {
+    /// Returns error output of these lines.
     pub fn new(lines: Vec<String>) -> Self {
         Self(lines)
     }
 
-    /// Returns the end of what a command said on standard error, or else on standard output.
+    /// Returns the last lines of standard error, or of standard output if that is empty.
     pub(super) fn of(output: &Output) -> Self {
         let lines = last_lines(&output.stderr_text());
         if lines.is_empty() {
@@ -138,8 +142,8 @@ impl Complaint {
         Self(lines)
     }
 
-    /// Returns the end of what apt-get said. When dpkg failed below it, the reason is on standard
-    /// output and standard error only says that there was one.
+    /// Returns the last lines of apt-get's output. If dpkg failed, the reason is on standard output, and
+    /// standard error only mentions the failure.
     pub(super) fn of_apt(output: &Output) -> Self {
         let mut errors = last_lines(&output.stderr_text());
         errors.retain(|line| !line.starts_with("debconf: "));
@@ -151,20 +155,20 @@ impl Complaint {
         Self(errors)
     }
 
-    /// Returns the end of what dnf said. When a scriptlet failed, what it printed is on standard
-    /// output, between the line that begins it and the one that ends the transaction.
+    /// Returns the last lines of dnf's output. If a scriptlet failed, its output is on standard output,
+    /// between the `Running scriptlet` line and the `Verifying` line.
     pub(super) fn of_dnf(output: &Output) -> Self {
         let Self(mut errors) = Self::of(output);
-        errors.retain(|line| !DNF_CHATTER.iter().any(|chatter| line.starts_with(chatter)));
+        errors.retain(|line| !DNF_IGNORED.iter().any(|prefix| line.starts_with(prefix)));
         if errors.iter().any(|line| line.contains("scriptlet")) {
             let text = output.stdout_text();
-            let said = text
+            let scriptlet = text
                 .rsplit_once("Running scriptlet: ")
                 .unwrap_or_default()
                 .1;
-            let said = said.split("Verifying").next().unwrap_or_default();
-            let said = said.split_once('\n').unwrap_or_default().1;
-            errors.splice(0..0, last_lines(said));
+            let scriptlet = scriptlet.split("Verifying").next().unwrap_or_default();
+            let scriptlet = scriptlet.split_once('\n').unwrap_or_default().1;
+            errors.splice(0..0, last_lines(scriptlet));
         }
         Self(errors)
     }
@@ -181,7 +185,7 @@ fn last_lines(text: &str) -> Vec<String> {
     lines.into_iter().skip(skipped).map(shorten).collect()
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for ErrorOutput {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return Ok(());
@@ -195,7 +199,7 @@ mod tests {
     use super::*;
 
     fn of_dnf(stdout: &str, stderr: &str) -> String {
-        Complaint::of_dnf(&Output {
+        ErrorOutput::of_dnf(&Output {
             code: 1,
             stdout: stdout.into(),
             stderr: stderr.into(),
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scriptlet_that_failed_has_its_say() {
+    fn the_output_of_a_failed_scriptlet_is_included() {
         let stdout = "Running transaction\n  Preparing : 1/1\n  Running scriptlet: a-1.noarch 1/1\n\
                       no repair yet\nwarning: %pre(a-1) failed\n\n  Verifying : a-1 1/1\nFailed:\n  a-1\n";
         let stderr = "Unable to detect release version (use it)\nError in PREIN scriptlet in a\n";
@@ -220,11 +224,11 @@ mod tests {
     }
 
     #[test]
-    fn of_other_failures_only_the_errors_are_told() {
+    fn other_failures_include_only_error_lines() {
         let stdout = "Running scriptlet: a-1.noarch 1/1\nfine\n";
         assert_eq!(of_dnf(stdout, "Error: no\n"), ": Error: no");
-        let fifth = "Updating and loading repositories:\nRepositories loaded.\n\
+        let dnf5 = "Updating and loading repositories:\nRepositories loaded.\n\
                      [1/2] Total 100%\nNo match for argument: a\n";
-        assert_eq!(of_dnf("", fifth), ": No match for argument: a");
+        assert_eq!(of_dnf("", dnf5), ": No match for argument: a");
     }
 }

@@ -1,12 +1,10 @@
-//! package: a name that is present, absent, latest or of one version.
+//! package type: a package that is present, absent, latest or of a given version.
 //!
-//! The type decides (the table is at `plan`) and checks the result; a [`PackageProvider`] knows
-//! how packages are listed, changed and ordered on a platform, and decides nothing. `shared`
-//! keeps what the packages of one run have in common: the list of what is installed, read once.
-//! `batch` is the way in for a caller that speaks of several packages at once and plans by itself.
+//! The type plans (see the table at `plan`) and verifies; a [`PackageProvider`] lists, changes and compares
+//! packages on a platform. `run_cache` keeps the list of installed packages during a run. `batch` is for
+//! callers that change several packages at once and plan themselves.
 //!
-//! What a package manager says about itself is never trusted: after every change the state is
-//! read again.
+//! The exit code of a package manager is not trusted: after every change the state is read again.
 
 mod apt;
 mod batch;
@@ -25,90 +23,89 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use batch::{Batch, BatchError, Wish};
+pub use batch::{Batch, BatchError, PackageSpec};
 pub use cfengine::ModuleError;
-pub use error::{Complaint, PackageError};
-pub use run_cache::Shared;
+pub use error::{ErrorOutput, PackageError};
+pub use run_cache::PackageCache;
 pub use select::Provider;
 
-use super::{Done, Host, Plan, ResourceError};
+use super::{ChangeReport, Host, Plan, ResourceError};
 use crate::model::resource::{Package, Resource, UpdateIndex};
 use crate::model::state::{Detail, PackageMetadata, State};
 use crate::model::{TypeName, Value};
-use crate::system::FileLock;
+use crate::system::{Command, FileLock, Output};
 use versions::VersionError;
 
-/// How packages are done on a platform. Methods that change something return what the package
-/// manager complained about although it did not fail.
+/// A package manager. Methods that change packages return its error output if it succeeded nevertheless.
 pub trait PackageProvider {
-    /// Returns the instances of one package, asking for that one alone.
+    /// Returns the instances of one package, with a query for that package.
     fn find(&self, package: &str) -> Result<Vec<Instance>, PackageError>;
 
-    /// Returns all instances of all packages, with one process.
+    /// Returns all instances of all packages, with one command.
     fn list(&self) -> Result<Vec<Instance>, PackageError>;
 
-    /// Reports whether [`PackageProvider::find`] would find this instance by that name.
-    fn answers_to(&self, instance: &Instance, package: &str) -> bool {
+    /// Reports whether [`PackageProvider::find`] with this name returns the instance.
+    fn matches_name(&self, instance: &Instance, package: &str) -> bool {
         instance.name == package
     }
 
-    /// Returns what a state says about an instance beyond the common.
+    /// Returns the provider-specific metadata of an instance.
     fn extended(&self, instance: &Instance) -> BTreeMap<String, Value>;
 
-    /// Returns what a state says about a package that is not installed; `status` is what the
-    /// package manager still remembers of it.
+    /// Returns the provider-specific metadata of a package that is not installed; `status` is its status
+    /// in the package manager, if it has one.
     fn extended_absent(&self, _status: Option<&str>) -> BTreeMap<String, Value> {
         BTreeMap::new()
     }
 
-    /// Returns how an installed version is ordered to one that was asked for.
+    /// Compares an installed version with a wanted version.
     fn compare(&self, installed: &PackageMetadata, wanted: &str) -> Result<Ordering, VersionError>;
 
-    /// Returns the whole version of an instance, as [`PackageProvider::compare`] takes it.
+    /// Returns the full version of an instance, in the form that [`PackageProvider::compare`] expects.
     fn full_version(&self, installed: &PackageMetadata) -> String {
         installed.version.clone()
     }
 
-    /// Returns what is in a package file.
+    /// Returns the package in a package file.
     fn open_file(&self, path: &str) -> Result<Instance, PackageError>;
 
-    /// Returns the newer versions of what is installed, as far as the index knows them.
+    /// Returns the available updates of installed packages, according to the index.
     fn updates(&self) -> Result<Vec<Instance>, PackageError>;
 
-    /// Updates the index of available packages, if it is older than `max_age` where that is given.
+    /// Updates the index of available packages; with `max_age`, only if it is older than that.
     fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError>;
 
-    /// Installs packages that are absent, or of another version than the one named, in one go.
+    /// Installs packages, or changes them to the given version, in one transaction.
     fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError>;
 
-    /// Brings an installed package to a newer version.
+    /// Upgrades an installed package.
     fn upgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
         self.install(std::slice::from_ref(target))
     }
 
-    /// Brings an installed package to an older version.
+    /// Downgrades an installed package.
     fn downgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
         self.install(std::slice::from_ref(target))
     }
 
-    /// Removes packages in one go.
+    /// Removes packages in one transaction.
     fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError>;
 }
 
-/// A package of one version and architecture that a package manager knows of.
+/// A package of one version and architecture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
     pub name: String,
-    /// Empty where the version holds it or there is no such thing.
+    /// Empty if the version includes it or the platform has no epochs.
     pub epoch: String,
     pub version: String,
     pub arch: String,
-    /// What is left of a package that is not, or not wholly, installed.
-    pub leftover: Option<String>,
+    /// The package manager's status of a package that is not completely installed.
+    pub partial_status: Option<String>,
 }
 
 impl Instance {
-    /// Returns the version with its epoch, where it has one that says anything.
+    /// Returns the version with its epoch, unless that is empty or zero.
     pub fn whole_version(&self) -> String {
         match self.epoch.as_str() {
             "" | "0" => self.version.clone(),
@@ -117,33 +114,33 @@ impl Instance {
     }
 }
 
-/// What to install or remove.
+/// A package to install or remove.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target<'a> {
     pub package: &'a str,
-    /// The file that holds the package, where it does not come from a repository.
+    /// The package file, if the package does not come from a repository.
     pub file: Option<&'a str>,
-    /// Empty where the package manager may choose.
+    /// Empty for the default of the package manager.
     pub arch: &'a str,
-    pub version: Wanted,
+    pub version: VersionSpec,
 }
 
-/// Returns the names of packages as an error tells them.
+/// Returns the names of packages for error texts.
 fn names_of(targets: &[Target<'_>]) -> String {
     let names: Vec<&str> = targets.iter().map(|target| target.package).collect();
     names.join(", ")
 }
 
-/// Which version of a package.
+/// The wanted version of a package.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
+pub enum VersionSpec {
     Any,
     Latest,
     Exactly(String),
 }
 
-impl Wanted {
-    /// Returns the version that has to be it; nothing where the package manager may choose.
+impl VersionSpec {
+    /// Returns the exact version, or an empty text if the package manager chooses.
     fn text(&self) -> &str {
         match self {
             Self::Any | Self::Latest => "",
@@ -152,16 +149,16 @@ impl Wanted {
     }
 }
 
-/// One thing to do to a package.
+/// A package action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    Install(Wanted),
-    Upgrade(Wanted),
+    Install(VersionSpec),
+    Upgrade(VersionSpec),
     Downgrade(String),
     Uninstall,
 }
 
-/// The words of `ensure`.
+/// The parsed `ensure` property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ensure<'a> {
     Present,
@@ -183,56 +180,57 @@ impl<'a> Ensure<'a> {
 
 const ABSENT: &str = "absent";
 
-/// Keys of a state's extended part that say which file a package comes from.
+/// Keys of the extended metadata for the package file.
 const FILE: &str = "file";
 const FILE_VERSION: &str = "file_version";
 
-/// Reads the state of a package: from the list of all in a run of many, else by itself.
+/// Reads the state of a package, from the cached list if the run expects many packages.
 pub(super) fn inspect(
     resource: &Resource,
     package: &Package,
     provider: &Provider,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
-    let open = provider.open(package, host);
-    let state = observe(resource, provider, &*open, host, |name| {
-        host.packages.find(provider.name(), name, &*open)
+    let manager = provider.manager(package, host);
+    let state = read_state(resource, provider, &*manager, host, |name| {
+        host.packages.find(provider.name(), name, &*manager)
     })?;
     Ok(state)
 }
 
-fn observe(
+fn read_state(
     resource: &Resource,
     provider: &Provider,
-    open: &dyn PackageProvider,
+    manager: &dyn PackageProvider,
     host: Host<'_>,
     find: impl Fn(&str) -> Result<Vec<Instance>, PackageError>,
 ) -> Result<State, PackageError> {
     let name = resource.common.name.as_str();
     let file = if name.starts_with('/') {
-        Some(open.open_file(name)?)
+        Some(manager.open_file(name)?)
     } else {
         None
     };
     let package = file.as_ref().map_or(name, |file| &file.name);
     let found = find(package)?;
-    let describe = |instance: &Instance| describe(instance, provider, open);
-    let installed = found.iter().filter(|one| one.leftover.is_none());
+    let describe = |instance: &Instance| describe(instance, provider, manager);
+    let installed = found.iter().filter(|one| one.partial_status.is_none());
     let chosen = choose(
         installed.map(describe).collect(),
         Ensure::of(resource),
-        open,
+        manager,
     )?;
     let mut metadata = chosen.unwrap_or_else(|| PackageMetadata {
         name: package.into(),
         version: ABSENT.into(),
         provider: provider.name().into(),
-        extended: open.extended_absent(found.iter().find_map(|one| one.leftover.as_deref())),
+        extended: manager
+            .extended_absent(found.iter().find_map(|one| one.partial_status.as_deref())),
         ..PackageMetadata::default()
     });
     if let Some(file) = &file {
         metadata.extended.insert(FILE.into(), name.into());
-        // With an epoch of 0 where there is none: a file is of that epoch and no other.
+        // Includes an epoch of 0, so that the comparison does not ignore the epoch.
         let version = match file.epoch.as_str() {
             "" => file.version.clone(),
             epoch => format!("{epoch}:{}", file.version),
@@ -249,34 +247,34 @@ fn observe(
 fn describe(
     instance: &Instance,
     provider: &Provider,
-    open: &dyn PackageProvider,
+    manager: &dyn PackageProvider,
 ) -> PackageMetadata {
     PackageMetadata {
         name: instance.name.clone(),
         version: instance.version.clone(),
         arch: instance.arch.clone(),
         provider: provider.name().into(),
-        extended: open.extended(instance),
+        extended: manager.extended(instance),
         ..PackageMetadata::default()
     }
 }
 
-/// Chooses among several installed instances of one package, as of a kernel: the version that was
-/// asked for, else the newest.
+/// Selects one of several installed instances of a package, such as kernels: the wanted version, else the
+/// newest.
 fn choose(
     installed: Vec<PackageMetadata>,
     ensure: Ensure<'_>,
-    open: &dyn PackageProvider,
+    manager: &dyn PackageProvider,
 ) -> Result<Option<PackageMetadata>, VersionError> {
     let mut newest: Option<PackageMetadata> = None;
     for one in installed {
         if let Ensure::Version(wanted) = ensure
-            && open.compare(&one, wanted)?.is_eq()
+            && manager.compare(&one, wanted)?.is_eq()
         {
             return Ok(Some(one));
         }
         let is_newer = match &newest {
-            Some(best) => open.compare(&one, &open.full_version(best))?.is_gt(),
+            Some(best) => manager.compare(&one, &manager.full_version(best))?.is_gt(),
             None => true,
         };
         if is_newer {
@@ -293,7 +291,7 @@ fn seen(state: &State) -> Result<&PackageMetadata, ResourceError> {
     }
 }
 
-/// Decides what to do about a package.
+/// Plans the actions for a package.
 ///
 /// | wanted | absent | installed |
 /// |---|---|---|
@@ -302,7 +300,7 @@ fn seen(state: &State) -> Result<&PackageMetadata, ResourceError> {
 /// | latest | install latest | upgrade to latest, every time |
 /// | version | install it | –, upgrade or downgrade, by comparison |
 ///
-/// A package file has one version, so that `latest` of it is decided like a version.
+/// A package file has one version, so `latest` is planned like that version.
 pub(super) fn plan(
     resource: &Resource,
     package: &Package,
@@ -311,7 +309,7 @@ pub(super) fn plan(
     host: Host<'_>,
 ) -> Result<Plan<Action>, ResourceError> {
     let metadata = seen(state)?;
-    let open = provider.open(package, host);
+    let manager = provider.manager(package, host);
     let is_absent = state.common.ensure == ABSENT;
     let file_version = extended(metadata, FILE_VERSION).filter(|version| !version.is_empty());
     if let (Ensure::Version(wanted), Some(held)) = (Ensure::of(resource), file_version) {
@@ -319,13 +317,13 @@ pub(super) fn plan(
             version: held.into(),
             ..PackageMetadata::default()
         };
-        if open
+        if manager
             .compare(&file, wanted)
             .map_err(PackageError::from)?
             .is_ne()
         {
             let path = resource.common.name.clone();
-            return Err(PackageError::OtherVersion {
+            return Err(PackageError::VersionMismatch {
                 path,
                 held: held.into(),
                 wanted: wanted.into(),
@@ -333,33 +331,37 @@ pub(super) fn plan(
             .into());
         }
     }
-    let order = |wanted: &str| open.compare(metadata, wanted).map_err(PackageError::from);
+    let order = |wanted: &str| {
+        manager
+            .compare(metadata, wanted)
+            .map_err(PackageError::from)
+    };
     let (action, message) = match (Ensure::of(resource), is_absent) {
         (Ensure::Present, false) | (Ensure::Absent, true) => return Ok(Plan::stable()),
         (Ensure::Absent, false) => (Action::Uninstall, "Would have uninstalled".into()),
         (Ensure::Present, true) => (
-            Action::Install(Wanted::Any),
+            Action::Install(VersionSpec::Any),
             "Would have installed version present".into(),
         ),
         (Ensure::Latest, true) => (
-            Action::Install(Wanted::Latest),
+            Action::Install(VersionSpec::Latest),
             "Would have installed latest".into(),
         ),
         (Ensure::Latest, false) => match file_version {
             Some(held) if order(held)?.is_ge() => return Ok(Plan::stable()),
             _ => (
-                Action::Upgrade(Wanted::Latest),
+                Action::Upgrade(VersionSpec::Latest),
                 "Would have upgraded to latest".into(),
             ),
         },
         (Ensure::Version(wanted), true) => (
-            Action::Install(Wanted::Exactly(wanted.into())),
+            Action::Install(VersionSpec::Exactly(wanted.into())),
             format!("Would have installed version {wanted}"),
         ),
         (Ensure::Version(wanted), false) => match order(wanted)? {
             Ordering::Equal => return Ok(Plan::stable()),
             Ordering::Less => (
-                Action::Upgrade(Wanted::Exactly(wanted.into())),
+                Action::Upgrade(VersionSpec::Exactly(wanted.into())),
                 format!("Would have upgraded to {wanted}"),
             ),
             Ordering::Greater => (
@@ -369,12 +371,9 @@ pub(super) fn plan(
         },
     };
     Ok(Plan {
-        actions: vec![action],
-        message,
-        refreshed: false,
-        satisfied: false,
         settles: false,
         tentative: true,
+        ..Plan::with_actions(vec![action], message)
     })
 }
 
@@ -382,7 +381,7 @@ fn extended<'a>(metadata: &'a PackageMetadata, key: &str) -> Option<&'a str> {
     metadata.extended.get(key).and_then(Value::as_str)
 }
 
-/// Carries one action out, alone among all of us on this machine.
+/// Performs one action, holding the package lock.
 pub(super) fn change(
     resource: &Resource,
     package: &Package,
@@ -390,41 +389,43 @@ pub(super) fn change(
     state: &State,
     action: &Action,
     host: Host<'_>,
-) -> Result<Done, ResourceError> {
+) -> Result<ChangeReport, ResourceError> {
     let metadata = seen(state)?;
     let purpose = resource.label();
-    let patience = package.lock_timeout()?;
-    let _alone = FileLock::acquire(host.packages.lock_file(), &purpose, patience, host.clock)
+    let timeout = package.lock_timeout()?;
+    let _lock = FileLock::acquire(host.packages.lock_file(), &purpose, timeout, host.clock)
         .map_err(PackageError::from)?;
-    let open = provider.open(package, host);
+    let manager = provider.manager(package, host);
     let file = extended(metadata, FILE);
-    let target = |version: &Wanted| Target {
-        // The name as the author wrote it, with its architecture; a file's is inside.
+    let target = |version: &VersionSpec| Target {
+        // The name from the manifest, which may include an architecture; for a file, the name in it.
         package: file.map_or(&resource.common.name, |_| &metadata.name),
         file,
         arch: "",
         version: version.clone(),
     };
     if *action != Action::Uninstall && file.is_none() {
-        refresh_index(package, provider, &*open, host)?;
+        refresh_index(package, provider, &*manager, host)?;
     }
-    let complaint = match action {
-        Action::Install(version) => open.install(&[target(version)]),
-        Action::Upgrade(version) => open.upgrade(&target(version)),
-        Action::Downgrade(version) => open.downgrade(&target(&Wanted::Exactly(version.clone()))),
-        Action::Uninstall => open.uninstall(&[target(&Wanted::Any)]),
+    let error_output = match action {
+        Action::Install(version) => manager.install(&[target(version)]),
+        Action::Upgrade(version) => manager.upgrade(&target(version)),
+        Action::Downgrade(version) => {
+            manager.downgrade(&target(&VersionSpec::Exactly(version.clone())))
+        }
+        Action::Uninstall => manager.uninstall(&[target(&VersionSpec::Any)]),
     }?;
-    Ok(Done {
-        complaint,
-        ..Done::default()
+    Ok(ChangeReport {
+        error_output,
+        ..ChangeReport::default()
     })
 }
 
-/// Updates the index if that is wanted and was not done in this run.
+/// Updates the index if configured, at most once per run.
 fn refresh_index(
     package: &Package,
     provider: &Provider,
-    open: &dyn PackageProvider,
+    manager: &dyn PackageProvider,
     host: Host<'_>,
 ) -> Result<(), ResourceError> {
     let max_age = match package.update_index {
@@ -432,40 +433,54 @@ fn refresh_index(
         UpdateIndex::Stale => Some(package.index_max_age()?),
         UpdateIndex::Always => None,
     };
-    if host.packages.may_update(provider.name()) {
-        open.update_index(max_age)?;
+    if host.packages.start_index_update(provider.name()) {
+        manager.update_index(max_age)?;
     }
     Ok(())
 }
 
-/// Reads the state again and checks it. That a version is the latest can't be checked.
+/// Reads the state again and checks it. `latest` can't be verified.
 pub(super) fn verify(
     resource: &Resource,
     package: &Package,
     provider: &Provider,
-    done: &mut Done,
+    report: &mut ChangeReport,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
-    let open = provider.open(package, host);
-    let state = observe(resource, provider, &*open, host, |name| open.find(name))?;
-    let difference = difference(resource, seen(&state)?, &*open).map_err(PackageError::from)?;
+    let manager = provider.manager(package, host);
+    let state = read_state(resource, provider, &*manager, host, |name| {
+        manager.find(name)
+    })?;
+    let difference = difference(resource, seen(&state)?, &*manager).map_err(PackageError::from)?;
     match difference {
         None => Ok(state),
         Some(reason) => Err(ResourceError::NotReached {
             ensure: resource.common.ensure.clone(),
-            // The complaint is the best reason there is: it is told here and not apart.
+            // The error output is part of this error, so it is not reported separately.
             reason: format!(
                 "{reason}{}",
-                Complaint::new(std::mem::take(&mut done.complaint))
+                ErrorOutput::new(std::mem::take(&mut report.error_output))
             ),
         }),
     }
 }
 
+/// Runs a command; output beyond its limit is an error.
+fn run_complete(command: &Command<'_>, host: Host<'_>) -> Result<Output, PackageError> {
+    let output = host.runner.run(command)?;
+    if output.stdout_truncated {
+        return Err(PackageError::OutputTooLong {
+            program: command.program.clone(),
+            limit: command.max_output,
+        });
+    }
+    Ok(output)
+}
+
 fn difference(
     resource: &Resource,
     metadata: &PackageMetadata,
-    open: &dyn PackageProvider,
+    manager: &dyn PackageProvider,
 ) -> Result<Option<String>, VersionError> {
     let found = &metadata.version;
     let is_absent = found == ABSENT;
@@ -476,7 +491,7 @@ fn difference(
         (Ensure::Absent, false) => Some(format!(
             "package version {found} installed, expected absent"
         )),
-        (Ensure::Version(wanted), false) if open.compare(metadata, wanted)?.is_eq() => None,
+        (Ensure::Version(wanted), false) if manager.compare(metadata, wanted)?.is_eq() => None,
         (Ensure::Version(wanted), _) => Some(format!(
             "version mismatch: state={found} requested={wanted}"
         )),

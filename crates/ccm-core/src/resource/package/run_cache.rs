@@ -1,8 +1,7 @@
-//! What the packages of one run share: the lists of what is installed, whether an index was
-//! updated, and the lock that keeps two of us apart.
+//! Package cache of one run: installed packages, updated indexes, and the package lock file.
 //!
-//! A list is read once and holds until something may have changed it. A single package that is
-//! asked for outside a run of many is looked up by itself: that is quicker than listing all.
+//! A list is read once and used until something may have changed it. Outside of runs of many packages, a
+//! package is queried by itself, which is faster than listing all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,35 +9,35 @@ use std::path::{Path, PathBuf};
 
 use super::{Instance, PackageError, PackageProvider};
 
-/// Where our lock is, out of reach of other users.
+/// The default lock file, in a directory that only root can write.
 const LOCK_FILE: &str = "/run/ccm-package.lock";
 
-/// What the packages of one run share.
+/// Data that the packages of one run share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct PackageCache {
     lock_file: PathBuf,
-    /// The CFEngine module that a plain `cfengine` stands for, if somebody chose one.
+    /// The configured module for `provider: cfengine`.
     default_module: Option<String>,
     expects_many: Cell<bool>,
-    /// What is installed, by provider.
+    /// Installed packages, by provider.
     lists: RefCell<BTreeMap<String, Inventory>>,
     /// The providers whose index was updated.
     updated: RefCell<BTreeSet<String>>,
-    /// The CFEngine modules that were found to speak our protocol.
+    /// The CFEngine modules whose API version was checked.
     modules: RefCell<BTreeSet<String>>,
 }
 
 /// Instances by the name of their package.
 type Inventory = HashMap<String, Vec<Instance>>;
 
-impl Default for Shared {
+impl Default for PackageCache {
     fn default() -> Self {
         Self::new(LOCK_FILE)
     }
 }
 
-impl Shared {
-    /// Returns what packages share that are changed under this lock.
+impl PackageCache {
+    /// Returns an empty cache with this lock file.
     pub fn new(lock_file: impl Into<PathBuf>) -> Self {
         Self {
             lock_file: lock_file.into(),
@@ -50,21 +49,21 @@ impl Shared {
         }
     }
 
-    /// Returns the same with the CFEngine module that a plain `cfengine` stands for, by name or by
-    /// path. Without one it is what CFEngine's own policies take on the distribution.
+    /// Returns the cache with a module for `provider: cfengine`, by name or path. The default is the
+    /// module that CFEngine's own policies use on the distribution.
     #[must_use]
-    pub fn with_default_module(mut self, module: Option<String>) -> Self {
+    pub(crate) fn with_default_module(mut self, module: Option<String>) -> Self {
         self.default_module = module.filter(|module| !module.is_empty());
         self
     }
 
-    /// Says that many packages will be asked for, so that listing all of them at once pays.
-    pub fn expect_many(&self) {
+    /// Makes `find` list all packages once instead of querying each one.
+    pub(crate) fn expect_many(&self) {
         self.expects_many.set(true);
     }
 
-    /// Forgets what is installed: something may have changed it.
-    pub fn forget(&self) {
+    /// Drops the cached lists, after a command that may have changed packages.
+    pub(crate) fn invalidate(&self) {
         self.lists.borrow_mut().clear();
     }
 
@@ -76,17 +75,17 @@ impl Shared {
         self.default_module.as_deref()
     }
 
-    /// Reports whether the index was not updated yet, and takes it as updated from now on.
-    pub(super) fn may_update(&self, provider: &str) -> bool {
+    /// Reports whether the index still needs an update in this run, and marks it as updated.
+    pub(super) fn start_index_update(&self, provider: &str) -> bool {
         self.updated.borrow_mut().insert(provider.into())
     }
 
-    /// Reports whether a module was found to speak our protocol.
-    pub(super) fn knows_module(&self, program: &str) -> bool {
+    /// Reports whether the API version of a module was checked.
+    pub(super) fn is_module_checked(&self, program: &str) -> bool {
         self.modules.borrow().contains(program)
     }
 
-    pub(super) fn remember_module(&self, program: &str) {
+    pub(super) fn set_module_checked(&self, program: &str) {
         self.modules.borrow_mut().insert(program.into());
     }
 
@@ -95,20 +94,20 @@ impl Shared {
         &self,
         provider: &str,
         package: &str,
-        open: &dyn PackageProvider,
+        manager: &dyn PackageProvider,
     ) -> Result<Vec<Instance>, PackageError> {
         if !self.expects_many.get() {
-            return open.find(package);
+            return manager.find(package);
         }
         let mut lists = self.lists.borrow_mut();
         let all = match lists.get(provider) {
             Some(all) => all,
             None => {
-                let list = by_name(open.list()?);
+                let list = by_name(manager.list()?);
                 lists.entry(provider.into()).or_insert(list)
             }
         };
-        Ok(look_up(all, package, open))
+        Ok(find_in(all, package, manager))
     }
 }
 
@@ -120,8 +119,8 @@ fn by_name(list: Vec<Instance>) -> Inventory {
     all
 }
 
-/// Looks for a plain name first; every other spelling is looked for among all.
-fn look_up(all: &Inventory, package: &str, open: &dyn PackageProvider) -> Vec<Instance> {
+/// Finds a package by plain name, else by name with architecture or version.
+fn find_in(all: &Inventory, package: &str, manager: &dyn PackageProvider) -> Vec<Instance> {
     if let Some(found) = all.get(package) {
         return found.clone();
     }
@@ -129,7 +128,7 @@ fn look_up(all: &Inventory, package: &str, open: &dyn PackageProvider) -> Vec<In
         .iter()
         .filter(|(name, _)| package.starts_with(name.as_str()))
         .flat_map(|(_, instances)| instances)
-        .filter(|instance| open.answers_to(instance, package))
+        .filter(|instance| manager.matches_name(instance, package))
         .cloned()
         .collect();
     found.sort_by(|a, b| (&a.name, &a.version, &a.arch).cmp(&(&b.name, &b.version, &b.arch)));

@@ -1,21 +1,21 @@
-//! For tests: a machine whose commands are scripted, and cases as data that say what is run on it.
+//! Test support: a machine with scripted commands, and a loader for data-driven cases.
 //!
-//! The tests of the `ccm` package's `cfengine` include this file, too; so it names this crate as they do.
+//! The `cfengine` tests of the `ccm` package include this file too, so it refers to this crate by name.
 
 use std::path::{Path, PathBuf};
 
 use ccm_core::resource::Host;
-use ccm_core::resource::package::Shared;
-use ccm_core::resource::scaffold::Sources;
-use ccm_core::resource::service::Memory;
+use ccm_core::resource::package::PackageCache;
+use ccm_core::resource::scaffold::SourceCache;
+use ccm_core::resource::service::ServiceCache;
 use ccm_core::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use ccm_template::Env;
 use serde::Deserialize;
 
-/// A command that is to be run, and what it answers.
+/// An expected command with its output.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Answered {
+pub(crate) struct ScriptedCommand {
     run: Vec<String>,
     #[serde(default)]
     input: String,
@@ -27,9 +27,9 @@ pub(crate) struct Answered {
     stderr: String,
 }
 
-/// Tries every case in a folder of `tests/data/provider` and returns how many there are; fails
-/// with the names and reasons of all that do not hold.
-pub(crate) fn try_all<C: serde::de::DeserializeOwned>(
+/// Runs every case in a directory below `tests/data/provider` and returns their number. Panics with the
+/// names and errors of all failed cases.
+pub(crate) fn run_cases<C: serde::de::DeserializeOwned>(
     folder: &str,
     run: impl Fn(&C) -> (String, Result<(), String>),
 ) -> usize {
@@ -64,15 +64,15 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// A machine whose commands are scripted.
+/// A machine with scripted commands.
 pub(crate) struct ScriptedHost {
     pub runner: ScriptedRunner,
-    pub(super) clock: FixedClock,
+    pub(crate) clock: FixedClock,
     accounts: Accounts,
     env: Env,
-    services: Memory,
-    scaffolds: Sources,
-    pub(super) shared: Shared,
+    pub(crate) services: ServiceCache,
+    scaffolds: SourceCache,
+    pub(crate) packages: PackageCache,
     _directory: tempfile::TempDir,
 }
 
@@ -84,9 +84,9 @@ impl ScriptedHost {
             clock: FixedClock::new(chrono::DateTime::UNIX_EPOCH),
             accounts: Accounts::default(),
             env: Env::default(),
-            services: Memory::default(),
-            scaffolds: Sources::default(),
-            shared: Shared::new(directory.path().join("lock")),
+            services: ServiceCache::new(directory.path().join("service.lock")),
+            scaffolds: SourceCache::default(),
+            packages: PackageCache::new(directory.path().join("package.lock")),
             _directory: directory,
         }
     }
@@ -104,25 +104,25 @@ impl ScriptedHost {
             accounts: &self.accounts,
             working_dir: Path::new("/"),
             env: &self.env,
-            packages: &self.shared,
+            packages: &self.packages,
             services: &self.services,
             scaffolds: &self.scaffolds,
         }
     }
 
-    pub(crate) fn answer(&self, answered: &Answered) {
-        let argv: Vec<&str> = answered.run.iter().map(String::as_str).collect();
+    pub(crate) fn expect(&self, command: &ScriptedCommand) {
+        let argv: Vec<&str> = command.run.iter().map(String::as_str).collect();
         let output = Output {
-            code: answered.code,
-            stdout: answered.stdout.clone().into(),
-            stderr: answered.stderr.clone().into(),
+            code: command.code,
+            stdout: command.stdout.clone().into(),
+            stderr: command.stderr.clone().into(),
             ..Output::default()
         };
         self.runner.expect(&argv, Ok(output));
     }
 
-    /// Says what was run instead of these commands, if anything, or what input they got.
-    pub(crate) fn check_calls(&self, commands: &[Answered]) -> Result<(), String> {
+    /// Checks that exactly these commands were run, with their input.
+    pub(crate) fn check_calls(&self, commands: &[ScriptedCommand]) -> Result<(), String> {
         let calls = self.runner.calls();
         let argvs: Vec<&Vec<String>> = calls.iter().map(|call| &call.argv).collect();
         let wanted: Vec<&Vec<String>> = commands.iter().map(|command| &command.run).collect();
@@ -132,7 +132,7 @@ impl ScriptedHost {
         for (call, command) in calls.iter().zip(commands) {
             let input = String::from_utf8_lossy(&call.input);
             if input != command.input {
-                return Err(format!("{:?} got the input {input:?}", call.argv));
+                return Err(format!("{:?} got input {input:?}", call.argv));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! Which provider takes a package: the one it names, else the host's own package manager.
+//! Provider selection for packages: the provider that is named, else the machine's package manager.
 //!
-//! A machine can have several package managers; the one its distribution is made of wins, and
-//! after that the first by name. CFEngine modules are only taken when asked for.
+//! If both apt and dnf are installed, the distribution family decides, with apt as default. CFEngine
+//! modules are only used if named.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::dnf::Dnf;
 use crate::model::resource::Package;
 use crate::system::{Runner, files};
 
-/// Where CFEngine keeps package modules: upstream's places, then Debian's.
+/// The directories of CFEngine package modules: upstream's, then Debian's.
 const MODULE_DIRECTORIES: [&str; 4] = [
     "/var/cfengine/modules/packages",
     "/var/cfengine/modules/packages/vendored",
@@ -21,26 +21,26 @@ const MODULE_DIRECTORIES: [&str; 4] = [
     "/var/lib/cfengine3/modules/packages/vendored",
 ];
 
-/// Where a distribution says what it is; the first that exists counts.
+/// The os-release files; the first that exists is used.
 const OS_RELEASE: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 
 const MAX_OS_RELEASE_BYTES: u64 = 64 * 1024;
 
-/// How packages are done here.
+/// A package provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Provider {
     Apt,
     Dnf,
     Cfengine {
-        /// As events show it: `cfengine/` and the module.
+        /// The name in events: `cfengine/` and the module.
         name: String,
-        /// Where the module is.
+        /// The path of the module.
         program: String,
     },
 }
 
 impl Provider {
-    /// Returns the name events show.
+    /// Returns the name in events.
     pub fn name(&self) -> &str {
         match self {
             Self::Apt => "apt",
@@ -50,7 +50,7 @@ impl Provider {
     }
 
     pub(in crate::resource) fn select(wanted: &str, host: Host<'_>) -> Result<Self, ProviderError> {
-        let own = |provider: Self| {
+        let if_usable = |provider: Self| {
             if provider.is_usable(host.runner) {
                 Ok(provider)
             } else {
@@ -59,8 +59,8 @@ impl Provider {
         };
         match wanted {
             "" => best(host),
-            "apt" => own(Self::Apt),
-            "dnf" => own(Self::Dnf),
+            "apt" => if_usable(Self::Apt),
+            "dnf" => if_usable(Self::Dnf),
             "cfengine" => {
                 let chosen = host.packages.default_module();
                 module(chosen.unwrap_or_else(|| default_module()), host)
@@ -83,8 +83,8 @@ impl Provider {
             .all(|program| runner.locate(program).is_some())
     }
 
-    /// Returns the provider at work.
-    pub(super) fn open<'a>(
+    /// Returns the package manager for a package's options.
+    pub(super) fn manager<'a>(
         &'a self,
         package: &'a Package,
         host: Host<'a>,
@@ -121,13 +121,13 @@ enum Family {
     Suse,
 }
 
-/// Returns what the distribution says about itself; nothing if it does not.
+/// Returns the os-release text; empty if there is none.
 fn os_release() -> String {
     let read = |path: &&str| files::read_to_string(Path::new(path), MAX_OS_RELEASE_BYTES).ok();
     OS_RELEASE.iter().find_map(read).unwrap_or_default()
 }
 
-/// Returns the family of a distribution: what it is, else the first of what it is like.
+/// Returns the family of a distribution: by `ID`, else by the first known `ID_LIKE`.
 fn family(os_release: &str) -> Option<Family> {
     let value = |key: &str| {
         let line = os_release.lines().find_map(|line| {
@@ -149,7 +149,7 @@ fn family(os_release: &str) -> Option<Family> {
     })
 }
 
-/// Returns the module that CFEngine's own policies take on this distribution.
+/// Returns the module that CFEngine's own policies use on this distribution.
 fn default_module() -> &'static str {
     match family(&os_release()) {
         Some(Family::Debian) | None => "apt_get",
@@ -158,7 +158,7 @@ fn default_module() -> &'static str {
     }
 }
 
-/// Finds a module by its name in CFEngine's directories, or by its path.
+/// Finds a module by name in CFEngine's directories, or by path.
 fn module(module: &str, host: Host<'_>) -> Result<Provider, ProviderError> {
     let name = format!("cfengine/{module}");
     let found = |program: String| host.runner.locate(&program).map(|_| program);
@@ -175,7 +175,7 @@ fn module(module: &str, host: Host<'_>) -> Result<Provider, ProviderError> {
     Ok(Provider::Cfengine { name, program })
 }
 
-/// A name stays in its directory.
+/// Reports whether a name is a plain file name.
 fn is_module_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     !name.is_empty() && !name.starts_with(['.', '-']) && name.chars().all(allowed)
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_is_what_it_is_before_what_it_is_like() {
+    fn id_takes_precedence_over_id_like() {
         for (text, expected) in [
             ("ID=debian\n", Some(Family::Debian)),
             ("ID=ubuntu\nID_LIKE=debian\n", Some(Family::Debian)),

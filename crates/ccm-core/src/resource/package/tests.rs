@@ -1,11 +1,13 @@
-//! Cases as data: what a resource asks for, every command that is run for it with its answer, and
-//! what comes of it. A command that is not in a case fails it, and so does one that is not run.
+//! Data-driven cases: the properties of a resource, every command with its output, and the expected
+//! result. Unexpected and missing commands fail the case.
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::super::{Managed, Planned, ProviderError, ResourceError, Selected, select_provider};
-use super::scripted_host::{Answered, ScriptedHost, try_all};
+use super::super::{
+    ManagedResource, PlannedChange, ProviderError, ResourceError, SelectedProvider, select_provider,
+};
+use super::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
 use super::*;
 use crate::model::resource::{Properties, decode};
 use crate::model::{TypeName, document};
@@ -18,16 +20,16 @@ struct Case {
     name: String,
     /// The properties of the resource.
     resource: Json,
-    /// Programs that are there beside those that are run.
+    /// Installed programs besides those that are run.
     #[serde(default)]
     programs: Vec<String>,
-    /// As in a run of a manifest.
+    /// Uses the cached list, as in a run of a manifest.
     #[serde(default)]
     many: bool,
     #[serde(default)]
     noop: bool,
     #[serde(default)]
-    commands: Vec<Answered>,
+    commands: Vec<ScriptedCommand>,
     expect: Expected,
 }
 
@@ -39,19 +41,19 @@ struct Expected {
     noop_message: String,
     ensure: String,
     metadata: Json,
-    /// What the package manager complained about although the state was reached.
-    complaint: Vec<String>,
+    /// The error output of the package manager if the state was reached nevertheless.
+    error_output: Vec<String>,
 }
 
 #[test]
 fn every_provider_runs_exactly_the_commands_of_its_cases() {
-    let count = try_all("package", |case: &Case| (case.name.clone(), run(case)));
+    let count = run_cases("package", |case: &Case| (case.name.clone(), run(case)));
     assert!(count > 50, "{count} cases found");
 }
 
 fn resource_of(properties: &Json) -> Resource {
     let node = document::parse(&properties.to_string()).unwrap();
-    let mut declared = decode::resources(TypeName::Package, &node).unwrap();
+    let mut declared = decode::read_resources(TypeName::Package, &node).unwrap();
     declared.remove(0).resource
 }
 
@@ -61,10 +63,10 @@ fn run(case: &Case) -> Result<(), String> {
         scripted.runner.install(program);
     }
     for command in &case.commands {
-        scripted.answer(command);
+        scripted.expect(command);
     }
     if case.many {
-        scripted.shared.expect_many();
+        scripted.packages.expect_many();
     }
     let found = converge(case, scripted.host()).unwrap_or_else(|error| Expected {
         error: Some(error),
@@ -72,12 +74,12 @@ fn run(case: &Case) -> Result<(), String> {
     });
     scripted.check_calls(&case.commands)?;
     if found != case.expect {
-        return Err(format!("came to {found:#?}"));
+        return Err(format!("got {found:#?}"));
     }
     Ok(())
 }
 
-/// What the engine does with a resource.
+/// Applies a resource as the engine does.
 fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     let text = |err: ResourceError| err.to_string();
     let mut resource = resource_of(&case.resource);
@@ -94,9 +96,9 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     if case.noop {
         found.noop_message.clone_from(&plan.message);
     } else if !plan.is_empty() {
-        let (after, complaint) = carry_out(&managed, &planned, host).map_err(text)?;
+        let (after, error_output) = change_and_verify(&managed, &planned, host).map_err(text)?;
         found.changed = after.detail != before.detail;
-        found.complaint = complaint;
+        found.error_output = error_output;
         state = after;
     }
     found.ensure = state.common.ensure;
@@ -104,21 +106,24 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     Ok(found)
 }
 
-fn managed<'a>(resource: &'a Resource, host: Host<'_>) -> Result<Managed<'a>, ProviderError> {
+fn managed<'a>(
+    resource: &'a Resource,
+    host: Host<'_>,
+) -> Result<ManagedResource<'a>, ProviderError> {
     match select_provider(resource, host)? {
-        Selected::Managed(managed) => Ok(managed),
-        Selected::Manifest(_) => panic!("no package"),
+        SelectedProvider::Managed(managed) => Ok(managed),
+        SelectedProvider::Manifest(_) => panic!("no package"),
     }
 }
 
-fn carry_out(
-    managed: &Managed<'_>,
-    planned: &Planned<'_>,
+fn change_and_verify(
+    managed: &ManagedResource<'_>,
+    planned: &PlannedChange<'_>,
     host: Host<'_>,
 ) -> Result<(State, Vec<String>), ResourceError> {
-    let mut done = planned.change(host, &|_| {})?;
-    let after = managed.verify(&mut done, host)?;
-    Ok((after, done.complaint))
+    let mut report = planned.change(host, &|_| {})?;
+    let after = managed.verify(&mut report, host)?;
+    Ok((after, report.error_output))
 }
 
 fn package(name: &str) -> Resource {
@@ -139,13 +144,13 @@ const LIST: [&str; 3] = [
 ];
 
 #[test]
-fn two_hundred_packages_of_a_run_cost_one_process() {
+fn two_hundred_packages_of_a_run_need_one_command() {
     let scripted = ScriptedHost::new();
     let lines: String = (0..200)
         .map(|number| format!("p{number} 1.{number} amd64 installed\n"))
         .collect();
-    scripted.runner.answer(&LIST, 0, &lines);
-    scripted.shared.expect_many();
+    scripted.runner.reply(&LIST, 0, &lines);
+    scripted.packages.expect_many();
     for number in 0..200 {
         let state = inspect_apt(&package(&format!("p{number}")), scripted.host());
         assert_eq!(state.common.ensure, format!("1.{number}"));
@@ -160,14 +165,14 @@ fn two_hundred_packages_of_a_run_cost_one_process() {
 #[test]
 fn a_list_is_read_again_after_a_change() {
     let scripted = ScriptedHost::new();
-    scripted.runner.answer(&LIST, 0, "a 1 amd64 installed\n");
-    scripted.runner.answer(&LIST, 0, "a 2 amd64 installed\n");
-    scripted.shared.expect_many();
+    scripted.runner.reply(&LIST, 0, "a 1 amd64 installed\n");
+    scripted.runner.reply(&LIST, 0, "a 2 amd64 installed\n");
+    scripted.packages.expect_many();
     assert_eq!(
         inspect_apt(&package("a"), scripted.host()).common.ensure,
         "1"
     );
-    scripted.shared.forget();
+    scripted.packages.invalidate();
     assert_eq!(
         inspect_apt(&package("a"), scripted.host()).common.ensure,
         "2"
@@ -175,11 +180,11 @@ fn a_list_is_read_again_after_a_change() {
 }
 
 #[test]
-fn every_command_of_apt_is_told_not_to_ask_anyone() {
+fn every_apt_command_is_noninteractive() {
     let scripted = ScriptedHost::new();
     scripted
         .runner
-        .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
+        .reply(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
     inspect_apt(&package("a"), scripted.host());
     let env: Vec<String> = scripted.runner.calls()[0]
         .env
@@ -197,7 +202,7 @@ fn every_command_of_apt_is_told_not_to_ask_anyone() {
 }
 
 #[test]
-fn hostile_names_and_versions_are_refused_before_any_provider_is_asked() {
+fn hostile_names_and_versions_are_rejected_by_validation() {
     for (name, ensure) in [
         ("a; rm -rf /", "present"),
         ("a|b", "present"),
@@ -247,16 +252,16 @@ fn hostile_names_and_versions_are_refused_before_any_provider_is_asked() {
 }
 
 #[test]
-fn one_of_us_waits_for_the_other_and_says_for_whom() {
+fn a_change_waits_for_the_lock_and_reports_its_holder() {
     let scripted = ScriptedHost::new();
     scripted
         .runner
-        .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
-    let patience = Duration::from_secs(60);
+        .reply(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
+    let timeout = Duration::from_secs(60);
     let _held = FileLock::acquire(
-        scripted.shared.lock_file(),
+        scripted.packages.lock_file(),
         "package#b",
-        patience,
+        timeout,
         &scripted.clock,
     );
     let resource = package("a");
@@ -264,18 +269,18 @@ fn one_of_us_waits_for_the_other_and_says_for_whom() {
     let managed = managed(&resource, scripted.host()).unwrap();
     let state = managed.inspect(scripted.host()).unwrap();
     let planned = managed.plan(&state, false, scripted.host()).unwrap();
-    let error = carry_out(&managed, &planned, scripted.host()).unwrap_err();
+    let error = change_and_verify(&managed, &planned, scripted.host()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("(package#b) after 600s"), "{text}");
     assert_eq!(
         scripted.runner.calls().len(),
         1,
-        "nothing was run under a foreign lock"
+        "nothing is run without the lock"
     );
 }
 
 #[test]
-fn a_list_that_is_cut_short_is_an_error() {
+fn a_truncated_list_is_an_error() {
     let scripted = ScriptedHost::new();
     let output = Output {
         stdout: b"a 1 amd64 installed\n".to_vec(),
@@ -283,7 +288,7 @@ fn a_list_that_is_cut_short_is_an_error() {
         ..Output::default()
     };
     scripted.runner.expect(&LIST, Ok(output));
-    scripted.shared.expect_many();
+    scripted.packages.expect_many();
     let resource = package("a");
     scripted.install_apt();
     let managed = managed(&resource, scripted.host()).unwrap();

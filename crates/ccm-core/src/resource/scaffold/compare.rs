@@ -1,121 +1,127 @@
-//! Compares what was rendered with what is in the target. Changes nothing.
+//! Comparison of the rendered files with the target. Changes nothing.
 //!
-//! The target itself may be a link to a directory; below it a directory is only ever a real one,
-//! so that a link put there by someone else cannot lead a file out of the target. A link in the
-//! place of a file is read through, as the file type does, and replaced when it differs.
+//! The target itself may be a link to a directory; links to directories below it are not followed, so
+//! that no file is written outside the target. A link in place of a file is followed for reading, as in
+//! the file type, and replaced if the content differs.
 
 use std::path::{Path, PathBuf};
 
-use super::post::Posts;
+use super::post::PostCommands;
 use super::render::{Rendered, RenderedFile};
 use super::tree::{Tree, WalkError, walk};
 use crate::resource::ResourceError;
 use crate::system::FileError;
 use crate::system::files::{self, FileKind, Metadata};
 
-/// How much of a target is looked at.
+/// The maximum number of files in a target.
 const MAX_FILES: usize = 1_000_000;
 
-/// What has to happen to the content of a file.
+/// The content of a file, compared with the rendered file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FileStatus {
     Add,
     Update,
     Equal,
-    /// It is in the target and was not rendered.
+    /// Exists in the target and was not rendered.
     Remove,
 }
 
-/// One file of the target, there or to be.
+/// A file of the target, existing or to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// From the target.
+pub struct TargetFile {
+    /// Relative to the target.
     pub path: PathBuf,
-    pub verdict: Verdict,
-    /// The content is right and the permissions are not.
+    pub status: FileStatus,
+    /// The content is equal and the mode differs.
     pub mode_drifts: bool,
 }
 
-impl Item {
+impl TargetFile {
     pub(super) fn is_stable(&self) -> bool {
-        self.verdict == Verdict::Equal && !self.mode_drifts
+        self.status == FileStatus::Equal && !self.mode_drifts
     }
 }
 
-/// What a look at the target shows.
+/// The result of comparing a target with the rendered files.
 #[derive(Debug, Default)]
-pub struct Survey {
-    /// By their path, byte by byte.
-    pub items: Vec<Item>,
+pub struct Comparison {
+    /// Sorted by path bytes.
+    pub items: Vec<TargetFile>,
     pub target_exists: bool,
-    /// The directories of the scaffold that are there, parents first.
+    /// The existing directories of the scaffold, parents first.
     pub directories: Vec<PathBuf>,
-    /// Something in the place of a file or directory that we do not replace.
-    pub obstacle: Option<ResourceError>,
+    /// An existing file or directory that can't be replaced.
+    pub conflict: Option<ResourceError>,
 }
 
-/// Compares a target with what it should hold.
-pub fn survey(target: &Path, rendered: &Rendered, posts: &Posts) -> Result<Survey, ResourceError> {
-    let mut survey = Survey::default();
+/// Compares a target with the rendered files.
+pub fn compare(
+    target: &Path,
+    rendered: &Rendered,
+    posts: &PostCommands,
+) -> Result<Comparison, ResourceError> {
+    let mut comparison = Comparison::default();
     let seen = files::inspect(target, true)?;
-    survey.target_exists = seen.is_some();
+    comparison.target_exists = seen.is_some();
     let tree = match seen.map(|seen| seen.kind) {
         Some(FileKind::Directory) => walk(target, MAX_FILES).map_err(|err| match err {
             WalkError::File(err) => ResourceError::File(err),
             WalkError::TooMany(err) => ResourceError::Scaffold(err),
         })?,
-        // A link that leads nowhere gives way to a directory.
+        // A dangling link is replaced by a directory.
         None | Some(FileKind::Symlink) => Tree::new(),
         Some(_) => {
-            survey.obstacle = Some(FileError::NotADirectory(target.into()).into());
+            comparison.conflict = Some(FileError::NotADirectory(target.into()).into());
             Tree::new()
         }
     };
     for directory in &rendered.directories {
         match tree.get(Path::new(directory)).map(|seen| seen.kind) {
-            Some(FileKind::Directory) => survey.directories.push(directory.into()),
+            Some(FileKind::Directory) => comparison.directories.push(directory.into()),
             Some(FileKind::Regular | FileKind::Special) => {
-                let obstacle = FileError::NotADirectory(target.join(directory));
-                survey.obstacle.get_or_insert(obstacle.into());
+                let conflict = FileError::NotADirectory(target.join(directory));
+                comparison.conflict.get_or_insert(conflict.into());
             }
             None | Some(FileKind::Symlink) => {}
         }
     }
     for (name, file) in &rendered.files {
-        let (verdict, mode_drifts) = match tree.get(Path::new(name)) {
-            None => (Verdict::Add, false),
+        let (status, mode_drifts) = match tree.get(Path::new(name)) {
+            None => (FileStatus::Add, false),
             Some(seen) if seen.kind == FileKind::Directory => {
                 let path = target.join(name).to_string_lossy().into_owned();
-                survey
-                    .obstacle
+                comparison
+                    .conflict
                     .get_or_insert(ResourceError::IsDirectory(path));
-                (Verdict::Add, false)
+                (FileStatus::Add, false)
             }
-            Some(seen) => judge(&target.join(name), *seen, file, posts)?,
+            Some(seen) => compare_file(&target.join(name), *seen, file, posts)?,
         };
-        survey.items.push(Item {
+        comparison.items.push(TargetFile {
             path: name.into(),
-            verdict,
+            status,
             mode_drifts,
         });
     }
-    let foreign = tree
+    let unmanaged = tree
         .into_iter()
-        .filter(|(path, seen)| is_foreign(path, seen, rendered));
-    survey.items.extend(foreign.map(|(path, _)| Item {
-        path,
-        verdict: Verdict::Remove,
-        mode_drifts: false,
-    }));
-    survey
+        .filter(|(path, seen)| is_unmanaged(path, seen, rendered));
+    comparison
+        .items
+        .extend(unmanaged.map(|(path, _)| TargetFile {
+            path,
+            status: FileStatus::Remove,
+            mode_drifts: false,
+        }));
+    comparison
         .items
         .sort_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
-    Ok(survey)
+    Ok(comparison)
 }
 
-/// Reports whether a file of the target is none of ours. A link where a directory belongs gives
-/// way to that directory.
-fn is_foreign(path: &Path, seen: &Metadata, rendered: &Rendered) -> bool {
+/// Reports whether a file of the target does not belong to the scaffold. A link in place of a directory
+/// is replaced by that directory.
+fn is_unmanaged(path: &Path, seen: &Metadata, rendered: &Rendered) -> bool {
     let name = path.to_str().unwrap_or_default();
     match seen.kind {
         FileKind::Directory => false,
@@ -124,28 +130,28 @@ fn is_foreign(path: &Path, seen: &Metadata, rendered: &Rendered) -> bool {
     }
 }
 
-fn judge(
+fn compare_file(
     path: &Path,
     mut seen: Metadata,
     file: &RenderedFile,
-    posts: &Posts,
-) -> Result<(Verdict, bool), ResourceError> {
+    posts: &PostCommands,
+) -> Result<(FileStatus, bool), ResourceError> {
     if seen.kind == FileKind::Symlink {
         match files::inspect(path, true)? {
             Some(behind) => seen = behind,
-            None => return Ok((Verdict::Add, false)),
+            None => return Ok((FileStatus::Add, false)),
         }
     }
     if seen.kind != FileKind::Regular {
-        return Ok((Verdict::Update, false));
+        return Ok((FileStatus::Update, false));
     }
-    Ok(match posts.of(path).is_sealed(path, file)? {
-        Some(true) => (Verdict::Equal, false),
-        Some(false) => (Verdict::Update, false),
+    Ok(match posts.of(path).matches_fingerprint(path, file)? {
+        Some(true) => (FileStatus::Equal, false),
+        Some(false) => (FileStatus::Update, false),
         None if has_content(path, seen.size, &file.content)? => {
-            (Verdict::Equal, seen.mode != file.mode)
+            (FileStatus::Equal, seen.mode != file.mode)
         }
-        None => (Verdict::Update, false),
+        None => (FileStatus::Update, false),
     })
 }
 

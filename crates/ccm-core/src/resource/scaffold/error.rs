@@ -1,4 +1,4 @@
-//! What can be wrong with a scaffold. The words that users know from upstream are kept.
+//! Scaffold errors. Texts known from upstream CCM are kept.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,14 +9,16 @@ use crate::system::{FileError, HttpError, RunError, UnpackError};
 use ccm_template::CallError;
 use ccm_template::engines::RenderError;
 
-/// Why a scaffold can't be rendered, compared or put in place.
+/// A failure to render, compare or write a scaffold.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
-    #[error("scaffold source {0} is no http or https URL of a .zip, .tar.gz, .tgz or .tar")]
+    #[error(
+        "unsupported scaffold source {0}: expected an http or https URL of a .zip, .tar.gz, .tgz or .tar"
+    )]
     UnsupportedSource(String),
-    /// Whoever asks may not read the source; the text says what is missing.
+    /// The requester may not read the source; the text names the missing permission.
     #[error("source: {0}")]
-    MayNotRead(#[source] CallError),
+    SourceDenied(#[source] CallError),
     #[error("cannot get source: {0}")]
     Http(#[from] HttpError),
     #[error("cannot unpack source: {0}")]
@@ -31,15 +33,15 @@ pub enum ScaffoldError {
     InvalidFile(String),
     #[error("both left_delimiter and right_delimiter must be set")]
     OneDelimiter,
-    #[error("{} holds more than {limit} files and directories", directory.display())]
+    #[error("{} contains more than {limit} files and directories", directory.display())]
     TooManyFiles { directory: PathBuf, limit: usize },
-    #[error("the files of {} make more than {limit} bytes", directory.display())]
+    #[error("the rendered files of {} exceed {limit} bytes", directory.display())]
     TooLarge { directory: PathBuf, limit: u64 },
     #[error(transparent)]
     Template(#[from] RenderError),
-    #[error("could not start rendering: {0}")]
+    #[error("could not start the render thread: {0}")]
     Thread(#[source] io::Error),
-    #[error("rendering stopped before its end")]
+    #[error("the render thread panicked")]
     Stopped,
     #[error("refusing to purge {}", .0.display())]
     PurgeRoot(PathBuf),
@@ -72,7 +74,7 @@ pub enum ScaffoldError {
     },
 }
 
-/// Why a file that was written could not be processed.
+/// A failed post command.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
     #[error("exit status {0}")]
@@ -83,7 +85,7 @@ pub enum PostError {
     File(#[from] FileError),
 }
 
-/// Why a template may not read or make a file.
+/// An error of the template functions `render` and `write`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FunctionError {
     #[error("requires a file name and a context")]
@@ -104,7 +106,7 @@ pub(super) enum FunctionError {
     NotText(String),
     #[error("partials nest deeper than {0} levels")]
     TooDeep(usize),
-    #[error("more than {0} partials are rendered")]
+    #[error("more than {0} partials rendered")]
     TooMany(usize),
     #[error(transparent)]
     Read(#[from] FileError),

@@ -1,14 +1,11 @@
-//! scaffold: a directory or archive of templates, rendered to a target directory.
+//! scaffold type: a directory or archive of templates, rendered to a target directory.
 //!
-//! Reading the state is rendering everything into memory and comparing it with the target, by
-//! content and permission bits: a file gets the bits of its template, and drift of either is a
-//! change. Files of the target that no template makes are only touched by `purge`. To take a
-//! scaffold away it is rendered too: only that tells which files are its own.
+//! Inspecting renders all templates into memory and compares the result with the target by content and
+//! permission bits, which are those of the template. Other files of the target are only removed by
+//! `purge`. Removing a scaffold renders it too, to find out which files belong to it.
 //!
-//! What a run, a noop and a status see is the same comparison, and neither of them changes
-//! anything before `change`. Read `source` for where templates come from, `render` for what they
-//! can do, `compare` for what counts as a difference, `place` for writing, `post` for commands that
-//! run on written files.
+//! `source` fetches templates, `render` renders them, `compare` compares the result with the target,
+//! `write` writes and removes files, `post` runs commands on written files.
 
 mod compare;
 mod error;
@@ -23,41 +20,41 @@ mod write;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-pub use compare::{Item, Survey, Verdict, survey};
+pub use compare::{Comparison, FileStatus, TargetFile, compare};
 pub use error::{PostError, ScaffoldError};
-pub use post::Posts;
-pub use render::{Job, Rendered, RenderedFile, Variables, render};
-pub use source::Sources;
+pub use post::PostCommands;
+pub use render::{RenderJob, Rendered, RenderedFile, Variables, render};
+pub use source::SourceCache;
 pub use write::write;
 
-use super::{Done, Host, Plan, ResourceError};
+use super::{ChangeReport, Host, Plan, ResourceError};
 use crate::model::resource::{Resource, Scaffold};
 use crate::model::state::{Detail, ScaffoldMetadata, State};
 use crate::model::{TypeName, Value};
 use crate::system::files;
 use ccm_template::{Engine, engines};
 
-/// The one provider, always usable.
+/// The only provider, always usable.
 pub(super) const PROVIDER: &str = "choria";
 
-/// One thing to do to a target.
+/// A scaffold action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Write what differs, then remove what no template makes if that was asked for.
+    /// Write the files that differ, then remove unmanaged files if `purge` is set.
     Render { purge: bool },
-    /// Remove what templates make.
+    /// Remove the files of the scaffold.
     Remove,
 }
 
-/// What templates make and what the target holds.
-struct Look {
+/// The rendered files and their comparison with the target.
+struct Inspection {
     rendered: Rendered,
-    posts: Posts,
-    survey: Survey,
+    posts: PostCommands,
+    comparison: Comparison,
 }
 
-impl Look {
-    fn take(
+impl Inspection {
+    fn run(
         resource: &Resource,
         scaffold: &Scaffold,
         host: Host<'_>,
@@ -66,36 +63,36 @@ impl Look {
         if scaffold.purge && target.parent().is_none() {
             return Err(ScaffoldError::PurgeRoot(target.into()).into());
         }
-        let posts = Posts::parse(&scaffold.post)?;
-        let rendered = render(job(target, scaffold, host)?)?;
-        let mut survey = survey(target, &rendered, &posts)?;
-        match survey.obstacle.take() {
-            Some(obstacle) if !is_absent_wanted(resource) => Err(obstacle),
+        let posts = PostCommands::parse(&scaffold.post)?;
+        let rendered = render(render_job(target, scaffold, host)?)?;
+        let mut comparison = compare(target, &rendered, &posts)?;
+        match comparison.conflict.take() {
+            Some(conflict) if !is_absent_wanted(resource) => Err(conflict),
             _ => Ok(Self {
                 rendered,
                 posts,
-                survey,
+                comparison,
             }),
         }
     }
 
-    fn items(&self, fits: impl Fn(&Item) -> bool) -> impl Iterator<Item = &Item> {
-        self.survey.items.iter().filter(move |item| fits(item))
+    fn items(&self, fits: impl Fn(&TargetFile) -> bool) -> impl Iterator<Item = &TargetFile> {
+        self.comparison.items.iter().filter(move |item| fits(item))
     }
 
-    /// Returns the files that differ from what was rendered or are not there.
-    fn changed(&self) -> impl Iterator<Item = &Item> {
-        self.items(|item| item.verdict != Verdict::Remove && !item.is_stable())
+    /// Returns the files that are missing or differ from the rendered files.
+    fn changed(&self) -> impl Iterator<Item = &TargetFile> {
+        self.items(|item| item.status != FileStatus::Remove && !item.is_stable())
     }
 
-    /// Returns the files that are there and not ours.
-    fn foreign(&self) -> impl Iterator<Item = &Item> {
-        self.items(|item| item.verdict == Verdict::Remove)
+    /// Returns the files of the target that do not belong to the scaffold.
+    fn unmanaged(&self) -> impl Iterator<Item = &TargetFile> {
+        self.items(|item| item.status == FileStatus::Remove)
     }
 
-    /// Returns our files that are there, stable or not.
-    fn remaining(&self) -> impl Iterator<Item = &Item> {
-        self.items(|item| matches!(item.verdict, Verdict::Update | Verdict::Equal))
+    /// Returns the files of the scaffold that exist, stable or not.
+    fn existing(&self) -> impl Iterator<Item = &TargetFile> {
+        self.items(|item| matches!(item.status, FileStatus::Update | FileStatus::Equal))
     }
 }
 
@@ -103,14 +100,18 @@ fn is_absent_wanted(resource: &Resource) -> bool {
     resource.common.ensure == "absent"
 }
 
-fn job(target: &Path, scaffold: &Scaffold, host: Host<'_>) -> Result<Job, ScaffoldError> {
+fn render_job(
+    target: &Path,
+    scaffold: &Scaffold,
+    host: Host<'_>,
+) -> Result<RenderJob, ScaffoldError> {
     let mut env = host.env.clone();
     if let Some(data @ Value::Map(map)) = &scaffold.data
         && !map.is_empty()
     {
         env.data = data.clone();
     }
-    Ok(Job {
+    Ok(RenderJob {
         source: host.scaffolds.directory(&scaffold.source, host)?,
         target: target.into(),
         engine: Engine::parse(&scaffold.engine).unwrap_or(Engine::Jet),
@@ -122,8 +123,7 @@ fn job(target: &Path, scaffold: &Scaffold, host: Host<'_>) -> Result<Job, Scaffo
     })
 }
 
-/// Renders and compares. Without a source, as a status may be asked for, only the target is
-/// looked at.
+/// Renders and compares. A status request may have no source; then only the target is inspected.
 pub(super) fn inspect(
     resource: &Resource,
     scaffold: &Scaffold,
@@ -140,18 +140,21 @@ pub(super) fn inspect(
     if scaffold.source.is_empty() {
         metadata.target_exists = files::inspect(target, true)?.is_some();
     } else {
-        let look = Look::take(resource, scaffold, host)?;
-        metadata.target_exists = look.survey.target_exists;
-        metadata.purged = paths(target, look.foreign());
-        metadata.stable = paths(target, look.items(Item::is_stable));
+        let inspection = Inspection::run(resource, scaffold, host)?;
+        metadata.target_exists = inspection.comparison.target_exists;
+        metadata.purged = paths(target, inspection.unmanaged());
+        metadata.stable = paths(target, inspection.items(TargetFile::is_stable));
         metadata.changed = if is_absent_wanted(resource) {
-            paths(target, look.remaining().filter(|item| !item.is_stable()))
+            paths(
+                target,
+                inspection.existing().filter(|item| !item.is_stable()),
+            )
         } else {
-            paths(target, look.changed())
+            paths(target, inspection.changed())
         };
     }
-    let is_gone = metadata.changed.is_empty() && metadata.stable.is_empty();
-    let ensure = if is_absent_wanted(resource) && is_gone {
+    let is_absent = metadata.changed.is_empty() && metadata.stable.is_empty();
+    let ensure = if is_absent_wanted(resource) && is_absent {
         "absent"
     } else {
         "present"
@@ -160,13 +163,13 @@ pub(super) fn inspect(
     Ok(State::new(host.clock.now(), name, ensure, detail))
 }
 
-fn paths<'a>(target: &Path, items: impl Iterator<Item = &'a Item>) -> Vec<String> {
+fn paths<'a>(target: &Path, items: impl Iterator<Item = &'a TargetFile>) -> Vec<String> {
     items
         .map(|item| target.join(&item.path).to_string_lossy().into_owned())
         .collect()
 }
 
-/// How many files a state lists: those that differ, those that do not, and those to be purged.
+/// The numbers of changed, stable and purged files in a state.
 struct Counts {
     changed: usize,
     stable: usize,
@@ -190,14 +193,7 @@ impl Counts {
     }
 }
 
-fn not_reached(resource: &Resource, reason: impl Into<String>) -> ResourceError {
-    ResourceError::NotReached {
-        ensure: resource.common.ensure.clone(),
-        reason: reason.into(),
-    }
-}
-
-/// Decides what to do about a target.
+/// Plans the actions for a target.
 pub(super) fn plan(
     resource: &Resource,
     scaffold: &Scaffold,
@@ -217,9 +213,9 @@ pub(super) fn plan(
         (Action::Remove, message)
     } else {
         if changed + stable == 0 {
-            // A source that makes no file is a mistake. Found now, it purges nothing either.
+            // A source without files is an error; failing here also prevents a purge of the target.
             let reason = "scaffold produced no changed, stable, or purged files";
-            return Err(not_reached(resource, reason));
+            return Err(ResourceError::not_reached(resource, reason));
         }
         if changed + purged == 0 {
             return Ok(Plan::stable());
@@ -229,63 +225,63 @@ pub(super) fn plan(
         let purge = scaffold.purge;
         (Action::Render { purge }, message)
     };
-    Ok(Plan {
-        actions: vec![action],
-        message,
-        refreshed: false,
-        satisfied: false,
-        settles: true,
-        tentative: false,
-    })
+    Ok(Plan::with_actions(vec![action], message))
 }
 
-/// Carries one action out.
+/// Performs one action.
 pub(super) fn change(
     resource: &Resource,
     scaffold: &Scaffold,
     action: Action,
     host: Host<'_>,
-) -> Result<Done, ResourceError> {
+) -> Result<ChangeReport, ResourceError> {
     let target = Path::new(&resource.common.name);
-    let look = Look::take(resource, scaffold, host)?;
+    let inspection = Inspection::run(resource, scaffold, host)?;
     match action {
         Action::Render { purge } => {
-            let Look {
+            let Inspection {
                 rendered, posts, ..
-            } = &look;
+            } = &inspection;
             let sensitive = resource.common.sensitive;
-            let forgotten = write(target, rendered, look.changed(), posts, sensitive, host)?;
+            let untracked = write(
+                target,
+                rendered,
+                inspection.changed(),
+                posts,
+                sensitive,
+                host,
+            )?;
             if purge {
-                write::remove(target, look.foreign())?;
+                write::remove(target, inspection.unmanaged())?;
             }
-            Ok(Done {
-                warning: warning(&forgotten),
-                ..Done::default()
+            Ok(ChangeReport {
+                warning: warning(&untracked),
+                ..ChangeReport::default()
             })
         }
         Action::Remove => {
-            write::remove(target, look.remaining())?;
-            write::remove_empty(target, &look.survey.directories)?;
-            Ok(Done::default())
+            write::remove(target, inspection.existing())?;
+            write::remove_empty(target, &inspection.comparison.directories)?;
+            Ok(ChangeReport::default())
         }
     }
 }
 
-fn warning(forgotten: &[PathBuf]) -> Option<String> {
-    let paths: Vec<_> = forgotten
+fn warning(untracked: &[PathBuf]) -> Option<String> {
+    let paths: Vec<_> = untracked
         .iter()
         .map(|path| path.display().to_string())
         .collect();
     (!paths.is_empty()).then(|| {
         format!(
-            "post commands rewrote {} where the file system keeps no extended attributes; they \
-             will run again",
+            "post commands changed {}, and the file system does not support extended attributes: \
+             they will run again in the next run",
             paths.join(", ")
         )
     })
 }
 
-/// Renders and compares again, and checks what is left to do.
+/// Renders and compares again, and checks the result.
 pub(super) fn verify(
     resource: &Resource,
     scaffold: &Scaffold,
@@ -298,16 +294,16 @@ pub(super) fn verify(
     } = counts;
     if is_absent_wanted(resource) && changed + stable > 0 {
         let reason = format!("target still has {stable} stable and {changed} changed files");
-        return Err(not_reached(resource, reason));
+        return Err(ResourceError::not_reached(resource, reason));
     }
     if !is_absent_wanted(resource) && changed + stable + counts.purged == 0 {
         let reason = "scaffold produced no changed, stable, or purged files";
-        return Err(not_reached(resource, reason));
+        return Err(ResourceError::not_reached(resource, reason));
     }
     Ok(state)
 }
 
-/// Writes what an action would change, as unified diffs of the files and a line for each that goes.
+/// Writes the changes of an action: unified diffs, and one line per removed file.
 pub(super) fn diff(
     out: &mut String,
     resource: &Resource,
@@ -316,20 +312,20 @@ pub(super) fn diff(
     host: Host<'_>,
 ) -> Result<(), ResourceError> {
     let target = Path::new(&resource.common.name);
-    let look = Look::take(resource, scaffold, host)?;
+    let inspection = Inspection::run(resource, scaffold, host)?;
     match action {
         Action::Render { purge } => {
-            for item in look.changed() {
-                diff_file(out, &look, target, item, resource.common.sensitive)?;
+            for item in inspection.changed() {
+                diff_file(out, &inspection, target, item, resource.common.sensitive)?;
             }
-            removed(out, target, look.foreign().filter(|_| purge));
+            diff_removed(out, target, inspection.unmanaged().filter(|_| purge));
         }
-        Action::Remove => removed(out, target, look.remaining()),
+        Action::Remove => diff_removed(out, target, inspection.existing()),
     }
     Ok(())
 }
 
-fn removed<'a>(out: &mut String, target: &Path, items: impl Iterator<Item = &'a Item>) {
+fn diff_removed<'a>(out: &mut String, target: &Path, items: impl Iterator<Item = &'a TargetFile>) {
     for item in items {
         let _ = writeln!(out, "{}: removed", target.join(&item.path).display());
     }
@@ -337,40 +333,30 @@ fn removed<'a>(out: &mut String, target: &Path, items: impl Iterator<Item = &'a 
 
 fn diff_file(
     out: &mut String,
-    look: &Look,
+    inspection: &Inspection,
     target: &Path,
-    item: &Item,
+    item: &TargetFile,
     sensitive: bool,
 ) -> Result<(), ResourceError> {
     let Some(file) = item
         .path
         .to_str()
-        .and_then(|name| look.rendered.files.get(name))
+        .and_then(|name| inspection.rendered.files.get(name))
     else {
         return Ok(());
     };
     let path = target.join(&item.path);
     let name = path.display().to_string();
-    if item.verdict != Verdict::Equal {
-        let old = super::file::content_of(&path, item.verdict == Verdict::Update);
+    if item.status != FileStatus::Equal {
+        let old = super::file::content_of(&path, item.status == FileStatus::Update);
         let old = match old {
             Err(err) if err.is_not_found() => Some(String::new()),
             old => old?,
         };
-        match (old, std::str::from_utf8(&file.content)) {
-            _ if sensitive => {
-                let _ = writeln!(out, "Content of {name} differs and is sensitive");
-            }
-            (Some(old), Ok(new)) => {
-                let diff = similar::TextDiff::from_lines(old.as_str(), new);
-                let _ = write!(out, "{}", diff.unified_diff().header(&name, &name));
-            }
-            _ => {
-                let _ = writeln!(out, "Content of {name} differs and is no text to show");
-            }
-        }
+        let new = std::str::from_utf8(&file.content).ok();
+        super::file::diff_content(out, &name, old.as_deref(), new, sensitive);
     }
-    if item.verdict != Verdict::Add
+    if item.status != FileStatus::Add
         && let Some(seen) = files::inspect(&path, true)?
         && seen.mode != file.mode
     {

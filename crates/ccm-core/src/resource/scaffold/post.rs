@@ -1,20 +1,17 @@
-//! Post commands: what is run on a file once it is in place, and how the next run knows.
+//! Post commands: commands that run on a file after it was written, such as formatters.
 //!
-//! A command gets the real path of a file that was just written; it runs once per writing, never
-//! in noop and never for a stable file. It may rewrite the file (a formatter) or its mode, and
-//! then the file no longer equals its template. Running the command again to find out what it
-//! would make is not allowed, so the file itself remembers: it carries a note (an extended
-//! attribute) that seals together what was rendered, the commands, and what they made of it. As
-//! long as all three are the same, the file is stable; an edit, another template or another
-//! command breaks the seal and the file is written and processed again.
+//! A command gets the path of the written file. It runs once per write, never in noop mode and never for
+//! a stable file. It may change the file's content or mode, so that the file no longer equals its
+//! template. To recognize such a file in the next run, an extended attribute stores a fingerprint of the
+//! rendered file, the commands and the resulting file. The file is stable as long as the fingerprint
+//! matches; otherwise it is written and processed again.
 //!
-//! The note is attached before the file appears and sealed after the last command succeeded, so
-//! a run that was killed in between, or a command that failed, is made up for by the next run.
-//! A file without a note, such as one that was there before us, is judged by content and mode
-//! alone. Where the file system keeps no notes, so is every file: commands that change nothing
-//! are fine there, and those that rewrite run again each time, with a warning.
+//! The attribute is set to `pending` before the file is moved into place, and to the fingerprint after
+//! the last command succeeded, so that the next run repeats commands that were interrupted or failed. A
+//! file without the attribute is compared by content and mode. So is every file on a file system without
+//! extended attributes: commands that change the file run again in each run there, with a warning.
 //!
-//! Whoever may write the file may forge its seal; the seal saves work and guards nothing.
+//! The fingerprint only avoids repeated work; it is no protection against tampering.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,34 +22,34 @@ use super::{PostError, ScaffoldError};
 use crate::model::secret::REDACTED;
 use crate::model::text::split_words;
 use crate::resource::Host;
-use crate::system::files::{self, FileError, Glob, Note};
+use crate::system::files::{self, FileError, Glob, Xattr};
 use crate::system::{Command, Digest, Digester};
 
-/// The attribute that holds the seal.
-const NOTE: &str = "user.ccm.scaffold";
+/// The extended attribute that stores the fingerprint.
+const ATTRIBUTE: &str = "user.ccm.scaffold";
 
-/// What stands in the note until the commands are through: no seal looks like this.
+/// The attribute value until all commands have succeeded; never a valid fingerprint.
 const PENDING: &str = "pending";
 
-/// How long one command may take. A formatter that needs longer hangs.
+/// The timeout of one command.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What a command line calls the file.
+/// The placeholder for the file in a command line.
 const PLACEHOLDER: &str = "{}";
 
 /// The post commands of a scaffold, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Posts(Vec<Post>);
+pub struct PostCommands(Vec<PostCommand>);
 
 #[derive(Clone, Debug)]
-struct Post {
+struct PostCommand {
     glob: Glob,
     program: String,
     args: Vec<String>,
 }
 
-impl Posts {
-    /// Reads patterns and commands; a mistake is found before anything is written.
+impl PostCommands {
+    /// Parses patterns and commands, so that errors are found before anything is written.
     pub fn parse(steps: &[BTreeMap<String, String>]) -> Result<Self, ScaffoldError> {
         let posts = steps.iter().flatten().map(|(pattern, command)| {
             let pattern = pattern.clone();
@@ -65,7 +62,7 @@ impl Posts {
                 Err(cause) => return Err(ScaffoldError::Command { pattern, cause }),
             };
             let program = words.next().filter(|word| !word.is_empty());
-            Ok(Post {
+            Ok(PostCommand {
                 glob,
                 program: program.ok_or(ScaffoldError::NoCommand(pattern))?,
                 args: words.collect(),
@@ -74,33 +71,32 @@ impl Posts {
         Ok(Self(posts.collect::<Result<_, _>>()?))
     }
 
-    /// Returns what is to be done with a file; its base name decides.
-    pub(super) fn of(&self, path: &Path) -> FilePosts<'_> {
+    /// Returns the commands whose pattern matches the base name of a file.
+    pub(super) fn of(&self, path: &Path) -> FilePostCommands<'_> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let fits = |post: &&Post| post.glob.matches(&name);
-        FilePosts(self.0.iter().filter(fits).collect())
+        let fits = |post: &&PostCommand| post.glob.matches(&name);
+        FilePostCommands(self.0.iter().filter(fits).collect())
     }
 }
 
 /// The post commands of one file.
-pub(super) struct FilePosts<'a>(Vec<&'a Post>);
+pub(super) struct FilePostCommands<'a>(Vec<&'a PostCommand>);
 
-impl FilePosts<'_> {
+impl FilePostCommands<'_> {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the note of a file that is yet to be processed.
-    pub(super) fn pending(&self) -> Note<'static> {
-        Note {
-            name: NOTE,
+    /// Returns the attribute of a file whose commands have not run yet.
+    pub(super) fn pending(&self) -> Xattr<'static> {
+        Xattr {
+            name: ATTRIBUTE,
             text: PENDING,
         }
     }
 
-    /// Returns what the note of a file says about it: that the commands made exactly this of what
-    /// was rendered, that they did not, or nothing.
-    pub(super) fn is_sealed(
+    /// Reports whether the fingerprint of a file matches; nothing if the file has none.
+    pub(super) fn matches_fingerprint(
         &self,
         path: &Path,
         rendered: &RenderedFile,
@@ -108,15 +104,17 @@ impl FilePosts<'_> {
         if self.is_empty() {
             return Ok(None);
         }
-        let Some(note) = files::note(path, NOTE)? else {
+        let Some(note) = files::xattr(path, ATTRIBUTE)? else {
             return Ok(None);
         };
-        let seal = self.seal(path, rendered)?;
-        Ok(Some(seal.is_some_and(|seal| seal.text == note)))
+        let fingerprint = self.fingerprint(path, rendered)?;
+        Ok(Some(
+            fingerprint.is_some_and(|fingerprint| fingerprint.text == note),
+        ))
     }
 
-    /// Runs the commands on a file that was just written and seals the result. Returns whether
-    /// the next run will know it again.
+    /// Runs the commands on a written file and stores the fingerprint. Returns whether the next run will
+    /// recognize the file as stable.
     pub(super) fn run(
         &self,
         path: &Path,
@@ -127,28 +125,33 @@ impl FilePosts<'_> {
         if self.is_empty() {
             return Ok(true);
         }
-        let shown = path.to_string_lossy();
+        let path_text = path.to_string_lossy();
         for post in &self.0 {
-            post.run(&shown, sensitive, host)?;
+            post.run(&path_text, sensitive, host)?;
         }
         let failed = |cause: FileError| ScaffoldError::Post {
-            file: shown.to_string(),
+            file: path_text.to_string(),
             cause: cause.into(),
             output: String::new(),
         };
-        // A command that removed the file has nothing to be known again.
-        let Some(seal) = self.seal(path, rendered).map_err(failed)? else {
+        // A command may have removed the file.
+        let Some(fingerprint) = self.fingerprint(path, rendered).map_err(failed)? else {
             return Ok(true);
         };
-        let note = Note {
-            name: NOTE,
-            text: &seal.text,
+        let note = Xattr {
+            name: ATTRIBUTE,
+            text: &fingerprint.text,
         };
-        Ok(files::set_note(path, note).map_err(failed)? || seal.is_untouched)
+        Ok(files::set_xattr(path, note).map_err(failed)? || fingerprint.is_untouched)
     }
 
-    /// Seals what was rendered, the commands, and what is there now, if that is a regular file.
-    fn seal(&self, path: &Path, rendered: &RenderedFile) -> Result<Option<Seal>, FileError> {
+    /// Returns the fingerprint of the rendered file, the commands and the current file, if it is a regular
+    /// file.
+    fn fingerprint(
+        &self,
+        path: &Path,
+        rendered: &RenderedFile,
+    ) -> Result<Option<Fingerprint>, FileError> {
         let Some((seen, Some(found))) = files::inspect_and_hash(path)? else {
             return Ok(None);
         };
@@ -166,20 +169,20 @@ impl FilePosts<'_> {
             }
             digester.update(b"\n");
         }
-        Ok(Some(Seal {
+        Ok(Some(Fingerprint {
             text: digester.finish().to_string(),
             is_untouched: wanted == found && rendered.mode == seen.mode,
         }))
     }
 }
 
-struct Seal {
+struct Fingerprint {
     text: String,
-    /// The file is as it was rendered.
+    /// The commands did not change the file.
     is_untouched: bool,
 }
 
-impl Post {
+impl PostCommand {
     fn run(&self, file: &str, sensitive: bool, host: Host<'_>) -> Result<(), ScaffoldError> {
         let mut args: Vec<String> = Vec::with_capacity(self.args.len() + 1);
         args.extend(self.args.iter().map(|arg| arg.replace(PLACEHOLDER, file)));

@@ -1,15 +1,17 @@
-//! Renders a directory of templates into memory.
+//! Rendering: a directory of templates, rendered into memory.
 //!
-//! Every regular file of the source is a template; names are never templated. Directories named
-//! `_partials` hold what only `render` reads. A file without delimiters passes byte by byte, so
-//! pictures and archives may lie among the templates. Nothing is written here and the target is
-//! never looked at: what `write` makes is one more file of the result.
+//! Every regular file of the source is a template; file names are not. Directories named `_partials`
+//! hold templates for the `render` function only. A file without delimiters is copied unchanged, so
+//! that binary files may be among the templates. The `write` function adds a file to the result; the
+//! target is neither read nor written here.
 //!
-//! Sizes, counts and depths are bounded. Read [`super::compare`] next.
+//! Sizes, counts and nesting are limited. [`super::compare`] compares the result with the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::ScaffoldError;
 use super::error::FunctionError;
@@ -23,56 +25,56 @@ use ccm_template::engines::{RenderError, Template, render_on};
 use ccm_template::env::Functions;
 use ccm_template::{CallError, Engine};
 
-/// Directories of this name are not rendered.
+/// The name of directories that are not rendered.
 const PARTIALS: &str = "_partials";
 
-/// How many files and directories a source may hold, and how many files may come of it.
+/// The maximum number of files and directories in a source, and of rendered files.
 const MAX_FILES: usize = 100_000;
 
-/// The largest template or plain file.
+/// The maximum size of a template or plain file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// How much all files, and all partials on the way to them, may come to.
+/// The maximum total size of rendered files and partials.
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
 
-/// How often partials may be rendered in all.
+/// The maximum number of partials rendered.
 const MAX_PARTIALS: usize = 100_000;
 
-/// How deep partials may render partials.
+/// The maximum nesting depth of partials.
 const MAX_DEPTH: usize = 10;
 
-/// Engines bound their own nesting to what a thread's usual stack of 2 MiB holds; partials nest
-/// whole engines, and so do the functions that render text.
+/// The stack size of the render thread. Engines limit their nesting to fit a stack of 2 MiB; partials and
+/// functions that render text nest whole engines.
 const STACK_BYTES: usize = 64 << 20;
 
-/// The mode of a file that a template made with `write`.
+/// The mode of a file added by `write`.
 const WRITTEN_MODE: u32 = 0o644;
 
-/// The bits of a source file that its rendered file keeps; no template makes a set-id file.
+/// The mode bits of a source file that its rendered file keeps; setuid, setgid and sticky are dropped.
 const KEPT_BITS: u32 = 0o777;
 
-/// Returns the variables for a template of this text, which may leave out what it cannot name.
+/// Returns the variables for a template text; variables that the text does not mention may be left out.
 pub type Variables = Arc<dyn Fn(&[u8]) -> Map + Send + Sync>;
 
-/// What to render, for where, and with what.
+/// The inputs of a rendering.
 #[derive(Clone)]
-pub struct Job {
+pub struct RenderJob {
     /// The directory of templates.
     pub source: PathBuf,
-    /// Where the files will go; only errors name it.
+    /// The target directory, used in error texts only.
     pub target: PathBuf,
     pub engine: Engine,
-    /// Both delimiters, or two empty texts for the engine's own.
+    /// The delimiters; both empty for those of the engine.
     pub left: String,
     pub right: String,
-    /// Leaves out files that come out blank.
+    /// Leaves out files that render to white space only.
     pub skip_empty: bool,
-    /// What templates may call beside `render` and `write`.
+    /// The template functions besides `render` and `write`.
     pub functions: Functions,
     pub variables: Variables,
 }
 
-/// A file as it should be.
+/// A rendered file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedFile {
     pub content: Vec<u8>,
@@ -80,15 +82,15 @@ pub struct RenderedFile {
     pub mode: u32,
 }
 
-/// All files and directories as they should be, by their path below the target.
+/// All rendered files and directories, by path relative to the target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     pub files: BTreeMap<String, RenderedFile>,
     pub directories: BTreeSet<String>,
 }
 
-/// Renders everything, or says what kept it from that.
-pub fn render(job: Job) -> Result<Rendered, ScaffoldError> {
+/// Renders all templates of a source.
+pub fn render(job: RenderJob) -> Result<Rendered, ScaffoldError> {
     std::thread::Builder::new()
         .name("scaffold".into())
         .stack_size(STACK_BYTES)
@@ -98,24 +100,24 @@ pub fn render(job: Job) -> Result<Rendered, ScaffoldError> {
         .unwrap_or(Err(ScaffoldError::Stopped))
 }
 
-/// One rendering on its way.
+/// State of a rendering in progress.
 struct Renderer {
-    job: Job,
+    job: RenderJob,
     tree: Tree,
     progress: Mutex<Progress>,
 }
 
-/// What has been made, and what may still be.
+/// The result so far, and counters for the limits.
 #[derive(Default)]
 struct Progress {
-    made: Rendered,
+    rendered: Rendered,
     bytes: u64,
     partials: usize,
     depth: usize,
 }
 
 impl Renderer {
-    fn open(mut job: Job) -> Result<Arc<Self>, ScaffoldError> {
+    fn open(mut job: RenderJob) -> Result<Arc<Self>, ScaffoldError> {
         if job.left.is_empty() != job.right.is_empty() {
             return Err(ScaffoldError::OneDelimiter);
         }
@@ -132,7 +134,7 @@ impl Renderer {
     }
 
     fn run(self: &Arc<Self>) -> Result<Rendered, ScaffoldError> {
-        // All directories come first: a template may write into one that is walked later.
+        // All directories come first: `write` may add a file to a directory that sorts later.
         let mut templates = Vec::new();
         for (path, seen) in &self.tree {
             if is_partial(path, seen.kind) {
@@ -140,7 +142,7 @@ impl Renderer {
             }
             match (seen.kind, path.to_str()) {
                 (FileKind::Directory, Some(name)) => {
-                    self.progress().made.directories.insert(name.into());
+                    self.progress().rendered.directories.insert(name.into());
                 }
                 (FileKind::Regular, Some(name)) => templates.push((name, seen.mode & KEPT_BITS)),
                 _ => {
@@ -150,24 +152,24 @@ impl Renderer {
             }
         }
         for (name, mode) in templates {
-            let content = self.file(name)?;
+            let content = self.render_file(name)?;
             if !(self.job.skip_empty && is_blank(&content)) {
-                self.keep(name, RenderedFile { content, mode })?;
+                self.add_file(name, RenderedFile { content, mode })?;
             }
         }
-        Ok(std::mem::take(&mut self.progress().made))
+        Ok(std::mem::take(&mut self.progress().rendered))
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
-    fn file(self: &Arc<Self>, name: &str) -> Result<Vec<u8>, ScaffoldError> {
+    fn render_file(self: &Arc<Self>, name: &str) -> Result<Vec<u8>, ScaffoldError> {
         let text = self.read(name).map_err(ScaffoldError::Source)?;
         if !self.is_template(&text) {
             return Ok(text);
         }
-        let variables = (self.job.variables)(probe(&text));
+        let variables = (self.job.variables)(variables_hint(&text));
         let dot = Value::from(variables.clone());
         Ok(self.evaluate(name, &text, &variables, &dot)?)
     }
@@ -176,7 +178,7 @@ impl Renderer {
         files::read(&self.job.source.join(name), MAX_FILE_BYTES)
     }
 
-    /// Reports whether an engine would find anything to do in a text.
+    /// Reports whether a text contains template delimiters or comments.
     fn is_template(&self, text: &[u8]) -> bool {
         let marks: &[&str] = match self.job.engine {
             Engine::Go => &[],
@@ -193,7 +195,7 @@ impl Renderer {
         variables: &Map,
         dot: &Value,
     ) -> Result<Vec<u8>, RenderError> {
-        let Job {
+        let RenderJob {
             engine,
             left,
             right,
@@ -212,7 +214,7 @@ impl Renderer {
     fn functions(self: &Arc<Self>) -> Functions {
         let mut functions = self.job.functions.clone();
         let renderer = Arc::clone(self);
-        let partial = move |args: &[Value]| renderer.partial(args).map_err(CallError::new);
+        let partial = move |args: &[Value]| renderer.render_partial(args).map_err(CallError::new);
         functions.insert("render", Arc::new(partial));
         let renderer = Arc::clone(self);
         let write = move |args: &[Value]| renderer.write(args).map_err(CallError::new);
@@ -220,15 +222,15 @@ impl Renderer {
         functions
     }
 
-    /// The function `render`: another file of the source, seen with a context of its own.
-    fn partial(self: &Arc<Self>, args: &[Value]) -> Result<Value, FunctionError> {
+    /// The template function `render`: renders another file of the source with its own context.
+    fn render_partial(self: &Arc<Self>, args: &[Value]) -> Result<Value, FunctionError> {
         let (name, context) = match args {
             [Value::Str(name)] => (name, None),
             [Value::Str(name), context] => (name, Some(context)),
             _ => return Err(FunctionError::RenderArguments),
         };
         let source = self.job.source.display();
-        let path = below(name).ok_or_else(|| FunctionError::OutsideSource {
+        let path = relative_path(name).ok_or_else(|| FunctionError::OutsideSource {
             name: name.to_string(),
             source_dir: self.job.source.clone(),
         })?;
@@ -247,19 +249,19 @@ impl Renderer {
         }
         let text = self.read(&path)?;
         let content = if self.is_template(&text) {
-            self.enter()?;
+            self.enter_partial()?;
             let content = self.evaluate_partial(&path, &text, context);
             self.progress().depth -= 1;
             content?
         } else {
             text
         };
-        self.spend(content.len())?;
+        self.count_bytes(content.len())?;
         let content = String::from_utf8(content).map_err(|_| FunctionError::NotText(path))?;
         Ok(content.into())
     }
 
-    fn enter(&self) -> Result<(), FunctionError> {
+    fn enter_partial(&self) -> Result<(), FunctionError> {
         let mut progress = self.progress();
         if progress.depth >= MAX_DEPTH {
             return Err(FunctionError::TooDeep(MAX_DEPTH));
@@ -278,12 +280,12 @@ impl Renderer {
         text: &[u8],
         context: Option<&Value>,
     ) -> Result<Vec<u8>, RenderError> {
-        let mut variables = (self.job.variables)(probe(text));
+        let mut variables = (self.job.variables)(variables_hint(text));
         let dot = match context {
             Some(context) => context.clone(),
             None => Value::from(variables.clone()),
         };
-        // Jinja has no dot: what a context holds are variables there.
+        // Jinja has no dot: the entries of a context become variables.
         if let (Engine::Jinja, Some(context)) = (self.job.engine, dot.as_map()) {
             let entries = context
                 .iter()
@@ -293,46 +295,46 @@ impl Renderer {
         self.evaluate(path, text, &variables, &dot)
     }
 
-    /// The function `write`: one more file, made by the template.
+    /// The template function `write`: adds a file to the result.
     fn write(&self, args: &[Value]) -> Result<Value, FunctionError> {
         let [Value::Str(name), Value::Str(text)] = args else {
             return Err(FunctionError::WriteArguments);
         };
         let target = self.job.target.to_string_lossy();
-        let shown = clean_path(&format!("{target}/{name}"));
-        let Some(path) = below(name) else {
+        let full_path = clean_path(&format!("{target}/{name}"));
+        let Some(path) = relative_path(name) else {
             return Err(FunctionError::OutsideTarget {
-                path: shown,
+                path: full_path,
                 target: self.job.target.clone(),
             });
         };
         if path == "." || self.has_directory(&path) {
             return Err(FunctionError::Directory {
                 action: "open",
-                path: shown,
+                path: full_path,
             });
         }
         if let Some((parent, _)) = path.rsplit_once('/')
             && !self.has_directory(parent)
         {
-            return Err(FunctionError::NotFound(shown));
+            return Err(FunctionError::NotFound(full_path));
         }
         let file = RenderedFile {
             content: text.as_bytes().into(),
             mode: WRITTEN_MODE,
         };
-        self.keep(&path, file)?;
+        self.add_file(&path, file)?;
         Ok("".into())
     }
 
     fn has_directory(&self, path: &str) -> bool {
-        self.progress().made.directories.contains(path)
+        self.progress().rendered.directories.contains(path)
     }
 
-    /// Adds a file to the result, in place of one that a template made before.
-    fn keep(&self, name: &str, file: RenderedFile) -> Result<(), ScaffoldError> {
-        self.spend(file.content.len())?;
-        let files = &mut self.progress().made.files;
+    /// Adds a file to the result, replacing an earlier file of that name.
+    fn add_file(&self, name: &str, file: RenderedFile) -> Result<(), ScaffoldError> {
+        self.count_bytes(file.content.len())?;
+        let files = &mut self.progress().rendered.files;
         if files.len() >= MAX_FILES {
             return Err(ScaffoldError::TooManyFiles {
                 directory: self.job.target.clone(),
@@ -343,7 +345,7 @@ impl Renderer {
         Ok(())
     }
 
-    fn spend(&self, bytes: usize) -> Result<(), ScaffoldError> {
+    fn count_bytes(&self, bytes: usize) -> Result<(), ScaffoldError> {
         let mut progress = self.progress();
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         progress.bytes = progress.bytes.saturating_add(bytes);
@@ -374,7 +376,7 @@ fn source_tree(source: &Path) -> Result<Tree, ScaffoldError> {
     })
 }
 
-/// Reports whether something is a directory of partials, or in one.
+/// Reports whether a path is a directory of partials, or inside one.
 fn is_partial(path: &Path, kind: FileKind) -> bool {
     let directory = match kind {
         FileKind::Directory => Some(path),
@@ -383,9 +385,9 @@ fn is_partial(path: &Path, kind: FileKind) -> bool {
     directory.is_some_and(|directory| directory.iter().any(|name| name == PARTIALS))
 }
 
-/// Returns the text that decides which variables are gathered: a template that renders others
-/// hands its own on, and they may name anything.
-fn probe(text: &[u8]) -> &[u8] {
+/// Returns the text that decides which variables are collected. A template that calls `render` passes its
+/// variables on, so it gets all of them.
+fn variables_hint(text: &[u8]) -> &[u8] {
     if contains(text, "render") {
         b"facts"
     } else {
@@ -393,8 +395,8 @@ fn probe(text: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns a path below a directory, cleaned, unless it leads out of there.
-fn below(name: &str) -> Option<String> {
+/// Returns a cleaned relative path, unless it leads out of its directory.
+fn relative_path(name: &str) -> Option<String> {
     let clean = clean_path(&format!("./{name}"));
     (clean != ".." && !clean.starts_with("../")).then_some(clean)
 }

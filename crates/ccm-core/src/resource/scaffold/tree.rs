@@ -1,7 +1,6 @@
-//! What is below a directory: every name, and what a look at it shows.
+//! Recursive directory listing: every path below a directory with its metadata.
 //!
-//! No link below the root is followed. Names order as a walk meets them: parents first, siblings
-//! by their bytes.
+//! Links below the root are not followed. Paths are sorted: parents first, siblings by bytes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,21 +9,21 @@ use super::ScaffoldError;
 use crate::system::FileError;
 use crate::system::files::{self, FileKind, Metadata};
 
-/// Everything below a directory, by its path from there.
+/// The entries below a directory, by relative path.
 pub(super) type Tree = BTreeMap<PathBuf, Metadata>;
 
-/// Why a directory can't be walked.
+/// A directory that can't be listed.
 pub(super) enum WalkError {
     File(FileError),
     TooMany(ScaffoldError),
 }
 
-/// Returns what is below a directory, which may itself be a link. What vanishes meanwhile is not
-/// there.
+/// Returns the entries below a directory, which may itself be a link. Entries removed during the walk are
+/// left out.
 pub(super) fn walk(root: &Path, limit: usize) -> Result<Tree, WalkError> {
     let mut tree = Tree::new();
-    let mut open = vec![PathBuf::new()];
-    while let Some(directory) = open.pop() {
+    let mut queue = vec![PathBuf::new()];
+    while let Some(directory) = queue.pop() {
         let names = files::list(&root.join(&directory)).map_err(WalkError::File)?;
         for name in names {
             let path = directory.join(name);
@@ -37,7 +36,7 @@ pub(super) fn walk(root: &Path, limit: usize) -> Result<Tree, WalkError> {
                 }));
             }
             if seen.kind == FileKind::Directory {
-                open.push(path.clone());
+                queue.push(path.clone());
             }
             tree.insert(path, seen);
         }

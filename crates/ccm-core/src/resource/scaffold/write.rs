@@ -1,37 +1,37 @@
-//! Puts files in place and takes them away.
+//! Writing and removing the files of a scaffold.
 //!
-//! Each file appears whole and with its permissions, in place of whatever had its name; owner and
-//! group are ours. Directories that are there stay as they are. Nothing below the target is ever
-//! reached through a link: a link in the way of a directory gives way to it.
+//! Each file is replaced atomically with its mode; owner and group are those of the process. Existing
+//! directories are not changed. Links below the target are not followed: a link in place of a directory
+//! is replaced by it.
 
 use std::path::{Path, PathBuf};
 
 use super::ScaffoldError;
-use super::compare::Item;
-use super::post::Posts;
+use super::compare::TargetFile;
+use super::post::PostCommands;
 use super::render::Rendered;
 use crate::resource::{Host, ResourceError};
 use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind};
 
-/// The mode of directories that are made.
+/// The mode of created directories.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Writes these of the rendered files, each followed by its post commands, after all directories.
-/// Returns the files that post commands rewrote and the next run will not know again. What a
-/// failing command of a sensitive scaffold says is not shown.
+/// Creates all directories, then writes the given files and runs their post commands. Returns the files
+/// that post commands changed and that the next run can't recognize as stable. The output of failed
+/// commands is hidden if `sensitive` is set.
 pub fn write<'a>(
     target: &Path,
     rendered: &Rendered,
-    items: impl Iterator<Item = &'a Item>,
-    posts: &Posts,
+    items: impl Iterator<Item = &'a TargetFile>,
+    posts: &PostCommands,
     sensitive: bool,
     host: Host<'_>,
 ) -> Result<Vec<PathBuf>, ResourceError> {
-    make_directory(target, true)?;
+    create_directory(target, true)?;
     for directory in &rendered.directories {
-        make_directory(&target.join(directory), false)?;
+        create_directory(&target.join(directory), false)?;
     }
-    let mut forgotten = Vec::new();
+    let mut untracked = Vec::new();
     for item in items {
         let name = item.path.to_str().unwrap_or_default();
         let Some(file) = rendered.files.get(name) else {
@@ -49,16 +49,16 @@ pub fn write<'a>(
             files::store(&path, content, &wanted, durability)?;
             continue;
         }
-        files::store_with_note(&path, content, &wanted, durability, posts.pending())?;
+        files::store_with_xattr(&path, content, &wanted, durability, posts.pending())?;
         if !posts.run(&path, file, sensitive, host)? {
-            forgotten.push(path);
+            untracked.push(path);
         }
     }
-    Ok(forgotten)
+    Ok(untracked)
 }
 
-/// Makes a directory unless it is there.
-fn make_directory(path: &Path, follow: bool) -> Result<(), FileError> {
+/// Creates a directory unless it exists.
+fn create_directory(path: &Path, follow: bool) -> Result<(), FileError> {
     match files::inspect(path, follow)?.map(|seen| seen.kind) {
         Some(FileKind::Directory) => Ok(()),
         Some(FileKind::Regular | FileKind::Special) => {
@@ -74,10 +74,10 @@ fn make_directory(path: &Path, follow: bool) -> Result<(), FileError> {
     }
 }
 
-/// Removes as many files as can be, and returns the first failure.
+/// Removes all files it can, and returns the first failure.
 pub(super) fn remove<'a>(
     target: &Path,
-    items: impl Iterator<Item = &'a Item>,
+    items: impl Iterator<Item = &'a TargetFile>,
 ) -> Result<(), ScaffoldError> {
     let mut first = Ok(());
     for item in items {
@@ -88,7 +88,7 @@ pub(super) fn remove<'a>(
     first
 }
 
-/// Removes those of these directories that are empty, the last first, then the target if it is.
+/// Removes the empty ones of these directories in reverse order, then the target if it is empty.
 pub(super) fn remove_empty(target: &Path, directories: &[PathBuf]) -> Result<(), FileError> {
     for directory in directories.iter().rev() {
         match files::remove(&target.join(directory)) {
@@ -98,7 +98,7 @@ pub(super) fn remove_empty(target: &Path, directories: &[PathBuf]) -> Result<(),
     }
     let seen = files::inspect(target, false)?;
     if seen.is_some_and(|seen| seen.kind == FileKind::Directory) {
-        // A target that stays, because it is not empty or a mount point, is no failure.
+        // A target that is not empty or a mount point stays; that is not an error.
         let _ = files::remove(target);
     }
     Ok(())

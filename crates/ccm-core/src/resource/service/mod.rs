@@ -1,8 +1,8 @@
-//! service: running or stopped and, apart from that, started at boot or not.
+//! service type: whether a service runs, and whether it is enabled at boot.
 //!
-//! The two are decided on their own: `plan` is both tables, a `ServiceProvider` is how a
-//! platform answers and obeys. The type knows nothing of units and exit codes; a provider knows
-//! nothing of noop, subscriptions or what was asked for. Read next: `systemd`.
+//! Both are planned independently (see `plan`). A `ServiceProvider` reads and changes services on a
+//! platform; noop mode, subscriptions and wanted states are handled here. The only provider is
+//! `systemd`.
 
 mod systemd;
 #[cfg(test)]
@@ -18,33 +18,33 @@ use crate::model::resource::{Resource, Service};
 use crate::model::state::{Detail, ServiceMetadata, State};
 use crate::system::{LockError, RunError};
 
-/// Where the lock lies that everyone who changes a service holds. Only root can write here, so
-/// nobody else can keep us waiting.
-const LOCK: &str = "/run/ccm-service.lock";
+/// The lock file held while a service is changed. Only root can write to its directory, so other users
+/// can't block changes.
+const LOCK_FILE: &str = "/run/ccm-service.lock";
 
-/// How services are asked and told on one platform.
+/// A service manager.
 pub(super) trait ServiceProvider {
-    /// Returns the name events show.
+    /// Returns the name in events.
     fn name(&self) -> &'static str;
 
-    /// Reports whether the host has what this provider needs.
+    /// Reports whether the provider is usable on this machine.
     fn is_usable(&self, host: Host<'_>) -> bool;
 
-    /// Returns what a service does now and at boot. Changes nothing.
+    /// Returns whether a service is running and enabled. Changes nothing.
     fn status(&self, service: &str, host: Host<'_>) -> Result<Status, ServiceError>;
 
-    /// Reports whether a reload makes a running service take up all that changed about it.
+    /// Reports whether a reload is enough for a running service to apply all changes.
     fn can_reload(&self, service: &str, host: Host<'_>) -> Result<bool, ServiceError>;
 
-    /// Does one thing to a service and waits for its end.
+    /// Performs an action on a service and waits until it has finished.
     fn change(&self, service: &str, action: Action, host: Host<'_>) -> Result<(), ServiceError>;
 
-    /// Returns what the platform knows about why a service does not run. Never fails: it comes on
-    /// top of an error that must not be lost.
+    /// Returns details about why a service does not run. Does not fail, because it only adds to another
+    /// error.
     fn diagnose(&self, service: &str, host: Host<'_>) -> Diagnosis;
 }
 
-/// Which provider a service has. Platforms are an open set; the names we know are not.
+/// A service provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     Systemd,
@@ -77,34 +77,41 @@ impl Provider {
     }
 }
 
-/// What one run remembers about services.
+/// Service state of one run.
 #[derive(Debug)]
-pub struct Memory {
-    /// The service manager has read its files again in this run.
+pub struct ServiceCache {
+    /// Whether a daemon-reload was done in this run.
     reloaded: Cell<bool>,
-    /// Held while a service is changed.
-    lock: PathBuf,
+    /// The lock file held while a service is changed.
+    lock_file: PathBuf,
 }
 
-impl Default for Memory {
+impl Default for ServiceCache {
     fn default() -> Self {
+        Self::new(LOCK_FILE)
+    }
+}
+
+impl ServiceCache {
+    /// Returns an empty cache with this lock file.
+    pub fn new(lock_file: impl Into<PathBuf>) -> Self {
         Self {
             reloaded: Cell::new(false),
-            lock: LOCK.into(),
+            lock_file: lock_file.into(),
         }
     }
 }
 
-/// What a service does.
+/// The status of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     running: bool,
     enabled: bool,
-    /// The platform's own word for what happens at boot.
+    /// The platform's word for the boot setting, such as `static`.
     boot: String,
 }
 
-/// One thing to do to a service.
+/// A service action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Start,
@@ -127,8 +134,8 @@ impl Action {
         }
     }
 
-    /// Returns what a noop run says instead.
-    fn noop(self) -> &'static str {
+    /// Returns the message of a noop run.
+    fn message(self) -> &'static str {
         match self {
             Self::Start => "Would have started",
             Self::Stop => "Would have stopped",
@@ -139,18 +146,18 @@ impl Action {
         }
     }
 
-    /// Reports whether it is about boot, not about now.
+    /// Reports whether the action changes the boot setting only.
     fn is_for_boot(self) -> bool {
         matches!(self, Self::Enable | Self::Disable)
     }
 }
 
-/// Why a service does not run, as far as the platform knows.
+/// Details about why a service does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// How its last run ended, if not well.
+    /// The result of its last run, unless successful.
     result: Option<String>,
-    /// The last lines it or its manager logged.
+    /// The last lines of its journal.
     journal: Vec<String>,
 }
 
@@ -166,15 +173,15 @@ impl fmt::Display for Diagnosis {
     }
 }
 
-/// Why a service could not be asked or changed.
+/// A failure to query or change a service.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     #[error("service {0} not found")]
     NotFound(String),
-    #[error("invalid systemctl {question} output: {answer}")]
-    Answer {
-        question: &'static str,
-        answer: String,
+    #[error("invalid systemctl {command} output: {output}")]
+    InvalidOutput {
+        command: &'static str,
+        output: String,
     },
     #[error("could not {} service {service}: {reason}{diagnosis}", action.verb())]
     Refused {
@@ -183,7 +190,7 @@ pub enum ServiceError {
         reason: String,
         diagnosis: Diagnosis,
     },
-    #[error("could not make systemd read its unit files again: {0}")]
+    #[error("systemctl daemon-reload failed: {0}")]
     DaemonReload(String),
     #[error(transparent)]
     Run(#[from] RunError),
@@ -230,7 +237,7 @@ fn wants_running(resource: &Resource) -> bool {
     resource.common.ensure != "stopped"
 }
 
-/// Decides what to do: first about now, then about boot.
+/// Plans the actions: first for the running service, then for the boot setting.
 pub(super) fn plan(
     resource: &Resource,
     service: &Service,
@@ -239,10 +246,10 @@ pub(super) fn plan(
     refresh: bool,
     host: Host<'_>,
 ) -> Result<Plan<Action>, ResourceError> {
-    let Detail::Service { metadata: seen } = &state.detail else {
+    let Detail::Service { metadata } = &state.detail else {
         return Err(ResourceError::other_state(TypeName::Service, state));
     };
-    let now = match (wants_running(resource), seen.running) {
+    let now = match (wants_running(resource), metadata.running) {
         (true, true) if refresh => {
             let reload = service.reload && provider.can_reload(&resource.common.name, host)?;
             Some(if reload {
@@ -255,15 +262,15 @@ pub(super) fn plan(
         (false, true) => Some(Action::Stop),
         (true, true) | (false, false) => None,
     };
-    let boot = match (service.enable, seen.enabled) {
+    let boot = match (service.enable, metadata.enabled) {
         (Some(true), false) => Some(Action::Enable),
         (Some(false), true) => Some(Action::Disable),
         _ => None,
     };
     let message = match (now, boot) {
-        // The second part of a sentence starts small.
-        (Some(now), Some(boot)) => format!("{}, would have {}d", now.noop(), boot.verb()),
-        (now, boot) => now.or(boot).map(Action::noop).unwrap_or_default().into(),
+        // The second part of the sentence is in lower case.
+        (Some(now), Some(boot)) => format!("{}, would have {}d", now.message(), boot.verb()),
+        (now, boot) => now.or(boot).map(Action::message).unwrap_or_default().into(),
     };
     Ok(Plan {
         actions: now.into_iter().chain(boot).collect(),
@@ -275,7 +282,7 @@ pub(super) fn plan(
     })
 }
 
-/// Carries one action out.
+/// Performs one action.
 pub(super) fn change(
     resource: &Resource,
     provider: &dyn ServiceProvider,
@@ -291,7 +298,7 @@ pub(super) fn change(
     changed
 }
 
-/// Returns why a service does not run, unless what it logs is nobody's business.
+/// Returns details about why a service does not run, unless the resource is sensitive.
 fn diagnose(resource: &Resource, provider: &dyn ServiceProvider, host: Host<'_>) -> Diagnosis {
     if resource.common.sensitive {
         return Diagnosis::default();
@@ -299,7 +306,7 @@ fn diagnose(resource: &Resource, provider: &dyn ServiceProvider, host: Host<'_>)
     provider.diagnose(&resource.common.name, host)
 }
 
-/// Reads the state again and checks both dimensions.
+/// Reads the state again and checks both running and enabled.
 pub(super) fn verify(
     resource: &Resource,
     service: &Service,
@@ -324,15 +331,12 @@ pub(super) fn verify(
         let (found, wanted) = (enabled_word(status.enabled), enabled_word(wanted));
         let mut reason = format!("service is {found}, expected {wanted}");
         if status.boot != found {
-            // Static or masked: asking again won't help, so say what it is.
-            reason.push_str(&format!(" ({} calls it {})", provider.name(), status.boot));
+            // A static or masked unit can't be enabled or disabled, so the error names its state.
+            reason.push_str(&format!(" ({} state: {})", provider.name(), status.boot));
         }
         reason
     } else {
         return Ok(state(resource, provider, &status, host));
     };
-    Err(ResourceError::NotReached {
-        ensure: resource.common.ensure.clone(),
-        reason,
-    })
+    Err(ResourceError::not_reached(resource, reason))
 }

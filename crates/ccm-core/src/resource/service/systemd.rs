@@ -1,8 +1,8 @@
-//! systemd, through `systemctl`: one question, one word, one exit code at a time.
+//! systemd provider, through `systemctl`.
 //!
-//! A unit that is on its way somewhere gets a short while to arrive before it is judged. Unit
-//! files are read again only for a unit that needs it, and only when something is about to be
-//! done to it; so neither noop nor status ever does. Knows nothing of what was asked for.
+//! A unit that is starting or stopping gets a short time to settle before its status is reported. A
+//! daemon-reload is done only before a change, and only if the unit needs it; never in noop mode or for
+//! a status.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::{Action, Diagnosis, ServiceError, ServiceProvider, Status};
 use crate::resource::Host;
 use crate::system::{Command, FileLock, Output, RunError};
 
-/// How long a question may take. A job has no limit here: every unit has its own, in systemd.
-const QUESTION_LIMIT: Duration = Duration::from_secs(60);
+/// The timeout of a query. Changes have no timeout here, because systemd limits each unit itself.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to wait for others who change services: longer than a unit takes to give up.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The timeout for the lock: longer than the usual timeout of a unit.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The waits for a unit that is on its way; three seconds in all.
+/// The waits for a unit that is starting or stopping; three seconds in total.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -25,7 +25,7 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(1500),
 ];
 
-/// How much of what systemd or a service says goes into an error.
+/// The maximum number and length of output lines in an error.
 const MAX_LINES: usize = 10;
 const MAX_LINE_CHARS: usize = 300;
 
@@ -50,7 +50,7 @@ impl ServiceProvider for Systemd {
         })
     }
 
-    /// A reload does not take up a changed unit file, so such a unit has to be restarted.
+    /// A reload does not apply a changed unit file, so such a unit must be restarted.
     fn can_reload(&self, service: &str, host: Host<'_>) -> Result<bool, ServiceError> {
         let names = ["CanReload", "NeedDaemonReload"];
         let [can_reload, changed] = properties(service, names, host)?;
@@ -59,10 +59,11 @@ impl ServiceProvider for Systemd {
 
     fn change(&self, service: &str, action: Action, host: Host<'_>) -> Result<(), ServiceError> {
         let purpose = format!("{} {service}", action.verb());
-        let _lock = FileLock::acquire(&host.services.lock, &purpose, PATIENCE, host.clock)?;
-        // Enabling reads unit files from disk, and ends in a daemon-reload of its own.
+        let _lock =
+            FileLock::acquire(&host.services.lock_file, &purpose, LOCK_TIMEOUT, host.clock)?;
+        // Enabling reads unit files from disk and does its own daemon-reload.
         if !action.is_for_boot() {
-            read_unit_files(service, host)?;
+            daemon_reload(service, host)?;
         }
         let job = Command::new("systemctl", [action.verb(), "--system", service]);
         let output = host.runner.run(&job)?;
@@ -72,7 +73,7 @@ impl ServiceProvider for Systemd {
         Err(ServiceError::Refused {
             action,
             service: service.into(),
-            reason: complaint(&output),
+            reason: error_text(&output),
             diagnosis: Diagnosis::default(),
         })
     }
@@ -89,24 +90,24 @@ impl ServiceProvider for Systemd {
     }
 }
 
-/// Runs a command that only looks.
-fn ask<'a>(
+/// Runs a command that changes nothing.
+fn query<'a>(
     program: &str,
     args: impl IntoIterator<Item = &'a str>,
     host: Host<'_>,
 ) -> Result<Output, RunError> {
     host.runner.run(&Command {
-        timeout: Some(QUESTION_LIMIT),
+        timeout: Some(QUERY_TIMEOUT),
         ..Command::new(program, args)
     })
 }
 
-/// Reports whether a unit is active, once it is neither starting nor stopping. One that does not
-/// arrive in time counts as stopped, unless it is up and only reloads.
+/// Reports whether a unit is active, after waiting while it starts or stops. A unit that does not settle
+/// in time counts as stopped, or as running if it is reloading.
 fn is_running(service: &str, host: Host<'_>) -> Result<bool, ServiceError> {
     let mut pauses = PAUSES.into_iter();
     loop {
-        let output = ask("systemctl", ["is-active", "--system", service], host)?;
+        let output = query("systemctl", ["is-active", "--system", service], host)?;
         let (running, is_settled) = match output.stdout_text().trim() {
             "active" => (true, true),
             "inactive" | "failed" => (false, true),
@@ -121,10 +122,10 @@ fn is_running(service: &str, host: Host<'_>) -> Result<bool, ServiceError> {
     }
 }
 
-/// Reports whether a unit comes up at boot, and systemd's own word for it. A unit that nobody has
-/// to enable counts as enabled.
+/// Reports whether a unit is enabled, and systemd's word for it. A unit that can't be enabled, such as a
+/// static one, counts as enabled.
 fn is_enabled(service: &str, host: Host<'_>) -> Result<(bool, String), ServiceError> {
-    let output = ask("systemctl", ["is-enabled", "--system", service], host)?;
+    let output = query("systemctl", ["is-enabled", "--system", service], host)?;
     let text = output.stdout_text();
     let word = text.trim();
     let enabled = match word {
@@ -132,7 +133,7 @@ fn is_enabled(service: &str, host: Host<'_>) -> Result<(bool, String), ServiceEr
         | "transient" => true,
         "disabled" | "linked" | "linked-runtime" | "masked" | "masked-runtime" => false,
         "not-found" => return Err(ServiceError::NotFound(service.into())),
-        // Before version 253 there is no word for it, only a complaint.
+        // Before version 253, only standard error reports an unknown unit.
         "" if output.stderr_text().contains("No such file or directory") => {
             return Err(ServiceError::NotFound(service.into()));
         }
@@ -141,15 +142,15 @@ fn is_enabled(service: &str, host: Host<'_>) -> Result<(bool, String), ServiceEr
     Ok((enabled, word.to_owned()))
 }
 
-fn invalid(question: &'static str, output: &Output) -> ServiceError {
-    let answer = match output.stdout_text().trim() {
-        "" => complaint(output),
-        answer => answer.to_owned(),
+fn invalid(command: &'static str, output: &Output) -> ServiceError {
+    let output = match output.stdout_text().trim() {
+        "" => error_text(output),
+        text => text.to_owned(),
     };
-    ServiceError::Answer { question, answer }
+    ServiceError::InvalidOutput { command, output }
 }
 
-/// Returns properties of a unit; nothing for one that systemd does not tell.
+/// Returns properties of a unit; nothing for those that systemd does not report.
 fn properties<const N: usize>(
     service: &str,
     names: [&str; N],
@@ -160,7 +161,7 @@ fn properties<const N: usize>(
         args.extend(["-p", name]);
     }
     args.push(service);
-    let output = ask("systemctl", args, host)?;
+    let output = query("systemctl", args, host)?;
     let text = output.stdout_text();
     let find = |name: &str| {
         let mut pairs = text.lines().filter_map(|line| line.split_once('='));
@@ -169,10 +170,9 @@ fn properties<const N: usize>(
     Ok(names.map(|name| find(name).map(|(_, value)| value.to_owned())))
 }
 
-/// Makes systemd read its unit files again if this unit's have changed on disk. Afterwards no unit
-/// needs it, so a run does this once, and once more only if a file changes in between. Where
-/// systemd does not tell, once is the best guess.
-fn read_unit_files(service: &str, host: Host<'_>) -> Result<(), ServiceError> {
+/// Does a daemon-reload if the unit files of this unit have changed on disk. If systemd does not report
+/// that, it is done once per run.
+fn daemon_reload(service: &str, host: Host<'_>) -> Result<(), ServiceError> {
     let [changed] = properties(service, ["NeedDaemonReload"], host)?;
     let needed = match changed.as_deref() {
         Some("yes") => true,
@@ -184,52 +184,52 @@ fn read_unit_files(service: &str, host: Host<'_>) -> Result<(), ServiceError> {
             .runner
             .run(&Command::new("systemctl", ["daemon-reload"]))?;
         if !output.is_success() {
-            return Err(ServiceError::DaemonReload(complaint(&output)));
+            return Err(ServiceError::DaemonReload(error_text(&output)));
         }
         host.services.reloaded.set(true);
     }
     Ok(())
 }
 
-/// Returns the last lines a unit logged; none where there is no journal.
+/// Returns the last journal lines of a unit; none without a journal.
 fn journal(service: &str, host: Host<'_>) -> Vec<String> {
     if host.runner.locate("journalctl").is_none() {
         return Vec::new();
     }
-    // What a unit wrote just before it died may still be on its way into the journal.
-    let _ = ask("journalctl", ["--sync"], host);
+    // The last lines of a unit may not be in the journal yet.
+    let _ = query("journalctl", ["--sync"], host);
     let count = MAX_LINES.to_string();
     let args = ["-u", service, "-n", &count, "--no-pager", "-o", "cat"];
-    match ask("journalctl", args, host) {
-        Ok(output) if output.is_success() => lines(&output.stdout_text()),
+    match query("journalctl", args, host) {
+        Ok(output) if output.is_success() => last_lines(&output.stdout_text()),
         _ => Vec::new(),
     }
 }
 
-/// Returns what a failed command said, on one line.
-fn complaint(output: &Output) -> String {
-    let said = lines(&output.stderr_text());
-    if said.is_empty() {
+/// Returns the exit code and error output of a failed command, on one line.
+fn error_text(output: &Output) -> String {
+    let lines = last_lines(&output.stderr_text());
+    if lines.is_empty() {
         format!("exit code {}", output.code)
     } else {
-        let said = said.join(" | ");
-        format!("exit code {}: {}", output.code, said.trim_end_matches('.'))
+        let text = lines.join(" | ");
+        format!("exit code {}: {}", output.code, text.trim_end_matches('.'))
     }
 }
 
-/// Returns the last lines of a text that say something, short and fit for a terminal.
-fn lines(text: &str) -> Vec<String> {
-    // Hints where else to look are left out: we looked.
-    let is_said = |line: &&str| {
+/// Returns the last non-empty lines of a text, shortened and without control characters.
+fn last_lines(text: &str) -> Vec<String> {
+    // Hints to use other commands are left out.
+    let is_relevant = |line: &&str| {
         !line.trim().is_empty() && !line.starts_with("See \"") && !line.starts_with("-- No entries")
     };
-    let said: Vec<&str> = text.lines().filter(is_said).collect();
-    let skipped = said.len().saturating_sub(MAX_LINES);
+    let lines: Vec<&str> = text.lines().filter(is_relevant).collect();
+    let skipped = lines.len().saturating_sub(MAX_LINES);
     let shorten = |line: &str| {
         let chars = line.trim().chars().take(MAX_LINE_CHARS);
         chars
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect()
     };
-    said.into_iter().skip(skipped).map(shorten).collect()
+    lines.into_iter().skip(skipped).map(shorten).collect()
 }

@@ -1,64 +1,16 @@
-//! The tables, with a service manager that only pretends; and systemd by its commands, each case
-//! a file in `tests/data/provider/service`.
+//! Planning with a fake service manager, and data-driven cases of systemd commands from
+//! `tests/data/provider/service`.
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::time::Duration;
 
-use chrono::DateTime;
 use serde::Deserialize;
 
 use super::*;
 use crate::model::resource::{Common, Properties};
-use crate::resource::package::Shared;
-use crate::resource::scaffold::Sources;
-use crate::resource::{Selected, select_provider};
-use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
-use ccm_template::Env;
-
-/// The parts of a host that a case needs.
-struct TestHost {
-    runner: ScriptedRunner,
-    clock: FixedClock,
-    accounts: Accounts,
-    env: Env,
-    packages: Shared,
-    services: Memory,
-    scaffolds: Sources,
-    directory: tempfile::TempDir,
-}
-
-impl TestHost {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        Self {
-            runner: ScriptedRunner::new(),
-            clock: FixedClock::new(DateTime::UNIX_EPOCH),
-            accounts: Accounts::default(),
-            env: Env::default(),
-            packages: Shared::default(),
-            scaffolds: Sources::default(),
-            services: Memory {
-                lock: directory.path().join("lock"),
-                ..Memory::default()
-            },
-            directory,
-        }
-    }
-
-    fn host(&self) -> Host<'_> {
-        Host {
-            runner: &self.runner,
-            clock: &self.clock,
-            accounts: &self.accounts,
-            working_dir: self.directory.path(),
-            env: &self.env,
-            packages: &self.packages,
-            services: &self.services,
-            scaffolds: &self.scaffolds,
-        }
-    }
-}
+use crate::resource::package::scripted_host::{ScriptedHost, run_cases};
+use crate::resource::{SelectedProvider, select_provider};
+use crate::system::Output;
 
 fn resource(ensure: &str, service: Service) -> Resource {
     Resource::new("web", ensure, Properties::Service(service))
@@ -71,14 +23,14 @@ fn enabling(enable: Option<bool>) -> Service {
     }
 }
 
-/// A service manager that does what it is told, or refuses.
-struct Pretend {
+/// A fake service manager, which can be set to fail.
+struct FakeManager {
     status: RefCell<Status>,
     can_reload: bool,
-    obeys: bool,
+    succeeds: bool,
 }
 
-impl Pretend {
+impl FakeManager {
     fn new(running: bool, enabled: bool) -> Self {
         Self {
             status: RefCell::new(Status {
@@ -87,14 +39,14 @@ impl Pretend {
                 boot: enabled_word(enabled).into(),
             }),
             can_reload: true,
-            obeys: true,
+            succeeds: true,
         }
     }
 }
 
-impl ServiceProvider for Pretend {
+impl ServiceProvider for FakeManager {
     fn name(&self) -> &'static str {
-        "pretend"
+        "fake"
     }
 
     fn is_usable(&self, _: Host<'_>) -> bool {
@@ -110,7 +62,7 @@ impl ServiceProvider for Pretend {
     }
 
     fn change(&self, service: &str, action: Action, _: Host<'_>) -> Result<(), ServiceError> {
-        if !self.obeys {
+        if !self.succeeds {
             return Err(ServiceError::Refused {
                 action,
                 service: service.into(),
@@ -137,9 +89,9 @@ impl ServiceProvider for Pretend {
 }
 
 #[test]
-fn now_and_boot_are_decided_by_their_own_tables() {
+fn running_and_enabled_are_planned_independently() {
     let now_rows = [
-        // wanted, running, refresh, says, refreshed
+        // wanted, running, refresh, message, refreshed
         ("running", true, false, "", false),
         ("running", false, false, "Would have started", false),
         ("stopped", true, false, "Would have stopped", false),
@@ -156,7 +108,7 @@ fn now_and_boot_are_decided_by_their_own_tables() {
         ("stopped", false, true, "", false),
     ];
     let boot_rows = [
-        // wanted, enabled, says
+        // wanted, enabled, message
         (Some(true), true, ""),
         (Some(true), false, "enabled"),
         (Some(false), true, "disabled"),
@@ -166,22 +118,22 @@ fn now_and_boot_are_decided_by_their_own_tables() {
     ];
     for (ensure, running, refresh, now, refreshed) in now_rows {
         for (enable, enabled, boot) in boot_rows {
-            let test = TestHost::new();
-            let provider = Pretend::new(running, enabled);
+            let test = ScriptedHost::new();
+            let provider = FakeManager::new(running, enabled);
             let service = enabling(enable);
             let resource = resource(ensure, service.clone());
             let state = inspect(&resource, &provider, test.host()).unwrap();
             let plan = plan(&resource, &service, &provider, &state, refresh, test.host()).unwrap();
-            let says = match (now, boot) {
+            let message = match (now, boot) {
                 (now, "") => now.to_owned(),
                 ("", boot) => format!("Would have {boot}"),
                 (now, boot) => format!("{now}, would have {boot}"),
             };
             let row = format!("{ensure} {running} {refresh} {enable:?} {enabled}");
-            assert_eq!(plan.message, says, "{row}");
+            assert_eq!(plan.message, message, "{row}");
             assert_eq!(plan.refreshed, refreshed, "{row}");
-            assert_eq!(plan.satisfied, says.is_empty(), "{row}");
-            assert_eq!(plan.is_empty(), says.is_empty(), "{row}");
+            assert_eq!(plan.satisfied, message.is_empty(), "{row}");
+            assert_eq!(plan.is_empty(), message.is_empty(), "{row}");
             assert!(!plan.settles, "{row}");
 
             for action in plan.actions {
@@ -200,10 +152,10 @@ fn a_refresh_reloads_only_where_asked_for_and_possible() {
         (true, false, Action::Restart),
         (false, true, Action::Restart),
     ] {
-        let test = TestHost::new();
-        let provider = Pretend {
+        let test = ScriptedHost::new();
+        let provider = FakeManager {
             can_reload,
-            ..Pretend::new(true, true)
+            ..FakeManager::new(true, true)
         };
         let service = Service {
             reload,
@@ -218,17 +170,17 @@ fn a_refresh_reloads_only_where_asked_for_and_possible() {
 }
 
 #[test]
-fn a_state_names_both_dimensions() {
-    let test = TestHost::new();
+fn a_state_has_running_and_enabled() {
+    let test = ScriptedHost::new();
     let resource = resource("running", Service::default());
-    let state = inspect(&resource, &Pretend::new(true, false), test.host()).unwrap();
+    let state = inspect(&resource, &FakeManager::new(true, false), test.host()).unwrap();
     assert_eq!(state.common.ensure, "running");
     let Detail::Service { metadata } = state.detail else {
         panic!("{state:?}");
     };
     let seen = ServiceMetadata {
         name: "web".into(),
-        provider: "pretend".into(),
+        provider: "fake".into(),
         enabled: false,
         running: true,
     };
@@ -236,11 +188,11 @@ fn a_state_names_both_dimensions() {
 }
 
 #[test]
-fn a_refused_start_says_what_the_platform_knows_about_it() {
-    let test = TestHost::new();
-    let provider = Pretend {
-        obeys: false,
-        ..Pretend::new(false, false)
+fn a_failed_start_includes_the_diagnosis() {
+    let test = ScriptedHost::new();
+    let provider = FakeManager {
+        succeeds: false,
+        ..FakeManager::new(false, false)
     };
     let mut resource = resource("running", Service::default());
     let refused =
@@ -262,7 +214,7 @@ fn a_refused_start_says_what_the_platform_knows_about_it() {
 }
 
 #[test]
-fn a_service_that_did_not_get_there_is_named_with_what_it_is() {
+fn an_unreached_state_is_reported_with_the_found_state() {
     let rows = [
         (
             "stopped",
@@ -281,12 +233,12 @@ fn a_service_that_did_not_get_there_is_named_with_what_it_is() {
             Some(false),
             "static",
             "failed to reach desired state: running: service is enabled, expected disabled \
-             (pretend calls it static)",
+             (fake state: static)",
         ),
     ];
     for (ensure, enable, boot, reason) in rows {
-        let test = TestHost::new();
-        let provider = Pretend::new(true, true);
+        let test = ScriptedHost::new();
+        let provider = FakeManager::new(true, true);
         provider.status.borrow_mut().boot = boot.into();
         let service = enabling(enable);
         let resource = resource(ensure, service.clone());
@@ -296,11 +248,11 @@ fn a_service_that_did_not_get_there_is_named_with_what_it_is() {
 }
 
 #[test]
-fn a_provider_is_chosen_by_name_or_by_what_is_there() {
-    let bare = TestHost::new();
-    let booted = TestHost::new();
+fn a_provider_is_selected_by_name_or_by_availability() {
+    let bare = ScriptedHost::new();
+    let booted = ScriptedHost::new();
     booted.runner.install("systemctl");
-    let select = |wanted, test: &TestHost| Provider::select(wanted, test.host());
+    let select = |wanted, test: &ScriptedHost| Provider::select(wanted, test.host());
     assert_eq!(select("", &booted), Ok(Provider::Systemd));
     assert_eq!(select("systemd", &booted), Ok(Provider::Systemd));
     assert_eq!(select("", &bare), Err(ProviderError::NoneSuitable));
@@ -309,9 +261,9 @@ fn a_provider_is_chosen_by_name_or_by_what_is_there() {
 }
 
 #[test]
-fn a_change_waits_for_whoever_holds_the_lock() {
-    let test = TestHost::new();
-    let lock = &test.services.lock;
+fn a_change_waits_for_the_lock() {
+    let test = ScriptedHost::new();
+    let lock = &test.services.lock_file;
     let clock = &test.clock;
     let held = crate::system::FileLock::acquire(lock, "other run", Duration::ZERO, clock).unwrap();
     let resource = resource("running", Service::default());
@@ -324,7 +276,7 @@ fn a_change_waits_for_whoever_holds_the_lock() {
     drop(held);
 }
 
-/// One run: what happens to services, one after the other.
+/// One run: several services, one after the other.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -337,7 +289,7 @@ struct Case {
 struct Step {
     /// The properties, as in a manifest.
     service: Entry,
-    /// A subscription fired.
+    /// A subscribed resource changed.
     #[serde(default)]
     refresh: bool,
     #[serde(default)]
@@ -347,12 +299,12 @@ struct Step {
     /// The waits in between, in milliseconds.
     #[serde(default)]
     sleeps: Vec<u64>,
-    /// What a noop run says, or would.
-    #[serde(default)]
-    says: String,
-    /// What is found in the end: running or stopped, enabled or disabled.
-    #[serde(default)]
-    ends: String,
+    /// The message of a noop run.
+    #[serde(default, rename = "says")]
+    message: String,
+    /// The final state: running or stopped, enabled or disabled.
+    #[serde(default, rename = "ends")]
+    final_state: String,
     #[serde(default)]
     error: String,
 }
@@ -371,7 +323,7 @@ struct Entry {
     sensitive: bool,
 }
 
-/// A command line, its exit code, standard output and, if it says anything there, standard error.
+/// A command line, its exit code, standard output and, optionally, standard error.
 #[derive(Deserialize)]
 struct Scripted(String, i32, String, #[serde(default)] String);
 
@@ -388,8 +340,8 @@ impl Scripted {
 }
 
 impl Step {
-    /// Goes through one resource as the engine does and returns how it ended.
-    fn go(&self, test: &TestHost) -> Result<(String, State), ResourceError> {
+    /// Applies one resource as the engine does and returns the noop message and final state.
+    fn apply(&self, test: &ScriptedHost) -> Result<(String, State), ResourceError> {
         let service = Service {
             enable: self.service.enable,
             reload: self.service.reload,
@@ -406,7 +358,7 @@ impl Step {
         };
         resource.complete()?;
         let host = test.host();
-        let Selected::Managed(managed) = select_provider(&resource, host).unwrap() else {
+        let SelectedProvider::Managed(managed) = select_provider(&resource, host).unwrap() else {
             panic!("{resource:?} is no service");
         };
         let before = managed.inspect(host)?;
@@ -415,33 +367,33 @@ impl Step {
         if self.noop || planned.plan().is_empty() {
             return Ok((message, before.clone()));
         }
-        let mut done = planned.change(host, &|_| {})?;
-        Ok((message, managed.verify(&mut done, host)?))
+        let mut report = planned.change(host, &|_| {})?;
+        Ok((message, managed.verify(&mut report, host)?))
     }
 
-    fn check(&self, case: &str, test: &TestHost) {
+    fn check(&self, case: &str, test: &ScriptedHost) {
         for scripted in &self.commands {
             let words: Vec<&str> = scripted.0.split(' ').collect();
             test.runner.expect(&words, Ok(scripted.output()));
         }
         let (calls, sleeps) = (test.runner.calls().len(), test.clock.sleeps().len());
-        match self.go(test) {
-            Ok((says, state)) => {
+        match self.apply(test) {
+            Ok((message, state)) => {
                 let Detail::Service { metadata } = &state.detail else {
                     panic!("{case}: {state:?}");
                 };
                 let boot = enabled_word(metadata.enabled);
-                let ends = format!("{} {boot}", state.common.ensure);
+                let final_state = format!("{} {boot}", state.common.ensure);
                 assert_eq!(self.error, "", "{case}");
-                assert_eq!(says, self.says, "{case}");
-                assert_eq!(ends, self.ends, "{case}");
+                assert_eq!(message, self.message, "{case}");
+                assert_eq!(final_state, self.final_state, "{case}");
             }
             Err(error) => assert_eq!(error.to_string(), self.error, "{case}"),
         }
-        let lines = |calls: Vec<crate::system::runner::Call>| -> Vec<String> {
-            calls.into_iter().map(|call| call.argv.join(" ")).collect()
-        };
-        let ran = lines(test.runner.calls()).split_off(calls);
+        let ran: Vec<String> = test.runner.calls()[calls..]
+            .iter()
+            .map(|call| call.argv.join(" "))
+            .collect();
         let wanted: Vec<&str> = self.commands.iter().map(|it| &*it.0).collect();
         assert_eq!(ran, wanted, "{case}");
         let slept: Vec<u128> = test
@@ -457,23 +409,14 @@ impl Step {
 }
 
 #[test]
-fn every_command_is_the_one_its_case_names() {
-    let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .join("tests/data/provider/service");
-    let mut count = 0;
-    for entry in std::fs::read_dir(directory).unwrap().flatten() {
-        let file = entry.file_name().into_string().unwrap();
-        let text = std::fs::read_to_string(entry.path()).unwrap();
-        let cases: Vec<Case> =
-            serde_json::from_str(&text).unwrap_or_else(|err| panic!("{file}: {err}"));
-        for case in cases {
-            let test = TestHost::new();
-            test.runner.install("systemctl");
-            for step in &case.steps {
-                step.check(&format!("{file}: {}", case.name), &test);
-            }
-            count += 1;
+fn every_case_runs_exactly_its_commands() {
+    let count = run_cases("service", |case: &Case| {
+        let test = ScriptedHost::new();
+        test.runner.install("systemctl");
+        for step in &case.steps {
+            step.check(&case.name, &test);
         }
-    }
+        (case.name.clone(), Ok(()))
+    });
     assert!(count >= 40, "only {count} cases found");
 }

@@ -1,7 +1,6 @@
-//! A log of our own that several processes write to: each write goes to the end, whole.
+//! Append-only log files shared by several processes, rotated by size.
 //!
-//! Its size is bounded: a full log becomes the one old log, in place of the one before it. What is
-//! written is not known here.
+//! One rotated file is kept.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,22 +11,21 @@ use rustix::io::Errno;
 
 use super::{FileError, FileKind, failed};
 
-/// Adds bytes to the end of a file that only we can read, and makes it if need be. A file that has
-/// `most` bytes or more is first renamed to the same name with `.1` behind it.
-pub fn append(path: &Path, bytes: &[u8], most: u64) -> Result<(), FileError> {
+/// Appends bytes to a file with mode 0600, creating it if necessary. A file of `max_size` bytes or
+/// more is first renamed to `<name>.1`.
+pub fn append(path: &Path, bytes: &[u8], max_size: u64) -> Result<(), FileError> {
     let mut file = open(path)?;
     let size = file.metadata().map_err(failed("stat", path))?.len();
-    if size >= most {
-        // Two writers may both find it full: the second renames what the first began. That costs
-        // old lines, never this one.
-        rustix::fs::rename(path, old(path)).map_err(failed::<Errno>("rename", path))?;
+    if size >= max_size {
+        // Two processes may rotate at the same time; then old lines are lost, but not this one.
+        rustix::fs::rename(path, rotated(path)).map_err(failed::<Errno>("rename", path))?;
         file = open(path)?;
     }
     file.write_all(bytes).map_err(failed("write", path))
 }
 
 fn open(path: &Path) -> Result<File, FileError> {
-    // Never follow a link, never wait for the other end of a pipe.
+    // Don't follow symlinks, and don't block on a FIFO.
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::CREATE
@@ -43,7 +41,7 @@ fn open(path: &Path) -> Result<File, FileError> {
     }
 }
 
-fn old(path: &Path) -> PathBuf {
+fn rotated(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
@@ -56,9 +54,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_follow_each_other_in_a_file_of_our_own() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("log");
+    fn lines_are_appended_to_a_private_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
         append(&path, b"one\n", 100).unwrap();
         append(&path, b"two\n", 100).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
@@ -66,23 +64,23 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_makes_room_and_the_oldest_goes() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("log");
+    fn a_full_log_is_rotated_and_the_oldest_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
         for line in ["one\n", "two\n", "three\n"] {
             append(&path, line.as_bytes(), 1).unwrap();
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "three\n");
-        assert_eq!(std::fs::read_to_string(old(&path)).unwrap(), "two\n");
-        assert_eq!(room.path().read_dir().unwrap().count(), 2);
+        assert_eq!(std::fs::read_to_string(rotated(&path)).unwrap(), "two\n");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 2);
     }
 
     #[test]
-    fn a_link_in_its_place_is_refused() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("log");
-        std::os::unix::fs::symlink(room.path().join("victim"), &path).unwrap();
+    fn a_symlink_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::os::unix::fs::symlink(dir.path().join("victim"), &path).unwrap();
         assert!(append(&path, b"x\n", 100).is_err());
-        assert!(!room.path().join("victim").exists());
+        assert!(!dir.path().join("victim").exists());
     }
 }

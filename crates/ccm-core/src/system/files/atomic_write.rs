@@ -1,8 +1,8 @@
-//! Writing a file so that no one ever sees half of it.
+//! Atomic file writes.
 //!
-//! The content goes to a new file beside the target, open to no one else; owner and mode are set
-//! through its handle; then it takes the target's name. A run that is killed may leave that new
-//! file behind, never a broken target.
+//! The content goes to a new private file in the target's directory; owner and mode are set through
+//! its handle; then it is renamed over the target. A run that is killed may leave the temporary
+//! file behind, but never a partial target.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,40 +14,39 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{Attributes, FileError, Note, Place, failed, inspect};
+use super::{Attributes, FileError, Location, Xattr, failed, inspect};
 
-/// The longest name a directory entry can have.
-const LONGEST_NAME: usize = 255;
+/// Maximum length of a file name.
+const MAX_NAME: usize = 255;
 
-/// How often a name that is taken is replaced by another. Chance alone never needs a second.
-const MOST_NAMES: usize = 16;
+/// Attempts to find an unused name.
+const MAX_ATTEMPTS: usize = 16;
 
-/// What to write.
+/// The content of a file.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
     Bytes(&'a [u8]),
-    /// The content of another file, which must be a regular one. Links to it are followed.
+    /// The content of another regular file. Symlinks are followed.
     File(&'a Path),
 }
 
-/// What a power cut may undo. A crash of the program undoes nothing either way.
+/// What survives a power failure. A crash of the program loses nothing in any case.
 ///
-/// Data costs a flush to the disk per file, its name a second one: on ext4 over a quick disk 80,
-/// 390 and 630 microseconds for a new small file. A run writes few files and a stable run none, so
-/// managed files are [`Durability::Content`]: after a power cut the file is the old one or the new
-/// one, never an empty one, and the next run repairs the old one.
+/// A new small file takes 80, 390 or 630 microseconds (ext4, fast disk). Managed files use
+/// [`Durability::Content`]: after a power failure the file is the old or the new one, never empty,
+/// and the next run repairs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The kernel writes when it likes: a power cut may leave an empty file. For caches.
+    /// No flush: a power failure may leave an empty file. For caches.
     Cached,
-    /// A power cut leaves the old or the new file, whole.
+    /// A power failure leaves the complete old or new file.
     Content,
-    /// On return the new file survives a power cut.
+    /// On return the new file survives a power failure.
     Complete,
 }
 
-/// Writes a file in place of whatever has its name, unless that is a directory. A symlink there
-/// is replaced, not followed. Without a mode in `attributes` only the owner may read it.
+/// Writes a file, replacing any file or symlink of that name; a directory is an error. Without a
+/// mode in `attributes` only the owner may read it.
 pub fn store(
     target: &Path,
     content: Content<'_>,
@@ -59,18 +58,18 @@ pub fn store(
     })
 }
 
-/// Writes a file as [`atomic_write`] does, with a note that it carries from its first instant; a file
-/// system that keeps no notes gets the file without it.
-pub fn store_with_note(
+/// Writes a file like [`store`], with an extended attribute set before the rename. File systems
+/// without extended attributes get the file without it.
+pub(crate) fn store_with_xattr(
     target: &Path,
     content: Content<'_>,
     attributes: &Attributes,
     durability: Durability,
-    note: Note<'_>,
+    xattr: Xattr<'_>,
 ) -> Result<(), FileError> {
     store_with(target, attributes, durability, |file| {
         write(target, content, file)?;
-        note.attach(file).map_err(failed("setxattr", target))
+        xattr.set(file).map_err(failed("setxattr", target))
     })
 }
 
@@ -85,31 +84,30 @@ fn write(target: &Path, content: Content<'_>, mut file: &File) -> Result<(), Fil
     .map_err(failed("write", target))
 }
 
-/// Writes a file as [`atomic_write`] does, with content that `fill` brings piece by piece. If `fill`
-/// fails, nothing has changed.
+/// Writes a file like [`store`], with content written by `fill`. If `fill` fails, nothing changes.
 pub fn store_with<E: From<FileError>>(
     target: &Path,
     attributes: &Attributes,
     durability: Durability,
     fill: impl FnOnce(&File) -> Result<(), E>,
 ) -> Result<(), E> {
-    store_at(&Place::of(target)?, attributes, durability, fill)
+    store_at(&Location::of(target)?, attributes, durability, fill)
 }
 
-/// Writes a file at a place that is already open.
+/// Writes a file at an opened location.
 pub(super) fn store_at<E: From<FileError>>(
-    place: &Place<'_>,
+    location: &Location<'_>,
     attributes: &Attributes,
     durability: Durability,
     fill: impl FnOnce(&File) -> Result<(), E>,
 ) -> Result<(), E> {
-    let temporary = Temporary::create(place)?;
+    let temporary = Temporary::create(location)?;
     fill(&temporary.file)?;
     temporary.complete(attributes, durability)?;
     Ok(())
 }
 
-/// Writes a file that only its owner, we, can read: state, sessions, spools.
+/// Writes a file that only its owner can read: state, sessions, spools.
 pub fn write_private(
     target: &Path,
     content: &[u8],
@@ -119,25 +117,25 @@ pub fn write_private(
     store(target, content, &Attributes::default(), durability)
 }
 
-/// A new file beside the target, gone again unless it was renamed.
+/// A temporary file in the target's directory, removed on drop unless it was renamed.
 struct Temporary<'a> {
-    place: &'a Place<'a>,
+    location: &'a Location<'a>,
     name: OsString,
     file: File,
     is_renamed: bool,
 }
 
 impl<'a> Temporary<'a> {
-    fn create(place: &'a Place<'a>) -> Result<Self, FileError> {
-        let create = place.failed("create a temporary file for");
+    fn create(location: &'a Location<'a>) -> Result<Self, FileError> {
+        let create = location.failed("create a temporary file for");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        for _ in 0..MOST_NAMES {
-            let name = temporary_name(place.name).map_err(&create)?;
-            match rustix::fs::openat(&place.directory, &name, flags | OFlags::CLOEXEC, mode) {
+        for _ in 0..MAX_ATTEMPTS {
+            let name = temporary_name(location.name).map_err(&create)?;
+            match rustix::fs::openat(&location.directory, &name, flags | OFlags::CLOEXEC, mode) {
                 Ok(file) => {
                     return Ok(Self {
-                        place,
+                        location,
                         name,
                         file: file.into(),
                         is_renamed: false,
@@ -150,38 +148,39 @@ impl<'a> Temporary<'a> {
         Err(create(Errno::EXIST))
     }
 
-    /// Gets its owner and mode, and takes the place of the target.
+    /// Sets owner and mode, and renames the file over the target.
     fn complete(self, attributes: &Attributes, durability: Durability) -> Result<(), FileError> {
-        let (place, file) = (self.place, &self.file);
-        let (uid, gid) = attributes.owner().map_err(place.failed("chown"))?;
+        let (location, file) = (self.location, &self.file);
+        let (uid, gid) = attributes.owner().map_err(location.failed("chown"))?;
         if uid.is_some() || gid.is_some() {
-            rustix::fs::fchown(file, uid, gid).map_err(place.failed("chown"))?;
+            rustix::fs::fchown(file, uid, gid).map_err(location.failed("chown"))?;
         }
         if let Some(mode) = attributes.mode_bits() {
-            rustix::fs::fchmod(file, mode).map_err(place.failed("chmod"))?;
+            rustix::fs::fchmod(file, mode).map_err(location.failed("chmod"))?;
         }
         if durability != Durability::Cached {
-            // The journal orders owner, mode and name among themselves; only the data must be
-            // told.
-            rustix::fs::fdatasync(file).map_err(place.failed("sync"))?;
+            // The file system's journal orders owner, mode and rename; only data needs a flush.
+            rustix::fs::fdatasync(file).map_err(location.failed("sync"))?;
         }
         self.rename()?;
         if durability == Durability::Complete {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::openat(&place.directory, ".", flags, Mode::empty())
+            rustix::fs::openat(&location.directory, ".", flags, Mode::empty())
                 .and_then(rustix::fs::fsync)
-                .map_err(place.failed("sync the directory of"))?;
+                .map_err(location.failed("sync the directory of"))?;
         }
         Ok(())
     }
 
-    /// Takes the place of the target.
+    /// Renames the file over the target.
     fn rename(mut self) -> Result<(), FileError> {
-        let Place {
+        let Location {
             directory, name, ..
-        } = self.place;
-        rustix::fs::renameat(directory, &self.name, directory, *name)
-            .map_err(self.place.failed("could not rename temporary file: rename"))?;
+        } = self.location;
+        rustix::fs::renameat(directory, &self.name, directory, *name).map_err(
+            self.location
+                .failed("could not rename temporary file: rename"),
+        )?;
         self.is_renamed = true;
         Ok(())
     }
@@ -190,19 +189,19 @@ impl<'a> Temporary<'a> {
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.is_renamed {
-            // We are already failing, and that is what the caller must hear about.
-            let _ = rustix::fs::unlinkat(&self.place.directory, &self.name, AtFlags::empty());
+            // The caller gets the original error.
+            let _ = rustix::fs::unlinkat(&self.location.directory, &self.name, AtFlags::empty());
         }
     }
 }
 
-/// Returns `<name>.<16 random digits>`, the name shortened if there is no room for both.
+/// Returns `<name>.<16 random digits>`, the name shortened if necessary.
 pub(super) fn temporary_name(name: &OsStr) -> Result<OsString, Errno> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let suffix = format!(".{:016x}", u64::from_ne_bytes(random));
-    let room = LONGEST_NAME - suffix.len();
-    let mut bytes: Vec<u8> = name.as_bytes().iter().take(room).copied().collect();
+    let available = MAX_NAME - suffix.len();
+    let mut bytes: Vec<u8> = name.as_bytes().iter().take(available).copied().collect();
     bytes.extend_from_slice(suffix.as_bytes());
     Ok(OsString::from_vec(bytes))
 }

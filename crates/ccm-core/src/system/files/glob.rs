@@ -1,8 +1,7 @@
-//! File name patterns as Go reads them: `*`, `?`, `[a-z]`, `[^a-z]` and `\` before any of these.
+//! File name patterns with the syntax of Go's `path.Match`: `*`, `?`, `[a-z]`, `[^a-z]` and `\`.
 //!
-//! A pattern is read once, so that a mistake in it is found before anything is written, and
-//! matches a whole name between slashes. Matching never takes more than the product of both
-//! lengths; looking for files that fit ends at a bound.
+//! A pattern matches one path component. Matching takes at most the product of both lengths, and
+//! the number of matching files is limited.
 
 use std::io;
 use std::iter::Peekable;
@@ -11,27 +10,26 @@ use std::str::Chars;
 
 use super::{FileError, FileKind, inspect, list};
 
-/// How many paths may fit a pattern, or its beginning.
-const MAX_FITTING: usize = 10_000;
+/// Maximum number of paths that match a pattern or its beginning.
+const MAX_MATCHES: usize = 10_000;
 
-/// A pattern that can't be read.
+/// A pattern with invalid syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("syntax error in pattern")]
 pub struct BadPattern;
 
-/// Why the files that fit a pattern can't be told.
+/// A failed expansion of a pattern.
 #[derive(Debug, thiserror::Error)]
 pub enum GlobError {
     #[error(transparent)]
     Pattern(#[from] BadPattern),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("more than {MAX_FITTING} paths fit")]
+    #[error("more than {MAX_MATCHES} paths match")]
     TooMany,
 }
 
-/// Returns the paths that fit a pattern, sorted. One without special characters fits the path
-/// that it is, if there is such a thing.
+/// Returns the existing paths that match a pattern, sorted.
 pub fn expand(pattern: &Path) -> Result<Vec<PathBuf>, GlobError> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
@@ -43,33 +41,33 @@ pub fn expand(pattern: &Path) -> Result<Vec<PathBuf>, GlobError> {
             Some(name) => below(&found, &Glob::parse(name)?)?,
             None => found.iter().map(|path| path.join(part)).collect(),
         };
-        if found.len() > MAX_FITTING {
+        if found.len() > MAX_MATCHES {
             return Err(GlobError::TooMany);
         }
     }
-    let mut fitting = Vec::new();
+    let mut matching = Vec::new();
     for path in found {
         if kind(&path)?.is_some() {
-            fitting.push(path);
+            matching.push(path);
         }
     }
-    fitting.sort();
-    Ok(fitting)
+    matching.sort();
+    Ok(matching)
 }
 
 fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '[', '\\'])
 }
 
-/// Returns what a path leads to; below a file there is nothing.
+/// Returns the type of a file, or `None` if it does not exist.
 fn kind(path: &Path) -> Result<Option<FileKind>, FileError> {
     match inspect(path, true) {
         Err(err) if err.os_kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
-        seen => Ok(seen?.map(|seen| seen.kind)),
+        metadata => Ok(metadata?.map(|metadata| metadata.kind)),
     }
 }
 
-/// Returns what lies in directories and fits.
+/// Returns the matching entries of directories.
 fn below(directories: &[PathBuf], glob: &Glob) -> Result<Vec<PathBuf>, GlobError> {
     let mut found = Vec::new();
     for directory in directories {
@@ -86,16 +84,16 @@ fn below(directories: &[PathBuf], glob: &Glob) -> Result<Vec<PathBuf>, GlobError
                 found.push(directory.join(name));
             }
         }
-        if found.len() > MAX_FITTING {
+        if found.len() > MAX_MATCHES {
             return Err(GlobError::TooMany);
         }
     }
     Ok(found)
 }
 
-/// A pattern for names.
+/// A parsed pattern.
 #[derive(Clone, Debug)]
-pub struct Glob(Vec<Part>);
+pub(crate) struct Glob(Vec<Part>);
 
 #[derive(Clone, Debug)]
 enum Part {
@@ -111,8 +109,8 @@ enum Part {
 }
 
 impl Glob {
-    /// Reads a pattern.
-    pub fn parse(pattern: &str) -> Result<Self, BadPattern> {
+    /// Parses a pattern.
+    pub(crate) fn parse(pattern: &str) -> Result<Self, BadPattern> {
         let mut parts = Vec::new();
         let mut chars = pattern.chars().peekable();
         while let Some(c) = chars.next() {
@@ -127,11 +125,11 @@ impl Glob {
         Ok(Self(parts))
     }
 
-    /// Tells whether a whole name fits.
-    pub fn matches(&self, name: &str) -> bool {
+    /// Whether a whole name matches.
+    pub(crate) fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.as_slice();
         let mut rest = name.chars();
-        // Where the last star stands, and what it has not swallowed yet.
+        // The parts after the last star, and the text it has not consumed.
         let mut star: Option<(&[Part], Chars<'_>)> = None;
         loop {
             let before = rest.clone();
@@ -148,7 +146,7 @@ impl Glob {
                 }
                 _ => {}
             }
-            // A dead end: the last star swallows one character more.
+            // Backtrack: the last star consumes one more character.
             let Some((after, mut left)) = star.take() else {
                 return false;
             };
@@ -190,7 +188,7 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Part, BadPattern> {
     }
 }
 
-/// Reads one end of a range; `-` and `]` stand for themselves only behind a backslash.
+/// Parses one end of a range; `-` and `]` must be escaped.
 fn class_char(chars: &mut Peekable<Chars<'_>>) -> Result<char, BadPattern> {
     match chars.next() {
         None | Some('-' | ']') => Err(BadPattern),
@@ -252,26 +250,26 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test's own files")]
     fn files_that_fit_are_found_at_any_depth() {
-        let room = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         for name in ["a/x.yaml", "b/x.yaml", "b/y.yaml", "b/.z.yaml", "c.yaml"] {
-            let path = room.path().join(name);
+            let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
-        let fitting = |pattern: &str| -> Vec<String> {
-            let found = expand(&room.path().join(pattern)).unwrap();
+        let matching = |pattern: &str| -> Vec<String> {
+            let found = expand(&dir.path().join(pattern)).unwrap();
             let inside = found
                 .iter()
-                .map(|path| path.strip_prefix(room.path()).unwrap());
+                .map(|path| path.strip_prefix(dir.path()).unwrap());
             inside.map(|path| path.display().to_string()).collect()
         };
-        assert_eq!(fitting("*/x.yaml"), ["a/x.yaml", "b/x.yaml"]);
-        assert_eq!(fitting("b/*"), ["b/.z.yaml", "b/x.yaml", "b/y.yaml"]);
-        assert_eq!(fitting("[^a]/x*"), ["b/x.yaml"]);
-        assert_eq!(fitting("c.yaml"), ["c.yaml"]);
-        assert!(fitting("d.yaml").is_empty());
-        assert!(fitting("*/*/*").is_empty());
-        let error = expand(&room.path().join("[")).unwrap_err().to_string();
+        assert_eq!(matching("*/x.yaml"), ["a/x.yaml", "b/x.yaml"]);
+        assert_eq!(matching("b/*"), ["b/.z.yaml", "b/x.yaml", "b/y.yaml"]);
+        assert_eq!(matching("[^a]/x*"), ["b/x.yaml"]);
+        assert_eq!(matching("c.yaml"), ["c.yaml"]);
+        assert!(matching("d.yaml").is_empty());
+        assert!(matching("*/*/*").is_empty());
+        let error = expand(&dir.path().join("[")).unwrap_err().to_string();
         assert_eq!(error, "syntax error in pattern");
     }
 }

@@ -1,8 +1,8 @@
-//! Looking at files: what they are, whose, and what they hold. Changes nothing.
+//! Metadata, digests and content of files. Read-only.
 //!
-//! Only regular files are ever opened, so no look can hang on a pipe, wake a device or read
-//! without end. A stable run does little else than this, thousands of times: one look costs one
-//! `stat`, and a hash an open, a check, the reads and a close.
+//! Only regular files are opened, so that no call blocks on a FIFO, opens a device or reads without
+//! end. Stable runs consist mostly of these calls: metadata costs one `stat`, a digest an open, an
+//! `fstat`, the reads and a close.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,16 +17,16 @@ use rustix::io::Errno;
 use super::super::{Digest, Digester};
 use super::{FileError, failed};
 
-/// Read at once: big enough to make the calls cheap, small enough for any stack.
+/// Size of one read; the buffer is on the stack.
 const CHUNK: usize = 64 * 1024;
 
-/// What sort of thing a path names.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Regular,
     Directory,
     Symlink,
-    /// A pipe, a socket or a device.
+    /// A FIFO, a socket or a device.
     Special,
 }
 
@@ -41,7 +41,7 @@ impl FileKind {
     }
 }
 
-/// What a look at a path shows.
+/// Metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     pub kind: FileKind,
@@ -62,30 +62,32 @@ impl From<&Stat> for Metadata {
             gid: stat.st_gid,
             mode: stat.st_mode & 0o7777,
             size: u64::try_from(stat.st_size).unwrap_or_default(),
-            // A date that no calendar holds is as unknown as the first.
+            // Times out of range become 1970.
             mtime: DateTime::from_timestamp(stat.st_mtime, nanoseconds).unwrap_or_default(),
         }
     }
 }
 
-/// Returns what is at a path, or nothing if nothing is. Without `follow` a link is described
-/// itself; with it, only a link that leads nowhere is. Every other failure is an error: a path
-/// that cannot be looked at is not absent.
+/// Returns the metadata of a path, or `None` if it does not exist. Without `follow` a symlink is
+/// described itself; with it, only a dangling one is. All other failures are errors: a path that
+/// cannot be inspected is not absent.
 pub fn inspect(path: &Path, follow: bool) -> Result<Option<Metadata>, FileError> {
-    Ok(look(path, follow)?.map(|stat| Metadata::from(&stat)))
+    Ok(stat_path(path, follow)?.map(|stat| Metadata::from(&stat)))
 }
 
-/// Returns what is at a path, and the digest of its content if that is a regular file, or nothing
-/// if nothing is there. Links are followed as in [`inspect`].
-pub fn inspect_and_hash(path: &Path) -> Result<Option<(Metadata, Option<Digest>)>, FileError> {
-    let Some(stat) = look(path, true)? else {
+/// Returns the metadata of a path and, for a regular file, the digest of its content; `None` if it
+/// does not exist. Symlinks are followed as in [`inspect`].
+pub(crate) fn inspect_and_hash(
+    path: &Path,
+) -> Result<Option<(Metadata, Option<Digest>)>, FileError> {
+    let Some(stat) = stat_path(path, true)? else {
         return Ok(None);
     };
     if FileKind::of(&stat) != FileKind::Regular {
         return Ok(Some((Metadata::from(&stat), None)));
     }
-    // What was opened may not be what was looked at: describe what was hashed.
-    let mut opened = match open_regular_unseen(path) {
+    // The file may have been replaced: describe the one that is hashed.
+    let mut opened = match open_expecting_regular(path) {
         Err(error) if error.is_not_found() => return Ok(None),
         opened => opened?,
     };
@@ -93,7 +95,7 @@ pub fn inspect_and_hash(path: &Path) -> Result<Option<(Metadata, Option<Digest>)
     Ok(Some((Metadata::from(&opened.stat), Some(digest))))
 }
 
-/// Returns the names in a directory, sorted; none if it does not exist.
+/// Returns the names in a directory, sorted; an empty list if it does not exist.
 pub fn list(path: &Path) -> Result<Vec<OsString>, FileError> {
     let entries = match std::fs::read_dir(path) {
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -127,7 +129,7 @@ pub fn read_to_string(path: &Path, limit: u64) -> Result<String, FileError> {
     open_regular(path)?.text(path, limit)
 }
 
-fn look(path: &Path, follow: bool) -> Result<Option<Stat>, FileError> {
+fn stat_path(path: &Path, follow: bool) -> Result<Option<Stat>, FileError> {
     let first = if follow {
         rustix::fs::stat(path)
     } else {
@@ -135,7 +137,7 @@ fn look(path: &Path, follow: bool) -> Result<Option<Stat>, FileError> {
     };
     match first {
         Ok(stat) => Ok(Some(stat)),
-        Err(Errno::NOENT) if follow => look(path, false),
+        Err(Errno::NOENT) if follow => stat_path(path, false),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(failed("stat", path)(errno)),
     }
@@ -153,8 +155,7 @@ impl Opened {
         let Self { file, stat } = self;
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         let mut content = Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or_default());
-        // One byte more than allowed tells a full file from one that is too long. Files that the
-        // kernel makes up have no size to ask for.
+        // Reads one byte beyond the limit, because files in /proc report no size.
         file.take(limit.saturating_add(1))
             .read_to_end(&mut content)
             .map_err(failed("read", path))?;
@@ -176,8 +177,8 @@ impl Opened {
     fn hash(&mut self, path: &Path) -> Result<Digest, FileError> {
         let mut buffer = [MaybeUninit::uninit(); CHUNK];
         let mut digester = Digester::default();
-        // The size saves the call that would only say "no more". A file that grows meanwhile is
-        // hashed as long as it was when it was opened.
+        // The known size saves the last read. A file that grows meanwhile is hashed up to the size
+        // it had when it was opened.
         let mut left = usize::try_from(self.stat.st_size).unwrap_or_default();
         let is_sized = left > 0;
         loop {
@@ -199,18 +200,18 @@ impl Opened {
     }
 }
 
-/// Opens a file for reading if it is a regular one.
+/// Opens a regular file for reading.
 pub(super) fn open_regular(path: &Path) -> Result<Opened, FileError> {
     let stat = rustix::fs::stat(path).map_err(failed::<Errno>("open", path))?;
     match FileKind::of(&stat) {
-        FileKind::Regular => open_regular_unseen(path),
+        FileKind::Regular => open_expecting_regular(path),
         _ => Err(FileError::NotRegular(path.to_owned())),
     }
 }
 
-/// Opens a file that was a regular one when last looked at, and checks that it still is. Should
-/// it have become a pipe or a terminal, opening it neither waits nor takes it over.
-fn open_regular_unseen(path: &Path) -> Result<Opened, FileError> {
+/// Opens a file that `stat` reported as regular, and checks it again. If it has become a FIFO or a
+/// terminal, the open neither blocks nor acquires a controlling terminal.
+fn open_expecting_regular(path: &Path) -> Result<Opened, FileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file =
         rustix::fs::open(path, flags, Mode::empty()).map_err(failed::<Errno>("open", path))?;

@@ -1,17 +1,17 @@
-//! Files and directories of the machine: looked at, written, owned and removed.
+//! Files and directories: inspect, read, write, change attributes and remove.
 //!
-//! Two rules hold everywhere. A target is never partial and never wrongly owned, not for an
-//! instant: it is made beside its place, complete in content, owner and mode, and renamed over
-//! it. And what changes something follows no link that someone else could have put there: a
-//! directory is opened once, along a way that `way` checks, and everything happens relative to that
-//! handle; the last part of a path is never followed. Looking follows links as the author wrote them.
+//! Two rules apply to all writes. Files are replaced atomically: a temporary file in the same
+//! directory gets content, owner and mode and is then renamed over the target. And no symlink is
+//! followed that another user could have created: the parent directory is opened by `safe_open`,
+//! and everything else happens relative to that handle; the last component of a path is never
+//! followed. Reads follow symlinks.
 //!
-//! Read next: `way` finds directories, `store` writes, `look` reads, `tree` writes much below one
-//! directory, `directory`, `private` and `remove` do what they are called, `guard` reads what is
-//! believed, `glob` finds files by pattern, `note` keeps a few bytes with a file. `in_place` and
-//! `append` are the exceptions to the first rule, for queues and logs of our own.
-//! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
-//! they are promised to users.
+//! - `safe_open`: opens directories without following untrusted symlinks
+//! - `atomic_write`: writes a file; `tree`: writes many files below one directory
+//! - `inspect`: metadata, digests and content; `trusted_read`: files that only root may change
+//! - `directory`, `private_dir`, `remove`: directories and removal
+//! - `glob`: file name patterns; `xattr`: extended attributes
+//! - `random_access`, `append`: queues and logs of `ccm` itself, which are not replaced atomically
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::{Cause, RandomError};
-use safe_open::Lost;
+use safe_open::OpenError;
 
 mod append;
 mod atomic_write;
@@ -40,20 +40,22 @@ mod trusted_read;
 mod xattr;
 
 pub use append::append;
-pub use atomic_write::{Content, Durability, store, store_with, store_with_note, write_private};
-pub use directory::{check_private_dir, create_directory, create_private_dir};
-pub use glob::{BadPattern, Glob, GlobError, expand};
-pub use inspect::{
-    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
-};
+pub(crate) use atomic_write::store_with_xattr;
+pub use atomic_write::{Content, Durability, store, store_with, write_private};
+pub(crate) use directory::check_private_dir;
+pub use directory::{create_directory, create_private_dir};
+pub(crate) use glob::Glob;
+pub use glob::{BadPattern, GlobError, expand};
+pub(crate) use inspect::inspect_and_hash;
+pub use inspect::{FileKind, Metadata, inspect, list, open, read, read_to_string, sha256};
 pub use private_dir::PrivateDir;
-pub use random_access::{InPlace, sync_directory};
+pub use random_access::{RandomAccessFile, sync_directory};
 pub use remove::{remove, remove_recursive};
 pub use tree::Tree;
-pub use trusted_read::{Writers, guard, read_guarded, read_secret};
-pub use xattr::{Note, note, set_note};
+pub use trusted_read::{AllowedWriters, check_writers, read_secret, read_trusted};
+pub(crate) use xattr::{Xattr, set_xattr, xattr};
 
-/// What went wrong with which path.
+/// A failed file operation. Every text names the path.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{action} {}: {cause}", path.display())]
@@ -69,34 +71,35 @@ pub enum FileError {
     NotADirectory(PathBuf),
     #[error("{} is not a regular file", .0.display())]
     NotRegular(PathBuf),
-    #[error("{} does not end in a name", .0.display())]
+    #[error("{} has no file name", .0.display())]
     NoName(PathBuf),
     #[error("{} is a symlink; refusing to set attributes through it", .0.display())]
     Symlink(PathBuf),
     #[error("{} is a symlink; refusing to write through it", .0.display())]
-    ThroughLink(PathBuf),
+    WriteThroughSymlink(PathBuf),
     #[error(
-        "refusing to follow the symlink {}: someone else could have put it there, and what it \
-         leads to is not theirs; name what it leads to instead",
+        "refusing to follow the symlink {}: another user could have created it, and its target \
+         belongs to someone else; use the path of the target instead",
         .0.display()
     )]
-    Astray(PathBuf),
+    UntrustedLink(PathBuf),
     #[error(
-        "refusing to follow the symlink {}: others may write to {directory} and could have put it \
-         there; name what it leads to instead, or look at it and run chmod +t {directory}",
+        "refusing to follow the symlink {}: other users may write to {directory} and could have \
+         created it; use the path of the target instead, or check the link and run \
+         chmod +t {directory}",
         .0.display(),
         directory = parent_of(.0).display()
     )]
-    Movable(PathBuf),
+    ReplaceableLink(PathBuf),
     #[error(
-        "{path} has other names, and someone else could have made this one; refusing to set \
-         attributes that they would share: remove {path}, or make its directory writable by its \
-         owner alone",
+        "{path} has other names (hard links), and another user could have created this one; \
+         refusing to set attributes: remove {path}, or make its directory writable by its owner \
+         only",
         path = .0.display()
     )]
-    Shared(PathBuf),
-    #[error("{} does not stay below its directory", .0.display())]
-    Leaves(PathBuf),
+    HardLinked(PathBuf),
+    #[error("{} is outside of its directory", .0.display())]
+    OutsideTree(PathBuf),
     #[error(
         "cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty \
          directories: remove {path}: {cause}",
@@ -111,17 +114,17 @@ pub enum FileError {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("{} is not UTF-8 text", .0.display())]
     NotText(PathBuf),
-    #[error("{path} is not private: others may write to it; run chmod go-w {path}", path = .0.display())]
+    #[error("{path} is not private: other users may write to it; run chmod go-w {path}", path = .0.display())]
     NotPrivate(PathBuf),
     #[error("{} is not private: it belongs to user {owner}", path.display())]
-    Foreign { path: PathBuf, owner: u32 },
+    NotOwned { path: PathBuf, owner: u32 },
     #[error("{path} may be changed by others: run chmod go-w {path}", path = .0.display())]
     Writable(PathBuf),
     #[error(
         "{path} belongs to user {owner}, who could change it: run chown root {path}",
         path = path.display()
     )]
-    NotOurs { path: PathBuf, owner: u32 },
+    UntrustedOwner { path: PathBuf, owner: u32 },
     #[error("{path} may be read by others: run chmod 600 {path}", path = .0.display())]
     Readable(PathBuf),
 }
@@ -132,15 +135,15 @@ impl FileError {
         self.os_kind() == Some(io::ErrorKind::NotFound)
     }
 
-    /// Whether there is no room for it.
+    /// Whether the disk or a quota is full.
     pub fn is_storage_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let kind = self.os_kind();
         kind.is_some_and(|kind| matches!(kind, StorageFull | QuotaExceeded | FileTooLarge))
     }
 
-    /// Whether what was to be read is not there or not whole, and will not be.
-    pub fn is_lost_for_good(&self) -> bool {
+    /// Whether the data is missing or damaged, so that a retry is useless.
+    pub fn is_permanent(&self) -> bool {
         use io::ErrorKind::{NotFound, UnexpectedEof};
         match self {
             Self::Os { cause, .. } => {
@@ -158,7 +161,7 @@ impl FileError {
     }
 }
 
-/// Returns a wrapper of system errors that names the action and the path.
+/// Returns a function that adds the action and the path to a system error.
 pub(super) fn failed<E: Into<Cause>>(action: &'static str, path: &Path) -> impl Fn(E) -> FileError {
     move |cause| FileError::Os {
         action,
@@ -167,7 +170,7 @@ pub(super) fn failed<E: Into<Cause>>(action: &'static str, path: &Path) -> impl 
     }
 }
 
-/// Who owns a file and who may do what. What is not given is left as it is.
+/// Owner, group and mode of a file. `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub uid: Option<u32>,
@@ -181,9 +184,9 @@ impl Attributes {
         self.mode.map(Mode::from_raw_mode)
     }
 
-    /// Returns the owner and group to give to chown.
+    /// Returns the arguments of chown.
     fn owner(&self) -> Result<(Option<Uid>, Option<Gid>), Errno> {
-        // To chown the highest number means "leave it": it would succeed and do nothing.
+        // chown takes u32::MAX as "leave unchanged" and would succeed.
         if [self.uid, self.gid].contains(&Some(u32::MAX)) {
             return Err(Errno::INVAL);
         }
@@ -191,28 +194,28 @@ impl Attributes {
     }
 }
 
-/// Gives an existing file or directory its owner, then its mode. Refuses a symlink, and a file of
-/// several names that someone else could have put there.
+/// Sets owner and mode of an existing file or directory. Refuses symlinks, and hard links that
+/// another user could have created.
 pub fn set_attributes(path: &Path, attributes: &Attributes) -> Result<(), FileError> {
     if path.file_name().is_none() {
-        // The root, or a way back: there is nothing above to go through.
-        let handle = safe_open::enter(path).map_err(|lost| lost.during("open", path))?;
+        // `/` or `..`: there is no parent to open.
+        let handle = safe_open::open_dir(path).map_err(|err| err.during("open", path))?;
         let stat = rustix::fs::fstat(&handle).map_err(failed("stat", path))?;
         return change_attributes(&handle, &stat, path, attributes);
     }
-    let place = Place::seek(path).map_err(|lost| lost.during("open", path))?;
-    let handle = place.open().map_err(place.failed("open"))?;
-    let stat = rustix::fs::fstat(&handle).map_err(place.failed("stat"))?;
+    let location = Location::resolve(path).map_err(|err| err.during("open", path))?;
+    let handle = location.open().map_err(location.failed("open"))?;
+    let stat = rustix::fs::fstat(&handle).map_err(location.failed("stat"))?;
     if FileKind::of(&stat) == FileKind::Symlink {
         return Err(FileError::Symlink(path.to_owned()));
     }
-    if FileKind::of(&stat) != FileKind::Directory && place.may_be_shared(&stat)? {
-        return Err(FileError::Shared(path.to_owned()));
+    if FileKind::of(&stat) != FileKind::Directory && location.may_be_foreign_link(&stat)? {
+        return Err(FileError::HardLinked(path.to_owned()));
     }
     change_attributes(&handle, &stat, path, attributes)
 }
 
-/// Changes what differs from `stat`. The handle may be one that only names the file.
+/// Changes the attributes that differ from `stat`. The handle may be opened with `O_PATH`.
 fn change_attributes(
     handle: &OwnedFd,
     stat: &Stat,
@@ -227,84 +230,83 @@ fn change_attributes(
         rustix::fs::chownat(handle, "", uid, gid, AtFlags::EMPTY_PATH).map_err(chown)?;
     }
     match attributes.mode_bits() {
-        // A change of owner drops the set-id bits: the mode comes after it, and again.
+        // chown clears the set-id bits, so the mode is set after it.
         Some(mode) if !is_owned || mode != Mode::from_raw_mode(stat.st_mode) => {
-            // A handle that only names a file cannot be passed to fchmod, but its entry in /proc
-            // is the very same file.
-            rustix::fs::chmod(entry_of(handle), mode).map_err(failed("chmod", path))
+            // fchmod does not accept an O_PATH handle; its entry in /proc is the same file.
+            rustix::fs::chmod(proc_path(handle), mode).map_err(failed("chmod", path))
         }
         _ => Ok(()),
     }
 }
 
-/// The place of a file: its directory, held open, and its name in there.
-struct Place<'a> {
+/// An open directory and a name in it.
+struct Location<'a> {
     path: &'a Path,
     directory: OwnedFd,
     name: &'a OsStr,
 }
 
-impl<'a> Place<'a> {
-    /// Returns the place of a path, whose directory must exist.
+impl<'a> Location<'a> {
+    /// Returns the location of a path. The directory must exist.
     fn of(path: &'a Path) -> Result<Self, FileError> {
         if path.file_name().is_none() {
             return Err(FileError::NoName(path.to_owned()));
         }
-        Self::seek(path).map_err(|lost| {
+        Self::resolve(path).map_err(|err| {
             let parent = parent_of(path);
-            match lost {
-                Lost::Os(Errno::NOENT | Errno::NOTDIR) => {
+            match err {
+                OpenError::Os(Errno::NOENT | Errno::NOTDIR) => {
                     FileError::NotADirectory(parent.to_owned())
                 }
-                lost => lost.during("open", parent),
+                err => err.during("open", parent),
             }
         })
     }
 
-    /// Returns the place of a path, or what is wrong with its directory.
-    fn seek(path: &'a Path) -> Result<Self, Lost> {
-        let name = path.file_name().ok_or(Lost::Os(Errno::INVAL))?;
+    /// Returns the location of a path, with the error of the directory unchanged.
+    fn resolve(path: &'a Path) -> Result<Self, OpenError> {
+        let name = path.file_name().ok_or(OpenError::Os(Errno::INVAL))?;
         Ok(Self {
             path,
-            directory: safe_open::enter(parent_of(path))?,
+            directory: safe_open::open_dir(parent_of(path))?,
             name,
         })
     }
 
-    /// Opens what is here, a link itself if it is one, only to name it: this needs no right to
-    /// read, never waits for a pipe's other end and does not wake a device.
+    /// Opens the file with `O_PATH`, symlinks not followed. Needs no read permission, and neither
+    /// blocks on a FIFO nor opens a device.
     fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.directory, self.name, flags, Mode::empty())
     }
 
-    /// Tells whether what was opened here may be a second name that someone else gave to a file: he
-    /// who may write to a directory may link any file into it, one of root's too.
-    fn may_be_shared(&self, opened: &Stat) -> Result<bool, FileError> {
+    /// Whether the opened file may be a hard link created by another user: a user who may write to
+    /// a directory may link any file into it, including files of root.
+    fn may_be_foreign_link(&self, opened: &Stat) -> Result<bool, FileError> {
         let directory = rustix::fs::fstat(&self.directory).map_err(self.failed("stat"))?;
-        if !safe_open::may_be_planted(&directory) {
+        if !safe_open::others_may_create(&directory) {
             return Ok(false);
         }
         if directory.st_mode & 0o022 == 0 && opened.st_uid == directory.st_uid {
-            // Only its owner could have put it there, and it is his own.
+            // Only the directory's owner could have created it, and owns the file as well.
             return Ok(false);
         }
-        // It must have one name, and that must be this one: a link that was taken away again since the
-        // file was opened does not count either.
+        // The file must have one name, and it must still be this one: the link may have been
+        // replaced since the file was opened.
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let named = rustix::fs::statat(&self.directory, self.name, flags);
         let named = named.map_err(self.failed("stat"))?;
-        let is_it = (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino);
-        Ok(!is_it || named.st_nlink > 1)
+        let is_same = (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino);
+        Ok(!is_same || named.st_nlink > 1)
     }
 
-    /// Returns an error of this place.
+    /// Returns a function that adds the action and this path to a system error.
     fn failed(&self, action: &'static str) -> impl Fn(Errno) -> FileError {
         failed(action, self.path)
     }
 }
 
-/// Returns the directory that a path is in; of a bare name that is where we are.
+/// Returns the parent directory; `.` for a bare name.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -312,7 +314,7 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
-/// Returns a path to the very file of a handle, for calls that take no handle of its sort.
-fn entry_of(handle: &OwnedFd) -> String {
+/// Returns the path of a handle in `/proc`, for calls that do not accept an `O_PATH` handle.
+fn proc_path(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }

@@ -1,6 +1,6 @@
-//! A directory for our own eyes that lives as long as its owner in the program.
+//! Private temporary directories, removed on drop.
 //!
-//! What it is for is not known here. A run that is killed leaves it behind, closed to others.
+//! A process that is killed leaves its directory behind, with mode 0700.
 
 use std::path::{Path, PathBuf};
 
@@ -10,25 +10,25 @@ use rustix::io::Errno;
 use super::super::random;
 use super::{FileError, failed, remove_recursive, safe_open};
 
-/// How often a name that is taken is replaced by another. Chance alone never needs a second.
-const MOST_NAMES: usize = 16;
+/// Attempts to find an unused name.
+const MAX_ATTEMPTS: usize = 16;
 
-/// A new directory that only we can enter, removed with all that is in it when dropped.
+/// A new directory with mode 0700, removed with its content on drop.
 #[derive(Debug)]
 pub struct PrivateDir(PathBuf);
 
 impl PrivateDir {
-    /// Makes `<prefix><random digits>` in a directory.
-    /// Refuses a parent where somebody could put another directory in its place.
+    /// Creates `<prefix><random digits>` in a directory. Refuses a parent in which other users
+    /// could replace it.
     pub fn create(parent: &Path, prefix: &str) -> Result<Self, FileError> {
-        let handle = safe_open::enter(parent).map_err(|lost| lost.during("open", parent))?;
+        let handle = safe_open::open_dir(parent).map_err(|err| err.during("open", parent))?;
         let stat = rustix::fs::fstat(&handle).map_err(failed::<Errno>("stat", parent))?;
-        if safe_open::may_be_swapped(&stat) {
+        if safe_open::others_may_replace(&stat) {
             return Err(FileError::NotPrivate(parent.to_owned()));
         }
-        for _ in 0..MOST_NAMES {
+        for _ in 0..MAX_ATTEMPTS {
             let path = parent.join(format!("{prefix}{:032x}", random()?));
-            // Never one that exists: someone else may have made it, and look into it.
+            // Never uses an existing directory, which may belong to another user.
             match rustix::fs::mkdir(&path, Mode::RWXU) {
                 Ok(()) => return Ok(Self(path)),
                 Err(Errno::EXIST) => {}
@@ -38,7 +38,7 @@ impl PrivateDir {
         Err(failed("mkdir", parent)(Errno::EXIST))
     }
 
-    /// Returns where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -46,7 +46,7 @@ impl PrivateDir {
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        // Whoever is done with it has nothing more to hear.
+        // Drop cannot return the error.
         let _ = remove_recursive(&self.0);
     }
 }
@@ -58,9 +58,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_directory_is_ours_alone_and_gone_in_the_end() {
-        let room = tempfile::tempdir().unwrap();
-        let private = PrivateDir::create(room.path(), "p-").unwrap();
+    fn a_private_directory_has_mode_0700_and_is_removed_on_drop() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = PrivateDir::create(dir.path(), "p-").unwrap();
         let path = private.path().to_owned();
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o700);
         std::fs::create_dir(path.join("full")).unwrap();
@@ -70,26 +70,26 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test opens a directory")]
-    fn it_is_not_made_where_others_could_swap_it() {
+    fn a_parent_where_others_could_replace_it_is_refused() {
         use std::os::unix::fs::{PermissionsExt as _, chown};
-        let room = tempfile::tempdir().unwrap();
-        for (owner, mode, is_made) in [
+        let dir = tempfile::tempdir().unwrap();
+        for (owner, mode, is_created) in [
             (0, 0o1777, true),
             (0, 0o777, false),
             (0, 0o770, false),
             (1234, 0o755, false),
         ] {
-            chown(room.path(), Some(owner), None).unwrap();
-            std::fs::set_permissions(room.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-            let made = PrivateDir::create(room.path(), "p-");
-            assert_eq!(made.is_ok(), is_made, "{owner} {mode:o}");
+            chown(dir.path(), Some(owner), None).unwrap();
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let created = PrivateDir::create(dir.path(), "p-");
+            assert_eq!(created.is_ok(), is_created, "{owner} {mode:o}");
         }
     }
 
     #[test]
-    fn without_its_parent_there_is_none() {
-        let room = tempfile::tempdir().unwrap();
-        let error = PrivateDir::create(&room.path().join("gone"), "p-").unwrap_err();
+    fn a_missing_parent_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = PrivateDir::create(&dir.path().join("gone"), "p-").unwrap_err();
         assert!(error.is_not_found(), "{error}");
     }
 }

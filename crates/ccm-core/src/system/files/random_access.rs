@@ -1,8 +1,7 @@
-//! Files of our own that grow and change in place: queues and journals.
+//! Random-access files, for queues and journals.
 //!
-//! Everything else is written beside its place and renamed; a queue cannot be. So here a crash may
-//! leave half of a write, and whoever writes must be able to tell. Positions are always given,
-//! never kept: a write that failed half way is done again over itself.
+//! Unlike other files they are changed in place. A crash may leave a partial write, which the
+//! caller must be able to detect. Every call takes an offset, so a failed write can be repeated.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -13,22 +12,22 @@ use rustix::io::Errno;
 
 use super::{FileError, FileKind, failed};
 
-/// A file that only we can read, open for writing in place.
+/// A file with mode 0600, open for reading and writing.
 #[derive(Debug)]
-pub struct InPlace {
+pub struct RandomAccessFile {
     path: PathBuf,
     file: File,
 }
 
-impl InPlace {
-    /// Makes a new file; one that exists is an error.
+impl RandomAccessFile {
+    /// Creates a new file; an existing one is an error.
     pub fn create(path: &Path) -> Result<Self, FileError> {
         Self::opened(path, OFlags::CREATE | OFlags::EXCL, "create")
     }
 
-    /// Opens a regular file that exists. A link in its place is refused.
+    /// Opens an existing regular file. Symlinks are refused.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        // Should it be a pipe, opening it must not wait.
+        // Does not block if it is a FIFO.
         let opened = Self::opened(path, OFlags::NONBLOCK, "open")?;
         let stat = rustix::fs::fstat(&opened.file).map_err(failed::<Errno>("stat", path))?;
         match FileKind::of(&stat) {
@@ -37,8 +36,8 @@ impl InPlace {
         }
     }
 
-    fn opened(path: &Path, how: OFlags, action: &'static str) -> Result<Self, FileError> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
+    fn opened(path: &Path, extra: OFlags, action: &'static str) -> Result<Self, FileError> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(failed::<Errno>(action, path))?;
         Ok(Self {
@@ -47,7 +46,7 @@ impl InPlace {
         })
     }
 
-    /// Returns `length` bytes from `offset` on; fewer is an error.
+    /// Returns `length` bytes starting at `offset`; fewer is an error.
     pub fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, FileError> {
         let mut bytes = vec![0; length];
         self.file
@@ -56,7 +55,7 @@ impl InPlace {
         Ok(bytes)
     }
 
-    /// Returns the whole content, if it is no longer than `limit` bytes.
+    /// Returns the whole content; more than `limit` bytes is an error.
     pub fn read(&self, limit: u64) -> Result<Vec<u8>, FileError> {
         let size = self.file.metadata().map_err(failed("stat", &self.path))?;
         match usize::try_from(size.len()) {
@@ -68,28 +67,27 @@ impl InPlace {
         }
     }
 
-    /// Writes bytes at `offset`. After an error some of them may be there.
+    /// Writes bytes at `offset`. After an error some of them may have been written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         self.file
             .write_all_at(bytes, offset)
             .map_err(failed("write", &self.path))
     }
 
-    /// Cuts off what lies behind the first `length` bytes.
+    /// Truncates the file to `length` bytes.
     pub fn truncate(&self, length: u64) -> Result<(), FileError> {
         self.file
             .set_len(length)
             .map_err(failed("truncate", &self.path))
     }
 
-    /// Returns when all that was written survives a power cut; its name is the directory's part,
-    /// see [`sync_directory`].
+    /// Flushes the content to disk. The file's name needs [`sync_directory`].
     pub fn sync(&self) -> Result<(), FileError> {
         rustix::fs::fdatasync(&self.file).map_err(failed("sync", &self.path))
     }
 }
 
-/// Returns when the names in a directory survive a power cut.
+/// Flushes the names in a directory to disk.
 pub fn sync_directory(path: &Path) -> Result<(), FileError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
@@ -104,16 +102,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_until_it_is_cut_off() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("queue");
-        let file = InPlace::create(&path).unwrap();
+    fn content_is_written_read_and_truncated() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("queue");
+        let file = RandomAccessFile::create(&path).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
         file.write_at(0, b"hello").unwrap();
         file.write_at(3, b"p!").unwrap();
         file.sync().unwrap();
-        sync_directory(room.path()).unwrap();
-        let file = InPlace::open(&path).unwrap();
+        sync_directory(dir.path()).unwrap();
+        let file = RandomAccessFile::open(&path).unwrap();
         assert_eq!(file.read_at(3, 2).unwrap(), b"p!");
         assert_eq!(file.read(5).unwrap(), b"help!");
         assert!(matches!(file.read(4), Err(FileError::TooLarge { .. })));
@@ -122,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_a_pipe_and_a_taken_name_are_refused() {
-        let room = tempfile::tempdir().unwrap();
-        let at = |name: &str| room.path().join(name);
-        drop(InPlace::create(&at("file")).unwrap());
-        assert!(InPlace::create(&at("file")).is_err());
+    fn symlinks_fifos_and_existing_names_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        drop(RandomAccessFile::create(&at("file")).unwrap());
+        assert!(RandomAccessFile::create(&at("file")).is_err());
         std::os::unix::fs::symlink("file", at("link")).unwrap();
-        assert!(InPlace::open(&at("link")).is_err());
+        assert!(RandomAccessFile::open(&at("link")).is_err());
         rustix::fs::mknodat(
             rustix::fs::CWD,
             at("pipe"),
@@ -137,9 +135,9 @@ mod tests {
             0,
         )
         .unwrap();
-        let error = InPlace::open(&at("pipe")).unwrap_err();
+        let error = RandomAccessFile::open(&at("pipe")).unwrap_err();
         assert!(matches!(error, FileError::NotRegular(_)), "{error}");
-        let error = InPlace::open(&at("missing")).unwrap_err();
+        let error = RandomAccessFile::open(&at("missing")).unwrap_err();
         assert!(error.is_not_found(), "{error}");
     }
 }

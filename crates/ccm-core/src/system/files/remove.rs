@@ -1,9 +1,9 @@
-//! Removing files and whole trees, without ever leaving the tree.
+//! Removal of files and directory trees.
 //!
-//! A tree is walked by handles, never by paths, and no link is followed: whoever swaps a
-//! directory for a link while we work loses the link, not what it leads to. The way back up is
-//! checked: a directory that was moved away under us ends the walk. Memory grows with the names,
-//! open files not at all, so neither depth nor width of a hostile tree matters.
+//! A tree is walked by handles and no symlink is followed: if a directory is replaced by a symlink
+//! meanwhile, the link is removed, not its target. Going up is checked, too: a directory that was
+//! moved away ends the walk with an error. The number of open files does not depend on the depth of
+//! the tree.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -12,18 +12,18 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::safe_open::Lost;
-use super::{FileError, Place, failed};
+use super::safe_open::OpenError;
+use super::{FileError, Location, failed};
 
-/// How often a directory is emptied again because someone keeps filling it.
-const MOST_SWEEPS: usize = 16;
+/// Maximum number of times that a directory is emptied while others create files in it.
+const MAX_SWEEPS: usize = 16;
 
-/// Removes a file, a link or an empty directory. One that is missing is fine.
+/// Removes a file, a symlink or an empty directory. A missing path is not an error.
 pub fn remove(path: &Path) -> Result<(), FileError> {
-    let Some(place) = find(path)? else {
+    let Some(location) = find(path)? else {
         return Ok(());
     };
-    match remove_one(&place) {
+    match remove_one(&location) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno @ (Errno::NOTEMPTY | Errno::EXIST)) => Err(FileError::NotEmpty {
             path: path.to_owned(),
@@ -33,44 +33,46 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes whatever has this name, with all that is in it. One that is missing is fine.
+/// Removes a file or a directory tree. A missing path is not an error.
 pub fn remove_recursive(path: &Path) -> Result<(), FileError> {
     let fail = failed("remove", path);
-    let Some(place) = find(path)? else {
+    let Some(location) = find(path)? else {
         return Ok(());
     };
-    match remove_one(&place) {
+    match remove_one(&location) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
         Err(errno) => return Err(fail(errno)),
     }
-    let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
-    remove_tree(place.directory, name).map_err(fail)
+    let name = CString::new(location.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
+    remove_tree(location.directory, name).map_err(fail)
 }
 
-/// Returns the place of what is to be removed; nothing if even its directory is missing.
-fn find(path: &Path) -> Result<Option<Place<'_>>, FileError> {
-    match Place::seek(path) {
-        Ok(place) => Ok(Some(place)),
-        Err(Lost::Os(Errno::NOENT)) => Ok(None),
-        Err(lost) => Err(lost.during("remove", path)),
+/// Returns the location of a path, or `None` if its directory is missing.
+fn find(path: &Path) -> Result<Option<Location<'_>>, FileError> {
+    match Location::resolve(path) {
+        Ok(location) => Ok(Some(location)),
+        Err(OpenError::Os(Errno::NOENT)) => Ok(None),
+        Err(err) => Err(err.during("remove", path)),
     }
 }
 
-fn remove_one(place: &Place<'_>) -> Result<(), Errno> {
-    match rustix::fs::unlinkat(&place.directory, place.name, AtFlags::empty()) {
-        Err(Errno::ISDIR) => rustix::fs::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR),
+fn remove_one(location: &Location<'_>) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(&location.directory, location.name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => {
+            rustix::fs::unlinkat(&location.directory, location.name, AtFlags::REMOVEDIR)
+        }
         done => done,
     }
 }
 
-/// A directory on the way down, to be removed on the way up.
+/// An opened directory of the tree, removed when its content is gone.
 struct Level {
     name: CString,
-    /// The directory that holds it, to know it again.
+    /// Its parent directory, compared on the way up.
     parent: Identity,
-    /// Its directories that are still to be removed.
-    open: Vec<CString>,
+    /// Subdirectories that are still to be removed.
+    pending: Vec<CString>,
     sweeps: usize,
 }
 
@@ -98,11 +100,10 @@ fn remove_tree(parent: OwnedFd, name: CString) -> Result<(), Errno> {
     }
 }
 
-/// Removes the directory we are in and those above, down to the first level; what is still in
-/// them goes before.
+/// Removes the current directory with its content and then its parents, up to the first level.
 fn climb(mut here: OwnedFd, mut levels: Vec<Level>) -> Result<(), Errno> {
     while let Some(level) = levels.last_mut() {
-        if let Some(name) = level.open.pop() {
+        if let Some(name) = level.pending.pop() {
             if let Some(below) = descend(&here, name, &mut levels)? {
                 here = below;
             }
@@ -110,13 +111,13 @@ fn climb(mut here: OwnedFd, mut levels: Vec<Level>) -> Result<(), Errno> {
         }
         let above = open_directory(&here, c"..")?;
         if Identity::of(&above)? != level.parent {
-            // Someone moved this directory: what is above it now is not ours.
+            // The directory was moved: its parent is not part of the tree.
             return Err(Errno::STALE);
         }
         match rustix::fs::unlinkat(&above, &*level.name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) if level.sweeps < MOST_SWEEPS => {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if level.sweeps < MAX_SWEEPS => {
                 level.sweeps += 1;
-                level.open = sweep(&here)?;
+                level.pending = sweep(&here)?;
                 continue;
             }
             Ok(()) | Err(Errno::NOENT) => {}
@@ -128,8 +129,8 @@ fn climb(mut here: OwnedFd, mut levels: Vec<Level>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Enters a directory and removes all of it that is no directory. Returns nothing if it is gone,
-/// or was no directory after all, and so is gone now.
+/// Opens a directory and removes all entries that are not directories. Returns `None` if it does
+/// not exist, or was not a directory and has been removed.
 fn descend(
     parent: &OwnedFd,
     name: CString,
@@ -147,13 +148,13 @@ fn descend(
     levels.push(Level {
         name,
         parent: Identity::of(parent)?,
-        open: sweep(&here)?,
+        pending: sweep(&here)?,
         sweeps: 0,
     });
     Ok(Some(here))
 }
 
-/// Removes what is no directory, and returns the names of what is.
+/// Removes the entries that are not directories, and returns the names of those that are.
 fn sweep(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut directories = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -168,7 +169,7 @@ fn sweep(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
         }
         match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // Some file systems do not say beforehand what an entry is.
+            // Some file systems do not report the type of an entry.
             Err(Errno::ISDIR) => directories.push(name.to_owned()),
             Err(errno) => return Err(errno),
         }
@@ -190,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_became_a_link_is_unlinked_and_not_entered() {
-        let room = tempfile::tempdir().unwrap();
-        let at = |name: &str| room.path().join(name);
+    fn a_directory_replaced_by_a_symlink_is_unlinked_and_not_entered() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("outside")).unwrap();
         std::fs::File::create(at("outside/file")).unwrap();
         std::fs::create_dir(at("tree")).unwrap();
@@ -205,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_moved_away_ends_the_walk_where_it_is() {
-        let room = tempfile::tempdir().unwrap();
-        let at = |name: &str| room.path().join(name);
+    fn a_directory_that_was_moved_away_ends_the_walk() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("tree")).unwrap();
         std::fs::create_dir(at("tree/moved")).unwrap();
         std::fs::create_dir(at("outside")).unwrap();
-        // A victim that the way up would meet by its name.
+        // Would be removed by name if the parent were not compared.
         std::fs::create_dir(at("outside/victim")).unwrap();
         let mut levels = Vec::new();
         let here = descend(&open(&at("tree")), c"moved".into(), &mut levels).unwrap();

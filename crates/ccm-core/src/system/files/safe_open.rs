@@ -1,13 +1,11 @@
-//! The way to a directory, walked so that nobody can lead it astray.
+//! Opening directories without following untrusted symlinks.
 //!
-//! Whoever may write to a directory may put a link into it, at any moment. So a link on the way is
-//! followed only if it can do no harm: nobody but root or we could have put it there, or it leads
-//! to a directory that belongs to the one who did, where he needs no help of ours to write. Every
-//! part is entered from the one before by an open handle, and what is judged is what is entered:
-//! nothing is looked up twice.
+//! A user who may write to a directory can create a symlink in it at any time. A symlink is
+//! followed only if no other user than root or the effective user could have created it, or if it
+//! leads to a directory of the user who could. Every component is opened relative to the handle of
+//! the previous one, and checks apply to opened handles, so nothing is looked up twice.
 //!
-//! A way without links, nearly every one, is a single call to the kernel. What happens at the end
-//! of the way is not known here; see `Place` for that.
+//! A path without symlinks needs a single call, `openat2` with `RESOLVE_NO_SYMLINKS`.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -19,53 +17,53 @@ use rustix::io::Errno;
 
 use super::{FileError, FileKind, failed};
 
-/// How many links a way may have: as many as the kernel takes.
-const MOST_LINKS: usize = 40;
+/// Maximum number of symlinks, the same as in the kernel.
+const MAX_LINKS: usize = 40;
 
-/// Opens a directory only to go on from it: needs no right to read it.
+/// Flags for directories on the path: needs no read permission.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// How the kernel marks the file system whose links are more than their text.
+/// File system type of procfs, whose links do not resolve by their text.
 const PROC: i64 = 0x9fa0;
 
-/// Why a way did not lead to a directory.
+/// A directory that was not opened.
 #[derive(Debug)]
-pub(super) enum Lost {
+pub(super) enum OpenError {
     Os(Errno),
-    /// This link could have been put there by someone, and leads to what is not his.
-    Astray(PathBuf),
-    /// One of several could have put this link there.
-    Movable(PathBuf),
+    /// The link could have been created by another user, and its target belongs to someone else.
+    UntrustedLink(PathBuf),
+    /// Several users could have created or moved the link.
+    ReplaceableLink(PathBuf),
 }
 
-impl From<Errno> for Lost {
+impl From<Errno> for OpenError {
     fn from(errno: Errno) -> Self {
         Self::Os(errno)
     }
 }
 
-impl Lost {
+impl OpenError {
     /// Returns the error of an action at a path.
     pub(super) fn during(self, action: &'static str, path: &Path) -> FileError {
         match self {
             Self::Os(errno) => failed(action, path)(errno),
-            Self::Astray(link) => FileError::Astray(link),
-            Self::Movable(link) => FileError::Movable(link),
+            Self::UntrustedLink(link) => FileError::UntrustedLink(link),
+            Self::ReplaceableLink(link) => FileError::ReplaceableLink(link),
         }
     }
 }
 
-/// Opens a directory.
-pub(super) fn enter(path: &Path) -> Result<OwnedFd, Lost> {
+/// Opens an existing directory.
+pub(super) fn open_dir(path: &Path) -> Result<OwnedFd, OpenError> {
     walk(path, None)
 }
 
-/// Opens a directory, made with those it is in if they are missing.
-pub(super) fn make(path: &Path, mode: u32) -> Result<OwnedFd, Lost> {
+/// Opens a directory; creates it and missing parents.
+pub(super) fn create_dir_all(path: &Path, mode: u32) -> Result<OwnedFd, OpenError> {
     walk(path, Some(Mode::from_raw_mode(mode)))
 }
 
-fn walk(path: &Path, missing: Option<Mode>) -> Result<OwnedFd, Lost> {
+fn walk(path: &Path, missing: Option<Mode>) -> Result<OwnedFd, OpenError> {
     let path = if path.as_os_str().is_empty() {
         Path::new(".")
     } else {
@@ -81,28 +79,29 @@ fn walk(path: &Path, missing: Option<Mode>) -> Result<OwnedFd, Lost> {
     match straight {
         Ok(handle) => return Ok(handle),
         Err(Errno::NOENT) if missing.is_some() => {}
-        // There is a link; or a kernel, or a filter of system calls, that does not know the call.
+        // A symlink; or a kernel or seccomp filter without openat2.
         Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => {}
         Err(errno) => return Err(errno.into()),
     }
     let here = rustix::fs::open(".", DIRECTORY, Mode::empty())?;
-    Walk { links: 0 }.go(here, Path::new(""), path, missing)
+    Walk { links: 0 }.resolve(here, Path::new(""), path, missing)
 }
 
-/// A walk, and what it has met so far.
+/// A walk along a path.
 struct Walk {
+    /// Number of symlinks followed.
     links: usize,
 }
 
 impl Walk {
-    /// Goes along a path from a directory, whose name is only there for errors.
-    fn go(
+    /// Resolves a path relative to a directory, whose name is used in errors only.
+    fn resolve(
         &mut self,
         from: OwnedFd,
         name: &Path,
         path: &Path,
         missing: Option<Mode>,
-    ) -> Result<OwnedFd, Lost> {
+    ) -> Result<OwnedFd, OpenError> {
         let mut here = from;
         let mut shown = name.to_owned();
         for component in path.components() {
@@ -123,7 +122,7 @@ impl Walk {
         name: &OsStr,
         shown: &Path,
         missing: Option<Mode>,
-    ) -> Result<OwnedFd, Lost> {
+    ) -> Result<OwnedFd, OpenError> {
         let opened = match (open(&here, name), missing) {
             (Err(Errno::NOENT), Some(mode)) => match rustix::fs::mkdirat(&here, name, mode) {
                 Ok(()) | Err(Errno::EXIST) => open(&here, name),
@@ -138,8 +137,8 @@ impl Walk {
         }
     }
 
-    /// Goes where a link leads, if it may be followed.
-    fn follow(&mut self, here: OwnedFd, name: &OsStr, shown: &Path) -> Result<OwnedFd, Lost> {
+    /// Follows a symlink, if it is trusted.
+    fn follow(&mut self, here: OwnedFd, name: &OsStr, shown: &Path) -> Result<OwnedFd, OpenError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = rustix::fs::openat(&here, name, flags, Mode::empty())?;
         let found = rustix::fs::fstat(&link)?;
@@ -147,78 +146,78 @@ impl Walk {
             return Err(Errno::NOTDIR.into());
         }
         self.links += 1;
-        if self.links > MOST_LINKS {
+        if self.links > MAX_LINKS {
             return Err(Errno::LOOP.into());
         }
-        let author = author(&rustix::fs::fstat(&here)?, &found);
-        let target = if is_of_proc(&link)? {
-            // Such a link is a door, and its text only a label.
+        let creator = creator(&rustix::fs::fstat(&here)?, &found);
+        let target = if is_on_procfs(&link)? {
+            // A magic link: it leads to an open file, whatever its text is.
             rustix::fs::openat(&here, name, DIRECTORY, Mode::empty())?
         } else {
             let text = rustix::fs::readlinkat(&link, "", Vec::new())?.into_bytes();
             let text = PathBuf::from(std::ffi::OsString::from_vec(text));
             let name = shown.parent().unwrap_or(Path::new(""));
-            // Nothing is ever made for the sake of a link.
-            self.go(here, name, &text, None)?
+            // No directories are created for the target of a symlink.
+            self.resolve(here, name, &text, None)?
         };
-        match author {
-            Author::Ours => Ok(target),
-            Author::Someone(uid) if rustix::fs::fstat(&target)?.st_uid == uid => Ok(target),
-            Author::Someone(_) => Err(Lost::Astray(shown.to_owned())),
-            Author::Anyone => Err(Lost::Movable(shown.to_owned())),
+        match creator {
+            Creator::Trusted => Ok(target),
+            Creator::User(uid) if rustix::fs::fstat(&target)?.st_uid == uid => Ok(target),
+            Creator::User(_) => Err(OpenError::UntrustedLink(shown.to_owned())),
+            Creator::Several => Err(OpenError::ReplaceableLink(shown.to_owned())),
         }
     }
 }
 
-/// Returns who could have put a link where it is.
+/// Returns who could have created a symlink in a directory.
 ///
-/// That root made a link does not say that root put it here. Where others may move what is not
-/// theirs, one of them could have given one of root's links the name of another, or a second name.
-/// A sticky directory forbids that; whether a group has members that matter can't be told.
-fn author(directory: &Stat, link: &Stat) -> Author {
-    if !is_ours(link.st_uid) {
-        Author::Someone(link.st_uid)
-    } else if !is_ours(directory.st_uid) {
-        Author::Someone(directory.st_uid)
-    } else if others_may_move(directory) {
-        Author::Anyone
+/// The owner of the link is not enough: in a directory that others may write to, they could have
+/// renamed or hard-linked a link of root. The sticky bit prevents that. Group-writable counts as
+/// writable, because the members of a group are not known here.
+fn creator(directory: &Stat, link: &Stat) -> Creator {
+    if !is_trusted_user(link.st_uid) {
+        Creator::User(link.st_uid)
+    } else if !is_trusted_user(directory.st_uid) {
+        Creator::User(directory.st_uid)
+    } else if others_may_rename(directory) {
+        Creator::Several
     } else {
-        Author::Ours
+        Creator::Trusted
     }
 }
 
-/// Tells whether someone else than root and we could have put things into a directory.
-pub(super) fn may_be_planted(directory: &Stat) -> bool {
-    !is_ours(directory.st_uid) || directory.st_mode & 0o022 != 0
+/// Whether other users than root and the effective user could have created files in a directory.
+pub(super) fn others_may_create(directory: &Stat) -> bool {
+    !is_trusted_user(directory.st_uid) || directory.st_mode & 0o022 != 0
 }
 
-/// Tells whether someone else than root and we could put another thing in place of one of ours.
-pub(super) fn may_be_swapped(directory: &Stat) -> bool {
-    !is_ours(directory.st_uid) || others_may_move(directory)
+/// Whether other users could replace a file of root or the effective user in a directory.
+pub(super) fn others_may_replace(directory: &Stat) -> bool {
+    !is_trusted_user(directory.st_uid) || others_may_rename(directory)
 }
 
-/// Tells whether a user is root or we.
-pub(super) fn is_ours(uid: u32) -> bool {
+/// Whether a user is root or the effective user.
+pub(super) fn is_trusted_user(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Tells whether others than its owner may move what is not theirs about in a directory.
-fn others_may_move(directory: &Stat) -> bool {
+/// Whether users other than the owner may rename files they don't own.
+fn others_may_rename(directory: &Stat) -> bool {
     directory.st_mode & 0o022 != 0 && directory.st_mode & 0o1000 == 0
 }
 
-enum Author {
-    /// Root or we, and nobody else.
-    Ours,
-    Someone(u32),
-    /// One of several, and it can't be told who.
-    Anyone,
+enum Creator {
+    /// Root or the effective user only.
+    Trusted,
+    User(u32),
+    /// Any of several users.
+    Several,
 }
 
 fn open(here: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(here, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
 }
 
-fn is_of_proc(link: &OwnedFd) -> Result<bool, Errno> {
+fn is_on_procfs(link: &OwnedFd) -> Result<bool, Errno> {
     Ok(i128::from(rustix::fs::fstatfs(link)?.f_type) == i128::from(PROC))
 }

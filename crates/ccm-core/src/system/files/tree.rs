@@ -1,9 +1,8 @@
-//! Writing many files below one directory, without ever leaving it.
+//! Writing many files below one directory, with paths from untrusted sources.
 //!
-//! Every step goes from an open directory to a name in it, and no link is entered on the way:
-//! neither one that was there before nor one that this tree just got. So the paths may come from
-//! anywhere. Files and links take their places whole, as in `store`; existing ones are replaced.
-//! Which paths and links are wanted is the caller's.
+//! Every component is opened relative to its parent's handle, and no symlink is followed, whether
+//! it existed before or was created by this tree. Files and links are replaced atomically. The
+//! caller decides which paths and links are acceptable.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,10 +14,10 @@ use rustix::io::Errno;
 
 use super::atomic_write::{store_at, temporary_name};
 use super::{
-    Attributes, Durability, FileError, FileKind, Place, change_attributes, failed, safe_open,
+    Attributes, Durability, FileError, FileKind, Location, change_attributes, failed, safe_open,
 };
 
-/// The permissions of directories that no one asked for.
+/// Mode of created parent directories.
 const PARENT_MODE: Mode = Mode::from_raw_mode(0o755);
 
 /// A directory to write below.
@@ -26,15 +25,14 @@ const PARENT_MODE: Mode = Mode::from_raw_mode(0o755);
 pub struct Tree {
     path: PathBuf,
     root: OwnedFd,
-    /// The directory entered last: most files are beside the one before.
+    /// The last opened directory: most files are next to the previous one.
     last: Option<(PathBuf, OwnedFd)>,
 }
 
 impl Tree {
-    /// Opens an existing directory. It may be a link, or behind one, if nobody else could have put
-    /// that there.
+    /// Opens an existing directory. Trusted symlinks in its path are followed.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let root = safe_open::enter(path).map_err(|lost| lost.during("open", path))?;
+        let root = safe_open::open_dir(path).map_err(|err| err.during("open", path))?;
         Ok(Self {
             path: path.to_owned(),
             root,
@@ -42,27 +40,31 @@ impl Tree {
         })
     }
 
-    /// Makes a directory, with those it is in. A link in its place is replaced.
+    /// Creates a directory and missing parents. A symlink of that name is replaced.
     pub fn directory(&mut self, relative: &Path) -> Result<(), FileError> {
         let path = self.path.join(relative);
-        let place = self.place(relative, &path)?;
-        match FileKind::at(&place)? {
+        let location = self.location(relative, &path)?;
+        match FileKind::at(&location)? {
             Some(FileKind::Directory) => return Ok(()),
             Some(FileKind::Symlink) => {
-                rustix::fs::unlinkat(&place.directory, place.name, AtFlags::empty())
-                    .map_err(place.failed("remove"))?;
+                rustix::fs::unlinkat(&location.directory, location.name, AtFlags::empty())
+                    .map_err(location.failed("remove"))?;
             }
             Some(_) => return Err(FileError::NotADirectory(path)),
             None => {}
         }
-        rustix::fs::mkdirat(&place.directory, place.name, PARENT_MODE)
-            .map_err(place.failed("mkdir"))
+        rustix::fs::mkdirat(&location.directory, location.name, PARENT_MODE)
+            .map_err(location.failed("mkdir"))
     }
 
     /// Sets the permissions of a directory of the tree.
-    pub fn set_directory_mode(&mut self, relative: &Path, mode: u32) -> Result<(), FileError> {
+    pub(crate) fn set_directory_mode(
+        &mut self,
+        relative: &Path,
+        mode: u32,
+    ) -> Result<(), FileError> {
         let path = self.path.join(relative);
-        let handle = self.enter(relative)?;
+        let handle = self.open_dir(relative)?;
         let stat = rustix::fs::fstat(&handle).map_err(failed("stat", &path))?;
         let attributes = Attributes {
             mode: Some(mode),
@@ -71,7 +73,7 @@ impl Tree {
         change_attributes(&handle, &stat, &path, &attributes)
     }
 
-    /// Writes a file with content that `fill` brings. Missing directories are made.
+    /// Writes a file with content written by `fill`. Missing directories are created.
     pub fn file<E: From<FileError>>(
         &mut self,
         relative: &Path,
@@ -79,53 +81,57 @@ impl Tree {
         fill: impl FnOnce(&File) -> Result<(), E>,
     ) -> Result<(), E> {
         let path = self.path.join(relative);
-        let place = self.place(relative, &path)?;
+        let location = self.location(relative, &path)?;
         let attributes = Attributes {
             mode: Some(mode),
             ..Attributes::default()
         };
-        store_at(&place, &attributes, Durability::Cached, fill)
+        store_at(&location, &attributes, Durability::Cached, fill)
     }
 
-    /// Makes a symlink with this text, whatever it leads to.
+    /// Creates a symlink with this target, unchecked.
     pub fn symlink(&mut self, relative: &Path, text: &OsStr) -> Result<(), FileError> {
         let path = self.path.join(relative);
-        let place = self.place(relative, &path)?;
-        put(&place, "symlink", |name| {
-            rustix::fs::symlinkat(text, &place.directory, name)
+        let location = self.location(relative, &path)?;
+        create_link(&location, "symlink", |name| {
+            rustix::fs::symlinkat(text, &location.directory, name)
         })
     }
 
-    /// Gives a file of the tree a second name.
+    /// Creates a hard link to a file of the tree.
     pub fn hard_link(&mut self, relative: &Path, existing: &Path) -> Result<(), FileError> {
         let existing_path = self.path.join(existing);
-        let source = self.place(existing, &existing_path)?;
+        let source = self.location(existing, &existing_path)?;
         if FileKind::at(&source)? != Some(FileKind::Regular) {
             return Err(FileError::NotRegular(existing_path));
         }
         let path = self.path.join(relative);
-        let place = self.place(relative, &path)?;
-        put(&place, "link", |name| {
-            // Without flags this never follows a link that took the file's place meanwhile.
-            let (from, to) = (&source.directory, &place.directory);
+        let location = self.location(relative, &path)?;
+        create_link(&location, "link", |name| {
+            // Without flags a symlink that replaced the file meanwhile is not followed.
+            let (from, to) = (&source.directory, &location.directory);
             rustix::fs::linkat(from, source.name, to, name, AtFlags::empty())
         })
     }
 
-    /// Returns the place of a path, its directory entered and, if need be, made.
-    fn place<'p>(&mut self, relative: &'p Path, path: &'p Path) -> Result<Place<'p>, FileError> {
+    /// Returns the location of a path; creates missing directories.
+    fn location<'p>(
+        &mut self,
+        relative: &'p Path,
+        path: &'p Path,
+    ) -> Result<Location<'p>, FileError> {
         let (Some(name), Some(parent)) = (relative.file_name(), relative.parent()) else {
             return Err(FileError::NoName(path.to_owned()));
         };
-        Ok(Place {
+        Ok(Location {
             path,
-            directory: self.enter(parent)?,
+            directory: self.open_dir(parent)?,
             name,
         })
     }
 
-    /// Returns a handle of a directory of the tree, made if need be.
-    fn enter(&mut self, relative: &Path) -> Result<OwnedFd, FileError> {
+    /// Returns a handle of a directory of the tree; creates it if it is missing.
+    fn open_dir(&mut self, relative: &Path) -> Result<OwnedFd, FileError> {
         if let Some((path, handle)) = &self.last
             && path == relative
         {
@@ -135,10 +141,10 @@ impl Tree {
         let mut path = self.path.clone();
         for component in relative.components() {
             let Component::Normal(name) = component else {
-                return Err(FileError::Leaves(self.path.join(relative)));
+                return Err(FileError::OutsideTree(self.path.join(relative)));
             };
             path.push(name);
-            handle = step(&handle, name, &path)?;
+            handle = open_or_create(&handle, name, &path)?;
         }
         let copy = handle.try_clone().map_err(failed("open", &path))?;
         self.last = Some((relative.to_owned(), copy));
@@ -147,18 +153,22 @@ impl Tree {
 }
 
 impl FileKind {
-    /// Returns what is at a place, links not followed.
-    fn at(place: &Place<'_>) -> Result<Option<Self>, FileError> {
-        match rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW) {
+    /// Returns the type of the file at a location, symlinks not followed.
+    fn at(location: &Location<'_>) -> Result<Option<Self>, FileError> {
+        match rustix::fs::statat(
+            &location.directory,
+            location.name,
+            AtFlags::SYMLINK_NOFOLLOW,
+        ) {
             Ok(stat) => Ok(Some(Self::of(&stat))),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(place.failed("stat")(errno)),
+            Err(errno) => Err(location.failed("stat")(errno)),
         }
     }
 }
 
-/// Enters one directory, made if need be.
-fn step(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<OwnedFd, FileError> {
+/// Opens a subdirectory; creates it if it is missing.
+fn open_or_create(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<OwnedFd, FileError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || rustix::fs::openat(parent, name, flags, Mode::empty());
     let opened = match open() {
@@ -172,7 +182,7 @@ fn step(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<OwnedFd, FileErro
         let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
         match (errno, stat.map(|stat| FileKind::of(&stat))) {
             (Errno::NOTDIR | Errno::LOOP, Ok(FileKind::Symlink)) => {
-                FileError::ThroughLink(path.to_owned())
+                FileError::WriteThroughSymlink(path.to_owned())
             }
             (Errno::NOTDIR, _) => FileError::NotADirectory(path.to_owned()),
             (errno, _) => failed("open", path)(errno),
@@ -180,18 +190,23 @@ fn step(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<OwnedFd, FileErro
     })
 }
 
-/// Makes something under a name of its own and renames it into its place.
-fn put(
-    place: &Place<'_>,
+/// Creates a link under a temporary name and renames it.
+fn create_link(
+    location: &Location<'_>,
     action: &'static str,
-    make: impl FnOnce(&OsString) -> Result<(), Errno>,
+    create: impl FnOnce(&OsString) -> Result<(), Errno>,
 ) -> Result<(), FileError> {
-    let name = temporary_name(place.name).map_err(place.failed(action))?;
-    make(&name).map_err(place.failed(action))?;
-    let renamed = rustix::fs::renameat(&place.directory, &name, &place.directory, place.name);
-    // Renaming one name of a file over another name of it does nothing, and says so to no one.
-    let _ = rustix::fs::unlinkat(&place.directory, &name, AtFlags::empty());
-    renamed.map_err(place.failed("could not rename temporary link: rename"))
+    let name = temporary_name(location.name).map_err(location.failed(action))?;
+    create(&name).map_err(location.failed(action))?;
+    let renamed = rustix::fs::renameat(
+        &location.directory,
+        &name,
+        &location.directory,
+        location.name,
+    );
+    // Renaming one hard link over another of the same file does nothing and succeeds.
+    let _ = rustix::fs::unlinkat(&location.directory, &name, AtFlags::empty());
+    renamed.map_err(location.failed("could not rename temporary link: rename"))
 }
 
 #[cfg(test)]
@@ -210,43 +225,46 @@ mod tests {
 
     #[test]
     fn a_file_gets_its_directories_its_content_and_its_mode() {
-        let room = tempfile::tempdir().unwrap();
-        let mut tree = Tree::open(room.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::open(dir.path()).unwrap();
         write(&mut tree, "a/b/c", "one").unwrap();
         write(&mut tree, "a/b/c", "two").unwrap();
-        let path = room.path().join("a/b/c");
+        let path = dir.path().join("a/b/c");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o640);
     }
 
     #[test]
-    fn a_path_that_climbs_or_starts_at_the_root_is_refused() {
-        let room = tempfile::tempdir().unwrap();
-        std::fs::create_dir(room.path().join("in")).unwrap();
-        let mut tree = Tree::open(&room.path().join("in")).unwrap();
+    fn paths_outside_of_the_tree_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        let mut tree = Tree::open(&dir.path().join("in")).unwrap();
         for name in ["../out", "a/../../out", "/out", ".."] {
             assert!(write(&mut tree, name, "").is_err(), "{name}");
         }
-        assert!(!room.path().join("out").exists());
+        assert!(!dir.path().join("out").exists());
     }
 
     #[test]
-    fn nothing_is_written_through_a_link() {
-        let room = tempfile::tempdir().unwrap();
-        let at = |name: &str| room.path().join(name);
+    fn nothing_is_written_through_a_symlink() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("out")).unwrap();
         std::fs::create_dir(at("in")).unwrap();
         symlink("../out", at("in/link")).unwrap();
         let mut tree = Tree::open(&at("in")).unwrap();
         let error = write(&mut tree, "link/file", "").unwrap_err();
-        assert!(matches!(error, FileError::ThroughLink(_)), "{error}");
+        assert!(
+            matches!(error, FileError::WriteThroughSymlink(_)),
+            "{error}"
+        );
         assert!(!at("out/file").exists());
     }
 
     #[test]
-    fn a_link_in_the_way_is_replaced_and_what_it_led_to_is_kept() {
-        let room = tempfile::tempdir().unwrap();
-        let at = |name: &str| room.path().join(name);
+    fn an_existing_symlink_is_replaced_and_its_target_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("out")).unwrap();
         std::fs::create_dir(at("out/sub")).unwrap();
         File::create(at("out/file")).unwrap();
@@ -262,25 +280,25 @@ mod tests {
     }
 
     #[test]
-    fn links_are_made_and_made_again_and_leave_nothing_beside() {
-        let room = tempfile::tempdir().unwrap();
-        let mut tree = Tree::open(room.path()).unwrap();
+    fn links_are_created_repeatedly_without_leftovers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::open(dir.path()).unwrap();
         write(&mut tree, "file", "x").unwrap();
         for _ in 0..2 {
             tree.symlink(Path::new("soft"), OsStr::new("file")).unwrap();
             tree.hard_link(Path::new("hard"), Path::new("file"))
                 .unwrap();
         }
-        let names = super::super::list(room.path()).unwrap();
+        let names = super::super::list(dir.path()).unwrap();
         assert_eq!(names, ["file", "hard", "soft"]);
-        assert_eq!(room.path().join("hard").metadata().unwrap().nlink(), 2);
+        assert_eq!(dir.path().join("hard").metadata().unwrap().nlink(), 2);
     }
 
     #[test]
-    fn only_a_file_gets_a_second_name() {
-        let room = tempfile::tempdir().unwrap();
-        symlink("/etc/passwd", room.path().join("soft")).unwrap();
-        let mut tree = Tree::open(room.path()).unwrap();
+    fn only_regular_files_can_be_hard_linked() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("/etc/passwd", dir.path().join("soft")).unwrap();
+        let mut tree = Tree::open(dir.path()).unwrap();
         let error = tree.hard_link(Path::new("hard"), Path::new("soft"));
         assert!(matches!(error, Err(FileError::NotRegular(_))));
     }

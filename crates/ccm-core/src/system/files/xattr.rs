@@ -1,8 +1,8 @@
-//! Notes: a few bytes that a file carries with it, as an extended attribute.
+//! Extended attributes: short texts stored with a file.
 //!
-//! A note belongs to the file and not to its name or its content: who writes the file anew loses
-//! it, who edits it in place keeps it. Not every file system keeps notes, and whoever may write a
-//! file may write its notes, so they can help and never prove.
+//! An attribute belongs to the inode: replacing the file loses it, editing it in place keeps it.
+//! Not every file system supports attributes, and every user with write access to the file may
+//! change them, so they are hints, not proofs.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,34 +10,35 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::{FileError, Place, entry_of, failed};
+use super::{FileError, Location, failed, proc_path};
 
-/// The longest note that is read.
-const LONGEST: usize = 256;
+/// The longest value that is read.
+const MAX_LENGTH: usize = 256;
 
-/// A note to be kept with a file.
+/// An extended attribute.
 #[derive(Clone, Copy, Debug)]
-pub struct Note<'a> {
-    /// The name of the attribute, with its namespace: `user.…`.
+pub(crate) struct Xattr<'a> {
+    /// The name with its namespace: `user.…`.
     pub name: &'a str,
     pub text: &'a str,
 }
 
-impl Note<'_> {
-    /// Attaches the note to an open file, if its file system keeps notes.
-    pub(super) fn attach(&self, file: &File) -> Result<(), Errno> {
-        let set = rustix::fs::fsetxattr(file, self.name, self.text.as_bytes(), XattrFlags::empty());
-        match set {
+impl Xattr<'_> {
+    /// Sets the attribute of an open file, if the file system supports it.
+    pub(super) fn set(&self, file: &File) -> Result<(), Errno> {
+        let result =
+            rustix::fs::fsetxattr(file, self.name, self.text.as_bytes(), XattrFlags::empty());
+        match result {
             Err(Errno::NOTSUP) => Ok(()),
-            set => set,
+            result => result,
         }
     }
 }
 
-/// Returns a note of a file, if it has one. Links are not followed. A note that is too long or no
-/// text is not ours: it reads as an empty one.
-pub fn note(path: &Path, name: &str) -> Result<Option<String>, FileError> {
-    let mut buffer = [0; LONGEST];
+/// Returns an extended attribute of a file. Symlinks are not followed. A value that is too long or
+/// not UTF-8 was not set by `ccm` and is returned as an empty string.
+pub(crate) fn xattr(path: &Path, name: &str) -> Result<Option<String>, FileError> {
+    let mut buffer = [0; MAX_LENGTH];
     match rustix::fs::lgetxattr(path, name, &mut buffer) {
         Ok(length) => {
             let bytes = buffer.get(..length).unwrap_or_default();
@@ -50,19 +51,19 @@ pub fn note(path: &Path, name: &str) -> Result<Option<String>, FileError> {
     }
 }
 
-/// Attaches a note to a file and returns whether it is kept: some file systems keep none, and
-/// some files may not be written to. Links are not followed, and a file that may have another name by
-/// the hand of someone else is left alone.
-pub fn set_note(path: &Path, note: Note<'_>) -> Result<bool, FileError> {
-    let place = Place::of(path)?;
-    let handle = place.open().map_err(place.failed("open"))?;
-    let stat = rustix::fs::fstat(&handle).map_err(place.failed("stat"))?;
-    if place.may_be_shared(&stat)? {
+/// Sets an extended attribute of a file and returns whether it is stored: file system and file
+/// permissions may not allow it. Symlinks are not followed, and hard links that another user could
+/// have created are not changed.
+pub(crate) fn set_xattr(path: &Path, xattr: Xattr<'_>) -> Result<bool, FileError> {
+    let location = Location::of(path)?;
+    let handle = location.open().map_err(location.failed("open"))?;
+    let stat = rustix::fs::fstat(&handle).map_err(location.failed("stat"))?;
+    if location.may_be_foreign_link(&stat)? {
         return Ok(false);
     }
-    // A link itself takes no note, so there is nothing to follow.
-    let (entry, text) = (entry_of(&handle), note.text.as_bytes());
-    match rustix::fs::setxattr(entry, note.name, text, XattrFlags::empty()) {
+    // Symlinks have no user attributes, so none is followed.
+    let (entry, text) = (proc_path(&handle), xattr.text.as_bytes());
+    match rustix::fs::setxattr(entry, xattr.name, text, XattrFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => Ok(false),
         Err(errno) => Err(failed("setxattr", path)(errno)),
@@ -71,49 +72,49 @@ pub fn set_note(path: &Path, note: Note<'_>) -> Result<bool, FileError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Attributes, Content, Durability, store, store_with_note};
+    use super::super::{Attributes, Content, Durability, store, store_with_xattr};
     use super::*;
 
     const NAME: &str = "user.ccm.test";
 
-    fn written(text: &str) -> Note<'_> {
-        Note { name: NAME, text }
+    fn written(text: &str) -> Xattr<'_> {
+        Xattr { name: NAME, text }
     }
 
     #[test]
-    fn a_note_is_kept_with_the_file_and_lost_when_it_is_written_anew() {
-        let room = tempfile::tempdir().unwrap();
-        let file = room.path().join("f");
+    fn an_attribute_is_lost_when_the_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
         let wanted = Attributes::default();
         let content = Content::Bytes(b"x");
-        assert_eq!(note(&file, NAME).unwrap(), None);
+        assert_eq!(xattr(&file, NAME).unwrap(), None);
         let durability = Durability::Cached;
-        store_with_note(&file, content, &wanted, durability, written("a")).unwrap();
-        if !set_note(&file, written("b")).unwrap() {
-            // Nothing can be kept here, and that is an answer too.
-            assert_eq!(note(&file, NAME).unwrap(), None);
+        store_with_xattr(&file, content, &wanted, durability, written("a")).unwrap();
+        if !set_xattr(&file, written("b")).unwrap() {
+            // This file system has no extended attributes.
+            assert_eq!(xattr(&file, NAME).unwrap(), None);
             return;
         }
-        assert_eq!(note(&file, NAME).unwrap().as_deref(), Some("b"));
-        store_with_note(&file, content, &wanted, durability, written("c")).unwrap();
-        assert_eq!(note(&file, NAME).unwrap().as_deref(), Some("c"));
+        assert_eq!(xattr(&file, NAME).unwrap().as_deref(), Some("b"));
+        store_with_xattr(&file, content, &wanted, durability, written("c")).unwrap();
+        assert_eq!(xattr(&file, NAME).unwrap().as_deref(), Some("c"));
         store(&file, content, &wanted, durability).unwrap();
-        assert_eq!(note(&file, NAME).unwrap(), None);
+        assert_eq!(xattr(&file, NAME).unwrap(), None);
     }
 
     #[test]
-    fn a_link_has_no_notes() {
-        let room = tempfile::tempdir().unwrap();
-        let link = room.path().join("link");
+    fn a_symlink_has_no_attributes() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
         std::os::unix::fs::symlink("nowhere", &link).unwrap();
-        assert!(!set_note(&link, written("a")).unwrap());
-        assert_eq!(note(&link, NAME).unwrap(), None);
+        assert!(!set_xattr(&link, written("a")).unwrap());
+        assert_eq!(xattr(&link, NAME).unwrap(), None);
     }
 
     #[test]
-    fn a_note_that_is_too_long_reads_as_an_empty_one() {
-        let room = tempfile::tempdir().unwrap();
-        let file = room.path().join("f");
+    fn a_value_that_is_too_long_is_returned_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
         store(
             &file,
             Content::Bytes(b""),
@@ -121,7 +122,7 @@ mod tests {
             Durability::Cached,
         )
         .unwrap();
-        let kept = set_note(&file, written(&"x".repeat(LONGEST + 1))).unwrap();
-        assert_eq!(note(&file, NAME).unwrap(), kept.then(String::new));
+        let kept = set_xattr(&file, written(&"x".repeat(MAX_LENGTH + 1))).unwrap();
+        assert_eq!(xattr(&file, NAME).unwrap(), kept.then(String::new));
     }
 }

@@ -1,5 +1,4 @@
-//! A body on its way through: decoded if it was compressed for the journey, counted, hashed,
-//! handed on. Ends it when it gets too long.
+//! Response body: decompresses, counts, hashes and writes it, up to a size limit.
 
 use std::io::{self, Write};
 
@@ -8,19 +7,19 @@ use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 
 use super::super::{Digest, Digester};
 
-/// Returns what is said of a body that is too long.
+/// Returns the error text for a body that is too long.
 pub(super) fn too_large(limit: u64) -> String {
     format!("larger than {limit} bytes")
 }
 
-/// Whether a body was compressed for the journey.
+/// Whether the body has content encoding gzip.
 pub(super) fn is_gzip(headers: &HeaderMap) -> bool {
     headers
         .get(CONTENT_ENCODING)
         .is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"))
 }
 
-/// Takes a body as it comes.
+/// A writer for the bytes of a response body.
 pub(super) enum Body<'a> {
     Plain(Counted<'a>),
     Gzip(Box<MultiGzDecoder<Counted<'a>>>),
@@ -48,7 +47,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Returns the size and digest of what was handed on.
+    /// Returns size and digest of the decoded body.
     pub(super) fn finish(self) -> io::Result<(u64, Digest)> {
         let counted = match self {
             Self::Plain(counted) => counted,
@@ -59,7 +58,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Hands bytes on and keeps account of them.
+/// A writer that counts and hashes, with a size limit.
 pub(super) struct Counted<'a> {
     into: &'a mut dyn Write,
     limit: u64,
@@ -69,8 +68,8 @@ pub(super) struct Counted<'a> {
 
 impl Write for Counted<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let more = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let size = self.size.saturating_add(more);
+        let added = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let size = self.size.saturating_add(added);
         if size > self.limit {
             return Err(io::Error::other(too_large(self.limit)));
         }
@@ -91,8 +90,8 @@ mod tests {
 
     fn pass(body: &[u8], limit: u64, is_encoded: bool) -> Result<(Vec<u8>, Digest), String> {
         let mut out = Vec::new();
-        let mut passing = Body::new(&mut out, limit, is_encoded);
-        let result = passing.write_all(body).and_then(|()| passing.finish());
+        let mut writer = Body::new(&mut out, limit, is_encoded);
+        let result = writer.write_all(body).and_then(|()| writer.finish());
         let (size, digest) = result.map_err(|err| err.to_string())?;
         assert_eq!(size, out.len() as u64);
         Ok((out, digest))
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_may_fill_its_limit_and_no_more() {
+    fn a_body_up_to_the_limit_is_accepted() {
         assert_eq!(
             pass(b"abc", 3, false),
             Ok((b"abc".to_vec(), Digest::of(b"abc")))
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_body_is_counted_and_hashed_as_what_it_stands_for() {
+    fn a_compressed_body_is_counted_and_hashed_decoded() {
         let text = vec![b'a'; 100_000];
         let body = gzip(&text);
         assert_eq!(
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_body_that_is_cut_or_no_gzip_is_an_error() {
+    fn a_truncated_or_invalid_gzip_body_is_an_error() {
         let body = gzip(b"some text");
         for cut in [1, 9, body.len() - 9, body.len() - 1] {
             assert!(pass(&body[..cut], 100, true).is_err(), "{cut}");

@@ -1,15 +1,18 @@
-//! HTTP: one request, bounded in time and size, its body handed on as it comes and hashed on the
-//! way. [`get`] wants a body and takes nothing else for an answer; [`fetch`] wants to know what a
-//! server says, whatever that is.
+//! HTTP client: one request, bounded in time and size; the body is streamed to a writer and hashed.
 //!
-//! What a server says is not trusted. Redirects are followed by hand, so that credentials and
-//! headers stay with the host they were meant for and nothing leads from https back to http. A
-//! body that is too long, too slow or cut short is an error. Only a download whose connection
-//! could not be made is tried again: nothing was asked yet.
+//! [`get`] downloads a body and fails on any status but 200; [`fetch`] returns any response.
 //!
-//! Blocks like the rest of this room; a runtime lives only as long as its request. It knows
-//! nothing of archives and manifests. Read next: `hop` is one URL on the way, `body` what comes
-//! back, `trust` who may sign for a server.
+//! Servers are not trusted. Redirects are followed here, not by the client library, so that
+//! credentials and headers are sent only to the server of the URL and https never redirects to
+//! http. A body that is too long, too slow or truncated is an error. Only downloads are retried,
+//! and only if no connection could be established.
+//!
+//! Blocks; every request has its own async runtime. Reqwest is used because it sends requests for
+//! http URLs to a proxy in absolute form, applies `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` as
+//! curl does, and reports a connection that breaks off within a body of unknown length.
+//!
+//! Read next: `redirect` for one request of a redirect chain, `body` for the response body, `tls`
+//! for certificates.
 
 mod body;
 mod redirect;
@@ -29,49 +32,49 @@ use crate::model::secret::{Secret, redact_url};
 use crate::model::text::go_duration;
 use body::Body;
 use redirect::Hop;
-use tls::TrustError;
+use tls::TlsError;
 
-pub use tls::Trust;
+pub use tls::TlsOptions;
 
-/// How many redirects are followed.
-const MOST_REDIRECTS: usize = 10;
+/// Maximum number of redirects.
+const MAX_REDIRECTS: usize = 10;
 
-/// The waits before the connection of a download is tried again.
+/// Waits before the connection attempts of a download.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
 
-/// What to ask a server for, and how much of it at most.
+/// An HTTP request and its limits.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     pub method: &'a str,
     pub url: &'a str,
-    /// A user and password, instead of those the URL may carry.
+    /// User and password, instead of those in the URL.
     pub credentials: Option<(&'a str, &'a Secret)>,
-    /// Sent to the host of the URL and to no other.
+    /// Sent to the server of the URL only, not to redirect targets elsewhere.
     pub headers: Vec<(&'a str, &'a Secret)>,
-    /// What is sent along; nothing if empty. Goes to no other host either.
+    /// Request body, none if empty. Sent to the server of the URL only.
     pub body: &'a [u8],
-    /// What we already have: the server may answer that nothing is newer.
+    /// Validators of a cached copy, for a conditional request.
     pub known: Validators,
-    /// For everything: connecting, redirects, retries and the body.
+    /// Limit for connecting, redirects, retries and the body together.
     pub time_limit: Duration,
-    /// In bytes, after decoding.
+    /// Limit of the decoded body, in bytes.
     pub size_limit: u64,
-    /// Otherwise a redirect is an answer like any other.
+    /// Whether redirects are followed or returned as responses.
     pub follows_redirects: bool,
-    pub trust: Trust<'a>,
-    /// The way to the server, instead of the one the environment names.
+    pub tls: TlsOptions<'a>,
+    /// Proxy URL, instead of the proxies of the environment.
     pub proxy: Option<&'a str>,
-    /// Who is told how far a body is.
-    pub watch: Option<Watch<'a>>,
+    /// Called as the body arrives.
+    pub progress: Option<OnProgress<'a>>,
 }
 
-/// Told how many bytes of a body are here, and of how many if the server said so.
+/// A callback with the number of bytes received and the announced length, if known.
 #[derive(Clone, Copy)]
-pub struct Watch<'a>(pub &'a dyn Fn(u64, Option<u64>));
+pub struct OnProgress<'a>(pub &'a dyn Fn(u64, Option<u64>));
 
-impl fmt::Debug for Watch<'_> {
+impl fmt::Debug for OnProgress<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Watch")
+        out.write_str("OnProgress")
     }
 }
 
@@ -88,14 +91,14 @@ impl<'a> Request<'a> {
             time_limit,
             size_limit,
             follows_redirects: true,
-            trust: Trust::default(),
+            tls: TlsOptions::default(),
             proxy: None,
-            watch: None,
+            progress: None,
         }
     }
 }
 
-/// By what a server knows a version of a thing again.
+/// Validators of a conditional request (RFC 9110): entity tag and modification time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     pub etag: Option<String>,
@@ -116,16 +119,16 @@ impl Validators {
     }
 }
 
-/// What came of a request.
+/// Result of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// What is already known is still what there is; nothing was written.
+    /// The cached copy is current; nothing was written.
     NotModified,
-    /// All of the body was written.
+    /// The whole body was written.
     Complete(Received),
 }
 
-/// A body that arrived whole.
+/// A complete body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     pub size: u64,
@@ -133,15 +136,15 @@ pub struct Received {
     pub validators: Validators,
 }
 
-/// How an answer begins.
+/// Status and headers of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub status: u16,
-    /// Names in lower case, and values; what only told how the body travelled is left out.
+    /// Names in lower case, and values. Without encoding and length if the body was decompressed.
     pub headers: Vec<(String, String)>,
 }
 
-/// Why there is no answer, or no body. No text holds a password.
+/// A failed request. Texts contain no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error("URL is required")]
@@ -157,12 +160,12 @@ pub enum HttpError {
     #[error("invalid proxy {0:?}")]
     BadProxy(String),
     #[error("could not use CA certificates: {0}")]
-    Trust(#[source] TrustError),
+    CaCertificates(#[source] TlsError),
     #[error("could not use client certificate: {0}")]
-    Identity(#[source] TrustError),
+    ClientCertificate(#[source] TlsError),
     #[error("failed to perform HTTP request: {verb} \"{url}\": {reason}")]
     Request {
-        /// The method as a word.
+        /// The method in Go's spelling: `Get`.
         verb: String,
         url: String,
         reason: String,
@@ -173,7 +176,7 @@ pub enum HttpError {
     Body(String),
 }
 
-/// Gets a URL and writes its body. On an error, part of the body may have been written.
+/// Downloads a URL to a writer. After an error, part of the body may have been written.
 pub fn get(
     request: &Request<'_>,
     clock: &dyn Clock,
@@ -181,7 +184,7 @@ pub fn get(
 ) -> Result<Reply, HttpError> {
     let transfer = Transfer::new(request, clock, &BACKOFF);
     transfer.on_runtime(|runtime| {
-        let (hop, response) = transfer.arrive(runtime)?;
+        let (hop, response) = transfer.send(runtime)?;
         match response.status() {
             StatusCode::OK => transfer
                 .receive(response, &hop, runtime, into)
@@ -195,8 +198,8 @@ pub fn get(
     })
 }
 
-/// Sends a request once and returns how the answer begins, whatever its status. The body is
-/// only read for someone who takes it.
+/// Sends a request once and returns status and headers of the response, whatever its status. The
+/// body is read only if there is a writer.
 pub fn fetch(
     request: &Request<'_>,
     clock: &dyn Clock,
@@ -204,7 +207,7 @@ pub fn fetch(
 ) -> Result<Head, HttpError> {
     let transfer = Transfer::new(request, clock, &[]);
     transfer.on_runtime(|runtime| {
-        let (hop, response) = transfer.arrive(runtime)?;
+        let (hop, response) = transfer.send(runtime)?;
         let head = Head::of(&response, &hop);
         if let Some(into) = body {
             transfer.receive(response, &hop, runtime, into)?;
@@ -232,18 +235,18 @@ impl Head {
     }
 }
 
-/// Whether a body was compressed for the journey because we asked for that.
+/// Whether the body is compressed because this client requested it.
 fn is_decoded(response: &Response, hop: &Hop) -> bool {
-    hop.asked_for_gzip() && body::is_gzip(response.headers())
+    hop.requested_gzip() && body::is_gzip(response.headers())
 }
 
-/// A request on its way.
+/// A request in progress.
 struct Transfer<'a> {
     request: &'a Request<'a>,
     clock: &'a dyn Clock,
-    /// The waits before a connection is tried again.
+    /// Waits before further connection attempts.
     waits: &'static [Duration],
-    began: Duration,
+    started: Duration,
 }
 
 impl<'a> Transfer<'a> {
@@ -252,30 +255,30 @@ impl<'a> Transfer<'a> {
             request,
             clock,
             waits,
-            began: clock.monotonic(),
+            started: clock.monotonic(),
         }
     }
 
-    /// Does something on a runtime of its own.
+    /// Runs a closure with a new runtime.
     fn on_runtime<T>(
         &self,
-        work: impl FnOnce(&Runtime) -> Result<T, HttpError>,
+        call: impl FnOnce(&Runtime) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|err| self.failed(err))?;
-        let result = work(&runtime);
-        // A lookup that hangs in the system's resolver must not keep us.
+        let result = call(&runtime);
+        // Does not wait for a blocked DNS lookup.
         runtime.shutdown_background();
         result
     }
 
-    /// Follows redirects to an answer that is none, and returns it without its body.
-    fn arrive(&self, runtime: &Runtime) -> Result<(Hop, Response), HttpError> {
+    /// Sends the request, follows redirects and returns the final response without its body.
+    fn send(&self, runtime: &Runtime) -> Result<(Hop, Response), HttpError> {
         let mut hop = Hop::first(self.request)?;
-        for _ in 0..=MOST_REDIRECTS {
-            let response = self.send(&hop, runtime)?;
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send_hop(&hop, runtime)?;
             let status = response.status();
             let location = response.headers().get(LOCATION);
             match location.filter(|_| self.request.follows_redirects && is_redirect(status)) {
@@ -287,17 +290,16 @@ impl<'a> Transfer<'a> {
                 None => return Ok((hop, response)),
             }
         }
-        Err(self.failed(format!("stopped after {MOST_REDIRECTS} redirects")))
+        Err(self.failed(format!("stopped after {MAX_REDIRECTS} redirects")))
     }
 
-    /// Sends one request, again if the connection could not be made, and returns the answer
-    /// without its body.
-    fn send(&self, hop: &Hop, runtime: &Runtime) -> Result<Response, HttpError> {
+    /// Sends one request, retrying failed connections, and returns the response without its body.
+    fn send_hop(&self, hop: &Hop, runtime: &Runtime) -> Result<Response, HttpError> {
         let client = hop.client(self.request)?;
         let mut waits = self.waits.iter();
         loop {
             let left = self.time_left()?;
-            // Built inside: its timer belongs to the runtime.
+            // Built inside the runtime, which its timer needs.
             let sent =
                 runtime.block_on(async { hop.request(&client, self.request, left).send().await });
             let error = match sent {
@@ -305,7 +307,7 @@ impl<'a> Transfer<'a> {
                 Err(error) => error,
             };
             match waits.next() {
-                Some(wait) if is_passing(&error) && *wait < self.time_left()? => {
+                Some(wait) if is_transient(&error) && *wait < self.time_left()? => {
                     self.clock.sleep(*wait);
                 }
                 _ => return Err(self.failed(self.reason(&error))),
@@ -328,15 +330,16 @@ impl<'a> Transfer<'a> {
             return Err(HttpError::Body(body::too_large(limit)));
         }
         let mut body = Body::new(into, limit, is_encoded);
-        let mut here = 0_u64;
+        let mut received = 0_u64;
         let failed = |err: io::Error| HttpError::Body(Cause::from(err).to_string());
         loop {
             match runtime.block_on(response.chunk()) {
                 Ok(Some(chunk)) => {
                     body.write_all(&chunk).map_err(failed)?;
-                    here = here.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
-                    if let Some(Watch(tell)) = self.request.watch {
-                        tell(here, announced);
+                    received =
+                        received.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+                    if let Some(OnProgress(report)) = self.request.progress {
+                        report(received, announced);
                     }
                 }
                 Ok(None) => break,
@@ -352,7 +355,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn time_left(&self) -> Result<Duration, HttpError> {
-        let spent = self.clock.monotonic().saturating_sub(self.began);
+        let spent = self.clock.monotonic().saturating_sub(self.started);
         match self.request.time_limit.saturating_sub(spent) {
             Duration::ZERO => Err(self.failed(self.too_slow())),
             left => Ok(left),
@@ -374,7 +377,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Returns the innermost cause: the ones around it only say that something failed.
+    /// Returns the innermost cause; the outer ones add nothing.
     fn reason(&self, error: &reqwest::Error) -> String {
         if error.is_timeout() {
             return self.too_slow();
@@ -386,14 +389,14 @@ impl<'a> Transfer<'a> {
             next = cause.source();
         }
         if text.is_empty() {
-            // Its own text would name the URL with all that it carries.
-            return "no answer that HTTP allows".into();
+            // The outer text contains the URL with its credentials.
+            return "invalid HTTP response".into();
         }
         Cause::from(io::Error::other(text)).to_string()
     }
 }
 
-/// Returns a method as a word: `Get`.
+/// Returns a method in Go's spelling: `Get`.
 fn verb(method: &str) -> String {
     let mut word = method.to_ascii_lowercase();
     if let Some(first) = word.get_mut(..1) {
@@ -406,16 +409,15 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-/// Whether a failure may be gone at the next try: the connection could not be made, and not
-/// because of what the server showed of itself.
-fn is_passing(error: &reqwest::Error) -> bool {
-    error.is_connect() && !error.is_timeout() && !is_distrust(error)
+/// Whether a retry may succeed: the connection failed, and not because of the server's certificate.
+fn is_transient(error: &reqwest::Error) -> bool {
+    error.is_connect() && !error.is_timeout() && !is_tls_error(error)
 }
 
-fn is_distrust(error: &(dyn Error + 'static)) -> bool {
-    // An error inside an I/O error is not its source, of all things.
+fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
+    // `source` of an I/O error skips the error it wraps.
     let inside = error.downcast_ref().and_then(io::Error::get_ref);
     error.is::<rustls::Error>()
-        || inside.is_some_and(|error| is_distrust(error))
-        || error.source().is_some_and(is_distrust)
+        || inside.is_some_and(|error| is_tls_error(error))
+        || error.source().is_some_and(is_tls_error)
 }

@@ -1,7 +1,7 @@
-//! One URL on the way to a body: what is sent there, and where it may lead.
+//! One request of a redirect chain, and the rules for the next.
 //!
-//! Credentials live in the URL of the hop and are gone with it. Whatever the author gave for the
-//! first host goes to that host only; once a redirect has left it, nothing brings it back.
+//! Credentials are kept in the URL of the hop. Credentials and headers are sent only to the server
+//! of the first URL; once a redirect has left it they are dropped, even if a later one returns.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,39 +12,39 @@ use reqwest::header::{
 };
 use reqwest::{Client, Method, Proxy, RequestBuilder, StatusCode, Url};
 
-use super::tls::TrustError;
+use super::tls::TlsError;
 use super::{HttpError, Request};
 use crate::model::secret::redact_url;
 
-/// How we introduce ourselves.
-const AGENT: &str = concat!("ccm/", env!("CARGO_PKG_VERSION"));
+/// The `User-Agent` header.
+const USER_AGENT_VALUE: &str = concat!("ccm/", env!("CARGO_PKG_VERSION"));
 
-/// A URL and what goes to its host.
+/// A URL and what is sent to its server.
 #[derive(Debug)]
 pub(super) struct Hop {
     method: Method,
     url: Url,
     headers: HeaderMap,
-    /// No redirect has led to another host yet.
-    is_home: bool,
+    /// Whether no redirect has led to another server yet.
+    is_first_host: bool,
     sends_body: bool,
 }
 
-/// Why nobody should go where a redirect leads.
+/// A redirect that is not followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RedirectError {
-    #[error("redirected to something that is no URL")]
+    #[error("invalid URL in redirect")]
     NoUrl,
     #[error("redirected to a {0} URL")]
     Scheme(String),
     #[error("refusing redirect from https to http://{0}")]
     Insecure(String),
-    #[error("refusing to send the body on to {0}")]
+    #[error("refusing to send the request body to {0} after a redirect")]
     Body(String),
 }
 
 impl Hop {
-    /// Returns where a request starts.
+    /// Returns the first hop of a request.
     pub(super) fn first(request: &Request<'_>) -> Result<Self, HttpError> {
         if request.url.is_empty() {
             return Err(HttpError::NoUrl);
@@ -62,7 +62,7 @@ impl Hop {
         if headers.contains_key(AUTHORIZATION) {
             set_credentials(&mut url, "", None);
         } else if let Some((user, password)) = request.credentials {
-            // A sign that escapes would be taken for an escape.
+            // The URL setters do not escape a percent sign.
             let escaped = |text: &str| text.replace('%', "%25");
             set_credentials(&mut url, &escaped(user), Some(&escaped(password.reveal())));
         }
@@ -70,12 +70,12 @@ impl Hop {
             method,
             url,
             headers,
-            is_home: true,
+            is_first_host: true,
             sends_body: !request.body.is_empty(),
         })
     }
 
-    /// Returns where a redirect leads, or why no one should go there.
+    /// Returns the next hop after a redirect.
     pub(super) fn follow(self, status: StatusCode, location: &[u8]) -> Result<Self, RedirectError> {
         let from = &self.url;
         let mut to = std::str::from_utf8(location)
@@ -94,7 +94,7 @@ impl Hop {
             set_credentials(&mut to, from.username(), from.password());
         }
         let (method, sends_body) = match status {
-            // Only these two ask for the very same request again.
+            // Only these two statuses repeat method and body.
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                 (self.method, self.sends_body)
             }
@@ -113,7 +113,7 @@ impl Hop {
             } else {
                 HeaderMap::new()
             },
-            is_home: self.is_home && is_same_host,
+            is_first_host: self.is_first_host && is_same_host,
             sends_body,
         })
     }
@@ -121,8 +121,8 @@ impl Hop {
     /// Returns a client for this hop.
     pub(super) fn client(&self, request: &Request<'_>) -> Result<Client, HttpError> {
         let tls = request
-            .trust
-            .config(self.url.scheme() == "https", self.is_home)?;
+            .tls
+            .config(self.url.scheme() == "https", self.is_first_host)?;
         let mut builder = Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
@@ -131,22 +131,22 @@ impl Hop {
             let bad = |_| HttpError::BadProxy(redact_url(proxy).into_owned());
             builder = builder.proxy(Proxy::all(proxy).map_err(bad)?);
         } else if is_loopback(&self.url) {
-            // This machine is never reached through another one, whatever the environment says.
+            // Loopback addresses never use a proxy of the environment.
             builder = builder.no_proxy();
         }
         builder
             .build()
-            .map_err(|err| HttpError::Trust(TrustError::Client(err.without_url())))
+            .map_err(|err| HttpError::CaCertificates(TlsError::Client(err.without_url())))
     }
 
-    /// Returns the request to send.
+    /// Returns the HTTP request.
     pub(super) fn request(
         &self,
         client: &Client,
         request: &Request<'_>,
         time_limit: Duration,
     ) -> RequestBuilder {
-        // The credentials of the URL become a header here and do not travel in the URL.
+        // Reqwest turns the credentials of the URL into a header.
         let mut builder = client
             .request(self.method.clone(), self.url.clone())
             .timeout(time_limit);
@@ -161,7 +161,7 @@ impl Hop {
                 builder = builder.header(name, text);
             }
         }
-        for (name, text) in [(USER_AGENT, AGENT), (ACCEPT_ENCODING, "gzip")] {
+        for (name, text) in [(USER_AGENT, USER_AGENT_VALUE), (ACCEPT_ENCODING, "gzip")] {
             if !self.headers.contains_key(&name) {
                 builder = builder.header(name, text);
             }
@@ -169,8 +169,8 @@ impl Hop {
         builder.headers(self.headers.clone())
     }
 
-    /// Whether a compressed body is our own wish, and so ours to undo.
-    pub(super) fn asked_for_gzip(&self) -> bool {
+    /// Whether this client requested compression, and so has to decompress.
+    pub(super) fn requested_gzip(&self) -> bool {
         !self.headers.contains_key(ACCEPT_ENCODING)
     }
 }
@@ -185,19 +185,19 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// Whether two URLs name the same server: host and port, or the same host's step up to https.
+/// Whether two URLs have the same host and port, or differ only by an upgrade to https.
 fn is_same_host(from: &Url, to: &Url) -> bool {
     let is_default = |url: &Url| url.port().is_none();
-    let port_fits = match (from.scheme(), to.scheme()) {
+    let is_same_port = match (from.scheme(), to.scheme()) {
         ("http", "https") => is_default(from) && is_default(to),
         _ => from.port_or_known_default() == to.port_or_known_default(),
     };
-    from.host_str() == to.host_str() && port_fits
+    from.host_str() == to.host_str() && is_same_port
 }
 
-/// Puts credentials into a URL, already escaped, or takes them out.
+/// Sets or removes the credentials of a URL; they must be escaped.
 fn set_credentials(url: &mut Url, user: &str, password: Option<&str>) {
-    // Only a URL without a host can refuse this, and http has one.
+    // Fails only for URLs without a host, which http and https URLs have.
     let _ = url.set_username(user);
     let _ = url.set_password(password);
 }
@@ -223,7 +223,7 @@ mod tests {
         Request::new(url, Duration::from_secs(1), 1)
     }
 
-    /// Returns where a request with a token starts.
+    /// Returns the first hop of a request with a token.
     fn first(url: &str) -> Hop {
         let token = Secret::new("t");
         let mut request = request(url);
@@ -236,12 +236,12 @@ mod tests {
             .follow(StatusCode::FOUND, to.as_bytes())
             .map_err(|err| err.to_string())?;
         let has_token = hop.headers.contains_key("x-token");
-        assert_eq!(hop.is_home, has_token);
+        assert_eq!(hop.is_first_host, has_token);
         Ok((hop.url.to_string(), has_token))
     }
 
     #[test]
-    fn what_was_meant_for_a_host_stays_with_it() {
+    fn credentials_and_headers_stay_with_their_server() {
         for (from, to, url, keeps_headers) in [
             ("http://u:p@h/a", "/b", "http://u:p@h/b", true),
             ("http://u:p@h/a", "http://h:80/b", "http://u:p@h/b", true),
@@ -267,17 +267,17 @@ mod tests {
     }
 
     #[test]
-    fn what_left_its_host_does_not_come_back() {
+    fn dropped_credentials_are_not_restored() {
         let away = first("http://u:p@h/a").follow(StatusCode::FOUND, b"http://g/");
         let back = away.unwrap().follow(StatusCode::FOUND, b"http://h/b");
         let hop = back.unwrap();
         assert_eq!(hop.url.as_str(), "http://h/b");
-        assert!(hop.headers.is_empty() && !hop.is_home);
+        assert!(hop.headers.is_empty() && !hop.is_first_host);
     }
 
     #[test]
-    fn a_redirect_says_whether_the_same_is_asked_again() {
-        let ask = |method, status: u16, to: &str| {
+    fn method_and_body_after_a_redirect_depend_on_its_status() {
+        let follow = |method, status: u16, to: &str| {
             let mut request = request("http://h/a");
             (request.method, request.body) = (method, b"body");
             let status = StatusCode::from_u16(status).unwrap();
@@ -286,39 +286,42 @@ mod tests {
             Ok((hop.method.to_string(), hop.sends_body))
         };
         for status in [301, 302, 303] {
-            assert_eq!(ask("POST", status, "/b"), Ok(("GET".into(), false)));
-            assert_eq!(ask("HEAD", status, "/b"), Ok(("HEAD".into(), false)));
-            assert_eq!(ask("POST", status, "http://g/"), Ok(("GET".into(), false)));
+            assert_eq!(follow("POST", status, "/b"), Ok(("GET".into(), false)));
+            assert_eq!(follow("HEAD", status, "/b"), Ok(("HEAD".into(), false)));
+            assert_eq!(
+                follow("POST", status, "http://g/"),
+                Ok(("GET".into(), false))
+            );
         }
         for status in [307, 308] {
-            assert_eq!(ask("POST", status, "/b"), Ok(("POST".into(), true)));
+            assert_eq!(follow("POST", status, "/b"), Ok(("POST".into(), true)));
             let refused = RedirectError::Body("g".into());
-            assert_eq!(ask("POST", status, "http://g/"), Err(refused));
+            assert_eq!(follow("POST", status, "http://g/"), Err(refused));
         }
     }
 
     #[test]
-    fn a_redirect_to_less_safety_or_to_no_url_is_refused() {
+    fn a_redirect_to_http_or_to_an_invalid_url_is_refused() {
         for (to, reason) in [
             ("http://h/b", "refusing redirect from https to http://h"),
             ("ftp://h/b", "redirected to a ftp URL"),
             ("file:///etc/passwd", "redirected to a file URL"),
-            ("https://", "redirected to something that is no URL"),
+            ("https://", "invalid URL in redirect"),
         ] {
             assert_eq!(follow("https://h/a", to), Err(reason.into()));
         }
     }
 
     #[test]
-    fn this_machine_is_known_by_all_its_names() {
-        for (url, is_ours) in [
+    fn loopback_urls_are_recognized() {
+        for (url, expected) in [
             ("http://localhost/", true),
             ("http://127.0.0.2:80/", true),
             ("http://[::1]:80/", true),
             ("http://10.0.0.1/", false),
             ("http://localhost.example.net/", false),
         ] {
-            assert_eq!(is_loopback(&Url::parse(url).unwrap()), is_ours, "{url}");
+            assert_eq!(is_loopback(&Url::parse(url).unwrap()), expected, "{url}");
         }
     }
 
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_sent_says_so_without_secrets() {
+    fn errors_of_invalid_requests_contain_no_secrets() {
         let reason = |url: &str| Hop::first(&request(url)).unwrap_err().to_string();
         assert_eq!(reason(""), "URL is required");
         assert_eq!(

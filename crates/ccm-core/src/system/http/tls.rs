@@ -1,7 +1,7 @@
-//! Whom to believe that a server is who it says: the authorities of the machine, or a file, or
-//! anyone; and who we say we are.
+//! TLS options: CA certificates, certificate verification and client certificate.
 //!
-//! `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those of the machine, as they do for other programs.
+//! The CA certificates are those of a file or of the system; `SSL_CERT_FILE` and `SSL_CERT_DIR`
+//! replace those of the system.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use super::HttpError;
 use crate::system::files::{self, FileError};
 
-/// The largest file of certificates that is read.
+/// The largest PEM file that is read.
 const MAX_PEM_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Who may be spoken to, and as whom.
+/// TLS options of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Trust<'a> {
-    /// Who may sign for a server, as PEM; those the machine trusts unless given.
+pub struct TlsOptions<'a> {
+    /// PEM file of CA certificates, instead of those of the system.
     pub ca_file: Option<&'a Path>,
-    /// Any certificate will do, whoever signed it for whomever.
-    pub believes_anyone: bool,
-    /// Our own certificate and its key, as PEM. Shown to the host of the URL and to no other.
-    pub identity: Option<(&'a Path, &'a Path)>,
+    /// Accepts any server certificate.
+    pub accepts_any_certificate: bool,
+    /// PEM files of client certificate and key. Sent to the server of the URL only.
+    pub client_certificate: Option<(&'a Path, &'a Path)>,
 }
 
-/// Why certificates or a key can't be used.
+/// Certificates or a key that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustError {
+pub enum TlsError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("{}: {cause:?}", file.display())]
@@ -46,7 +46,7 @@ pub enum TrustError {
         #[source]
         cause: rustls::pki_types::pem::Error,
     },
-    #[error("{0} has none")]
+    #[error("no certificates in {0}")]
     None(String),
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -54,94 +54,101 @@ pub enum TrustError {
     Client(reqwest::Error),
 }
 
-impl Trust<'_> {
-    /// Returns how to speak TLS. Where none is spoken nothing is read: a machine without any
-    /// authority can speak http.
-    pub(super) fn config(&self, is_spoken: bool, is_home: bool) -> Result<ClientConfig, HttpError> {
-        // Named here, not installed for the process: no one else is to notice.
+impl TlsOptions<'_> {
+    /// Returns the TLS configuration. For http URLs no file is read, so that they work on a machine
+    /// without CA certificates.
+    pub(super) fn config(
+        &self,
+        is_https: bool,
+        is_first_host: bool,
+    ) -> Result<ClientConfig, HttpError> {
+        // Passed explicitly, not installed as the default of the process.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|err| HttpError::Trust(err.into()))?;
-        let builder = if self.believes_anyone {
+            .map_err(|err| HttpError::CaCertificates(err.into()))?;
+        let builder = if self.accepts_any_certificate {
             builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+                .with_custom_certificate_verifier(Arc::new(NoVerification(provider)))
         } else {
-            builder.with_root_certificates(if is_spoken {
+            builder.with_root_certificates(if is_https {
                 roots(self.ca_file)?
             } else {
                 RootCertStore::empty()
             })
         };
-        match self.identity.filter(|_| is_spoken && is_home) {
+        match self
+            .client_certificate
+            .filter(|_| is_https && is_first_host)
+        {
             None => Ok(builder.with_no_client_auth()),
             Some((certificate, key)) => builder
                 .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-                .map_err(|err| HttpError::Identity(err.into())),
+                .map_err(|err| HttpError::ClientCertificate(err.into())),
         }
     }
 }
 
-/// Returns the authorities of a file, or of the machine.
+/// Returns the CA certificates of a file, or of the system.
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, HttpError> {
     let mut roots = RootCertStore::empty();
     let (added, source) = match ca_file {
         Some(file) => {
-            let certificates = read_certificates(file).map_err(HttpError::Trust)?;
+            let certificates = read_certificates(file).map_err(HttpError::CaCertificates)?;
             let (added, _) = roots.add_parsable_certificates(certificates);
             (added, file.display().to_string())
         }
         None => {
-            // Some of many may be damaged; that matters only if none is left.
+            // Unreadable certificates are skipped; it is an error only if none is left.
             let found = rustls_native_certs::load_native_certs();
             let (added, _) = roots.add_parsable_certificates(found.certs);
-            (added, "this machine".into())
+            (added, "the trust store of the system".into())
         }
     };
     match added {
-        0 => Err(HttpError::Trust(TrustError::None(source))),
+        0 => Err(HttpError::CaCertificates(TlsError::None(source))),
         _ => Ok(roots),
     }
 }
 
-/// Returns our certificate and those that lead from it to an authority.
+/// Returns the client certificate and its intermediate certificates.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
     match read_certificates(file) {
         Ok(chain) if chain.is_empty() => {
             let file = file.display().to_string();
-            Err(HttpError::Identity(TrustError::None(file)))
+            Err(HttpError::ClientCertificate(TlsError::None(file)))
         }
-        chain => chain.map_err(HttpError::Identity),
+        chain => chain.map_err(HttpError::ClientCertificate),
     }
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, HttpError> {
-    let pem = files::read(file, MAX_PEM_BYTES).map_err(TrustError::from);
+    let pem = files::read(file, MAX_PEM_BYTES).map_err(TlsError::from);
     let key = pem.and_then(|pem| {
-        PrivateKeyDer::from_pem_slice(&pem).map_err(|cause| TrustError::Key {
+        PrivateKeyDer::from_pem_slice(&pem).map_err(|cause| TlsError::Key {
             file: file.to_owned(),
             cause,
         })
     });
-    key.map_err(HttpError::Identity)
+    key.map_err(HttpError::ClientCertificate)
 }
 
-fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = files::read(file, MAX_PEM_BYTES)?;
     CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()
-        .map_err(|cause| TrustError::Pem {
+        .map_err(|cause| TlsError::Pem {
             file: file.to_owned(),
             cause,
         })
 }
 
-/// Believes every server. Only for who asks how a server answers and not who it is.
+/// Accepts every server certificate, for health checks that request it.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct NoVerification(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

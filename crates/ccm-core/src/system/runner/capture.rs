@@ -1,9 +1,9 @@
-//! What a process says: the beginning of it kept, and its lines passed on as they come.
+//! Bounded capture of output, and its split into lines.
 //!
-//! Both are bounded, whatever the process writes. Knows bytes, not pipes.
+//! Works on bytes, not on pipes.
 
-/// The longest line that is passed on whole.
-pub(super) const LONGEST_LINE: usize = 64 * 1024;
+/// The longest line that is passed on untruncated, in bytes.
+pub(super) const MAX_LINE: usize = 64 * 1024;
 
 /// The beginning of a stream.
 pub(super) struct Capture {
@@ -22,63 +22,63 @@ impl Capture {
     }
 
     pub(super) fn push(&mut self, chunk: &[u8]) {
-        let room = self.limit.saturating_sub(self.bytes.len());
-        self.truncated |= chunk.len() > room;
-        self.bytes.extend(chunk.iter().take(room));
+        let free = self.limit.saturating_sub(self.bytes.len());
+        self.truncated |= chunk.len() > free;
+        self.bytes.extend(chunk.iter().take(free));
     }
 
-    /// Returns what was kept, and whether there was more.
+    /// Returns the captured bytes and whether there were more.
     pub(super) fn finish(self) -> (Vec<u8>, bool) {
         (self.bytes, self.truncated)
     }
 }
 
-/// A stream cut into lines, each told once.
+/// A stream split into lines, each passed to a callback.
 pub(super) struct Lines<'a> {
-    tell: Option<&'a dyn Fn(&str)>,
+    on_line: Option<&'a dyn Fn(&str)>,
     line: Capture,
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(tell: Option<&'a dyn Fn(&str)>) -> Self {
+    pub(super) fn new(on_line: Option<&'a dyn Fn(&str)>) -> Self {
         Self {
-            tell,
-            line: Capture::new(LONGEST_LINE),
+            on_line,
+            line: Capture::new(MAX_LINE),
         }
     }
 
     pub(super) fn push(&mut self, chunk: &[u8]) {
-        if self.tell.is_none() {
+        if self.on_line.is_none() {
             return;
         }
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
             match piece.strip_suffix(b"\n") {
                 Some(end) => {
                     self.line.push(end);
-                    self.tell_line();
+                    self.emit_line();
                 }
                 None => self.line.push(piece),
             }
         }
     }
 
-    /// Tells the last line, if it has no end of its own.
+    /// Passes on the last line if it does not end with a newline.
     pub(super) fn finish(&mut self) {
         if !self.line.bytes.is_empty() {
-            self.tell_line();
+            self.emit_line();
         }
     }
 
-    fn tell_line(&mut self) {
+    fn emit_line(&mut self) {
         let bytes = self.line.bytes.as_slice();
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         let mut text = String::from_utf8_lossy(bytes);
         if self.line.truncated {
             text.to_mut()
-                .push_str(&format!(" [line cut after {LONGEST_LINE} bytes]"));
+                .push_str(&format!(" [line cut after {MAX_LINE} bytes]"));
         }
-        if let Some(tell) = self.tell {
-            tell(&text);
+        if let Some(on_line) = self.on_line {
+            on_line(&text);
         }
         self.line.bytes.clear();
         self.line.truncated = false;
@@ -92,18 +92,18 @@ mod tests {
     use super::*;
 
     fn lines_of(chunks: &[&[u8]]) -> Vec<String> {
-        let told = RefCell::new(Vec::new());
-        let tell = |line: &str| told.borrow_mut().push(line.to_owned());
-        let mut lines = Lines::new(Some(&tell));
+        let all = RefCell::new(Vec::new());
+        let on_line = |line: &str| all.borrow_mut().push(line.to_owned());
+        let mut lines = Lines::new(Some(&on_line));
         for chunk in chunks {
             lines.push(chunk);
         }
         lines.finish();
-        told.into_inner()
+        all.into_inner()
     }
 
     #[test]
-    fn a_capture_keeps_the_beginning_and_says_that_there_was_more() {
+    fn a_capture_keeps_the_beginning_and_reports_truncation() {
         let mut capture = Capture::new(4);
         capture.push(b"abc");
         capture.push(b"def");
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_is_exactly_full_is_whole() {
+    fn a_capture_at_its_limit_is_not_truncated() {
         let mut capture = Capture::new(3);
         capture.push(b"abc");
         assert_eq!(capture.finish(), (b"abc".to_vec(), false));
     }
 
     #[test]
-    fn lines_are_joined_across_chunks_and_blank_ones_are_told() {
+    fn lines_are_joined_across_chunks_and_blank_ones_are_passed_on() {
         assert_eq!(
             lines_of(&[b"a", b"b\n\nc\r\n", b"last"]),
             ["ab", "", "c", "last"]
@@ -131,16 +131,16 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_with_a_notice_and_the_next_one_is_whole() {
-        let long = [b'x'; LONGEST_LINE];
-        let told = lines_of(&[&long, b"y\nz\n"]);
-        let kept = told[0].strip_suffix(" [line cut after 65536 bytes]");
-        assert_eq!(kept.map(str::len), Some(LONGEST_LINE));
-        assert_eq!(told[1], "z");
+    fn a_long_line_is_truncated_with_a_notice() {
+        let long = [b'x'; MAX_LINE];
+        let lines = lines_of(&[&long, b"y\nz\n"]);
+        let kept = lines[0].strip_suffix(" [line cut after 65536 bytes]");
+        assert_eq!(kept.map(str::len), Some(MAX_LINE));
+        assert_eq!(lines[1], "z");
     }
 
     #[test]
-    fn what_is_not_text_is_marked() {
+    fn invalid_utf8_is_replaced() {
         assert_eq!(lines_of(&[b"a\xff\n"]), ["a\u{fffd}"]);
     }
 }

@@ -1,9 +1,8 @@
-//! A process that outlives us: started clean, heard once, then let go.
+//! Background processes that outlive this one.
 //!
-//! It shares nothing with us but its standard output, on which we hear its first words. Nobody who
-//! started us waits for it: our own output and error are not passed on. It belongs to our session
-//! until it calls [`lead_session`] itself; between fork and exec nothing safe could do that for it.
-//! What the words mean is not known here.
+//! A detached process inherits neither output nor error of this one; its standard output is a pipe
+//! from which one line is read. It stays in this session until it calls [`lead_session`] itself,
+//! because nothing can be run safely between fork and exec.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -17,10 +16,10 @@ use super::super::Cause;
 use super::process::{prepare, spawn};
 use super::{Command, RunError};
 
-/// Read at once.
+/// Size of one read.
 const CHUNK: usize = 4096;
 
-/// A process that was let go.
+/// A background process.
 #[derive(Debug)]
 pub struct Detached {
     child: Child,
@@ -28,8 +27,7 @@ pub struct Detached {
     output: Option<OwnedFd>,
 }
 
-/// Starts a process that nobody waits for. The command's timeout, the limit on its output and who
-/// hears its lines don't apply.
+/// Starts a background process. `timeout`, `max_output` and `on_line` of the command are ignored.
 pub fn detach(command: &Command<'_>) -> Result<Detached, RunError> {
     let mut prepared = prepare(command)?;
     prepared.stderr(Stdio::null());
@@ -41,20 +39,20 @@ pub fn detach(command: &Command<'_>) -> Result<Detached, RunError> {
     })
 }
 
-/// Makes this process the leader of a session and a group of its own, without a terminal: who
-/// signals the group or the session it was started in no longer means it.
+/// Makes this process the leader of a new session and process group without a terminal, so that
+/// signals to its former session and group do not reach it.
 pub fn lead_session() -> Result<(), Cause> {
     Ok(rustix::process::setsid().map(drop)?)
 }
 
 impl Detached {
-    /// Returns the process's number.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the first line that the process prints, of at most `limit` bytes; what there is of
-    /// it if the process closes its output or stays silent for too long.
+    /// Returns the first line of output, of at most `limit` bytes, or the part received before the
+    /// process closes its output or `patience` has passed.
     pub fn first_line(mut self, limit: usize, patience: Duration) -> Result<Vec<u8>, RunError> {
         let failed = |errno: Errno| RunError::Watch {
             program: self.program.clone(),
@@ -100,7 +98,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn the_first_line_is_heard_while_the_process_goes_on() {
+    fn the_first_line_is_read_while_the_process_runs() {
         let process = shell("echo begun; echo more; exec sleep 60");
         let pid = rustix::process::Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap();
         assert_eq!(process.first_line(100, PATIENCE).unwrap(), b"begun");
@@ -109,35 +107,35 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_says_nothing_is_not_waited_for() {
+    fn a_silent_process_is_not_waited_for() {
         assert_eq!(shell("exit 3").first_line(100, PATIENCE).unwrap(), b"");
         let silent = shell("exec sleep 60");
         let pid = rustix::process::Pid::from_raw(i32::try_from(silent.id()).unwrap()).unwrap();
-        let heard = silent.first_line(100, Duration::from_millis(1)).unwrap();
-        assert_eq!(heard, b"");
+        let line = silent.first_line(100, Duration::from_millis(1)).unwrap();
+        assert_eq!(line, b"");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 
     #[test]
     fn no_more_is_kept_than_allowed() {
-        let heard = shell("printf 'abcdefgh\\n'")
+        let line = shell("printf 'abcdefgh\\n'")
             .first_line(3, PATIENCE)
             .unwrap();
-        assert_eq!(heard, b"abc");
+        assert_eq!(line, b"abc");
     }
 
     #[test]
-    fn what_it_is_to_read_comes_with_it() {
+    fn standard_input_is_passed() {
         let command = Command {
             input: b"an order\n".to_vec(),
             ..Command::new("cat", [""; 0])
         };
-        let heard = detach(&command).unwrap().first_line(100, PATIENCE).unwrap();
-        assert_eq!(heard, b"an order");
+        let line = detach(&command).unwrap().first_line(100, PATIENCE).unwrap();
+        assert_eq!(line, b"an order");
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_named() {
         let error = detach(&Command::new("/no/such", [""; 0])).unwrap_err();
         assert!(error.to_string().contains("/no/such"), "{error}");
     }

@@ -1,9 +1,8 @@
-//! Finding a program by name.
+//! Lookup of a program by name.
 //!
-//! A command that has a search path of its own is looked for there and nowhere else. Any other is
-//! looked for where the person who started us would find it, then where every command looks. The
-//! search is ours, not the C library's: a directory like `.` in the path would let the working
-//! directory decide what runs.
+//! A command with a search path of its own is looked up only there. Other commands are looked up in
+//! the inherited `PATH`, then in the default path. Relative entries such as `.` are skipped, unlike
+//! in the C library, because the working directory must not decide which program runs.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +10,17 @@ use rustix::fs::{Access, AtFlags, CWD, FileType};
 
 use super::{Command, DEFAULT_PATH};
 
-/// Returns the file that a command runs.
+/// Returns the executable file of a command.
 pub(super) fn program_of(command: &Command<'_>) -> Option<PathBuf> {
     let name = &command.program;
     if let Some(path) = &command.path {
         return find(name, path);
     }
-    let wanted = command.path_variable().and_then(|path| find(name, path));
-    wanted.or_else(|| locate(name))
+    let found = command.path_variable().and_then(|path| find(name, path));
+    found.or_else(|| locate(name))
 }
 
-/// Returns the file that a command without a search path runs.
+/// Returns the executable file of a command without a search path.
 pub(super) fn locate(program: &str) -> Option<PathBuf> {
     let inherited = std::env::var("PATH").ok();
     inherited
@@ -29,8 +28,7 @@ pub(super) fn locate(program: &str) -> Option<PathBuf> {
         .or_else(|| find(program, DEFAULT_PATH))
 }
 
-/// Returns the first executable file of that name. Directories that are not absolute are passed
-/// over.
+/// Returns the first executable file of that name. Relative directories are skipped.
 pub(super) fn find(program: &str, search_path: &str) -> Option<PathBuf> {
     search_path
         .split(':')

@@ -1,13 +1,13 @@
-//! Commands: what to run, what came of it, and the seam between asking and running.
+//! Commands, their output, and the `Runner` trait that executes them.
 //!
-//! A command is a value; a [`Runner`] runs it. [`SystemRunner`] starts real processes,
-//! [`ScriptedRunner`] plays a part in tests. Neither knows what a command means: an exit code
-//! above zero is data, and only what kept the command from ending by itself is an error.
+//! A [`Command`] is a value; a [`Runner`] runs it. [`SystemRunner`] starts processes,
+//! [`ScriptedRunner`] replays prepared output in tests. An exit code above zero is not an error;
+//! errors are failed starts, timeouts, signals and cancellation.
 //!
-//! A [`Passthrough`] is another matter: a program that a person asked for, in our place.
+//! A [`Passthrough`] is different: a program that a user runs interactively through `ccm`.
 //!
-//! Read next: `process` for the life of one process, `tree` for how a timeout ends it, `detach` for
-//! the one sort of process that outlives us.
+//! Read next: `process` for one process, `process_tree` for killing it with its descendants,
+//! `detach` for background processes.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -31,43 +31,42 @@ pub use passthrough::Passthrough;
 pub use process::{Cancel, SystemRunner};
 pub use scripted::{Call, ScriptedRunner};
 
-/// The search path that every command sees that asks for no other.
+/// The `PATH` of commands that do not set another.
 pub const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
 
-/// How much of each stream is kept unless a command says otherwise.
+/// Default limit of captured output, per stream.
 pub const DEFAULT_MAX_OUTPUT: usize = 1024 * 1024;
 
 /// Runs commands.
 pub trait Runner: Send + Sync {
-    /// Runs a command to its end and returns what it said, whatever its exit code.
+    /// Runs a command to completion and returns its output and exit code.
     fn run(&self, command: &Command<'_>) -> Result<Output, RunError>;
 
-    /// Returns where a program would be found that is run without a search path of its own, if
-    /// anywhere. An absolute path is its own answer, if it can be run.
+    /// Returns the file of a program that is run without a search path of its own. An absolute path
+    /// is returned unchanged if it is executable.
     fn locate(&self, program: &str) -> Option<PathBuf>;
 }
 
-/// A command to run. Make one with [`Command::new`] and struct update:
+/// A command to run. Build it with [`Command::new`] and struct update syntax:
 /// `Command { timeout: Some(limit), ..Command::new("true", [""; 0]) }`.
 #[derive(Clone)]
 pub struct Command<'a> {
-    /// A path, or a name to be searched for.
+    /// A path, or a name to look up in the search path.
     pub program: String,
     pub args: Vec<String>,
-    /// What the process finds beside `PATH`, `LANG` and `LC_ALL`; the last of equal names wins.
+    /// Environment variables besides `PATH`, `LANG` and `LC_ALL`; the last of equal names wins.
     pub env: Vec<(String, String)>,
-    /// Where the process starts: `/` unless given.
+    /// Working directory, `/` by default.
     pub cwd: Option<PathBuf>,
-    /// Directories joined by `:` that replace the search path, for finding the program and for
-    /// the process itself. Wins over a `PATH` in `env`.
+    /// Search path, both for finding the program and for the process. Overrides a `PATH` in `env`.
     pub path: Option<String>,
-    /// How long the process and everything it started may take. Nothing or zero: for ever.
+    /// Time limit for the process and its descendants. `None` and zero mean no limit.
     pub timeout: Option<Duration>,
-    /// What the process finds on standard input: nothing unless given.
+    /// Standard input, empty by default.
     pub input: Vec<u8>,
-    /// How many bytes of each stream are kept, from its beginning.
+    /// Number of bytes captured of each stream, from its beginning.
     pub max_output: usize,
-    /// Told every line of standard output as it comes, also those that are no longer kept.
+    /// Called with every line of standard output as it arrives, also beyond `max_output`.
     pub on_line: Option<&'a dyn Fn(&str)>,
 }
 
@@ -90,8 +89,7 @@ impl Command<'_> {
         }
     }
 
-    /// Returns the search path that the process sees: its own, one among its variables, or the
-    /// default.
+    /// Returns the `PATH` of the process: `path`, a variable of `env`, or the default.
     fn search_path(&self) -> &str {
         self.path
             .as_deref()
@@ -105,16 +103,16 @@ impl Command<'_> {
     }
 }
 
-/// What a command that ended by itself left behind.
+/// Output and exit code of a command that exited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// The exit code.
     pub code: i32,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// Standard output was longer than what is kept.
+    /// Whether standard output exceeded the limit.
     pub stdout_truncated: bool,
-    /// Standard error was longer than what is kept.
+    /// Whether standard error exceeded the limit.
     pub stderr_truncated: bool,
 }
 
@@ -124,18 +122,18 @@ impl Output {
         self.code == 0
     }
 
-    /// Returns standard output as text, with a mark in place of what is not.
+    /// Returns standard output as text; invalid UTF-8 is replaced.
     pub fn stdout_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.stdout)
     }
 
-    /// Returns standard error as text, with a mark in place of what is not.
+    /// Returns standard error as text; invalid UTF-8 is replaced.
     pub fn stderr_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.stderr)
     }
 }
 
-/// Why a command did not end by itself.
+/// A command that could not be started or did not exit normally.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("command not specified")]
@@ -177,7 +175,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Returns the error without the program's name, for commands that are secret.
+    /// Returns the error with the program's name redacted, for sensitive commands.
     #[must_use]
     pub fn without_program(self) -> Self {
         let program = || REDACTED.to_owned();

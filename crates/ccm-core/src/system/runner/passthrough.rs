@@ -1,43 +1,42 @@
-//! A program in our place: it has our terminal, our environment and our working directory, and its
-//! exit code is ours.
+//! Programs that a user runs through `ccm`, with its terminal, environment and working directory.
 //!
-//! The opposite of a [`super::Command`] of the engine, which is clean, watched and bounded: here a
-//! person asked for exactly this program and sits before it. So there is no process group of its
-//! own and no timeout; what the keyboard sends reaches it.
+//! Unlike a [`super::Command`], the program has no clean environment, no process group of its own
+//! and no timeout, and it receives the signals of the terminal. Its exit code becomes that of
+//! `ccm`.
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 
 use super::{RunError, lookup};
 
-/// What shells add to the number of the signal that ended a program.
+/// The exit code of a program killed by a signal is this plus the signal, as in shells.
 const BY_SIGNAL: i32 = 128;
 
-/// A program that a person asked for.
+/// A program run on behalf of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passthrough {
-    /// A path, or a name to be searched for in our `PATH`.
+    /// A path, or a name to look up in `PATH`.
     pub program: String,
     pub args: Vec<String>,
-    /// What it finds beside our environment; the last of equal names wins.
+    /// Variables in addition to the environment; the last of equal names wins.
     pub env: Vec<(String, String)>,
-    /// Where it starts, if not where we are.
+    /// Working directory, if not the current one.
     pub cwd: Option<PathBuf>,
 }
 
 impl Passthrough {
-    /// Becomes the program. Returns only if that is not possible.
-    pub fn replace(&self) -> RunError {
+    /// Replaces this process by the program (`execve`). Returns only on failure.
+    pub fn exec(&self) -> RunError {
         match self.prepare() {
-            Ok(mut prepared) => self.not_started(prepared.exec()),
+            Ok(mut prepared) => self.start_error(prepared.exec()),
             Err(err) => err,
         }
     }
 
     /// Runs the program and returns its exit code, as a shell would.
-    pub fn attend(&self) -> Result<i32, RunError> {
+    pub fn run(&self) -> Result<i32, RunError> {
         let status = self.prepare()?.status();
-        let status = status.map_err(|err| self.not_started(err))?;
+        let status = status.map_err(|err| self.start_error(err))?;
         let by_signal = || status.signal().map(|signal| BY_SIGNAL + signal);
         Ok(status.code().or_else(by_signal).unwrap_or(1))
     }
@@ -68,10 +67,10 @@ impl Passthrough {
         Ok(prepared)
     }
 
-    /// Returns the error of a failed start: the system does not say whether it was the program or
-    /// the directory.
-    fn not_started(&self, cause: std::io::Error) -> RunError {
-        match self.cwd.as_deref().map(|cwd| (cwd, entered(cwd))) {
+    /// Returns the error of a failed start. The system's error does not distinguish a missing
+    /// program from a missing working directory.
+    fn start_error(&self, cause: std::io::Error) -> RunError {
+        match self.cwd.as_deref().map(|cwd| (cwd, check_directory(cwd))) {
             Some((cwd, Err(errno))) => RunError::Directory {
                 cwd: cwd.to_owned(),
                 cause: errno.into(),
@@ -84,7 +83,7 @@ impl Passthrough {
     }
 }
 
-fn entered(cwd: &Path) -> Result<(), rustix::io::Errno> {
+fn check_directory(cwd: &Path) -> Result<(), rustix::io::Errno> {
     rustix::fs::stat(cwd.join(".")).map(|_| ())
 }
 
@@ -102,21 +101,21 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_code_is_passed_on_and_a_signal_is_told_as_shells_do() {
-        let shell = |script: &str| program("/bin/sh", &["-c", script]).attend().unwrap();
+    fn exit_codes_are_passed_on_and_signals_mapped_as_in_shells() {
+        let shell = |script: &str| program("/bin/sh", &["-c", script]).run().unwrap();
         assert_eq!(shell("exit $CCM_TEST"), 3);
         assert_eq!(shell("kill -9 $$"), 137);
     }
 
     #[test]
-    fn what_can_not_be_started_is_named() {
-        let error = program("no-such-program", &[]).attend().unwrap_err();
+    fn a_failed_start_names_program_or_directory() {
+        let error = program("no-such-program", &[]).run().unwrap_err();
         assert!(error.to_string().contains("no-such-program"), "{error}");
-        let mut lost = program("/bin/true", &[]);
-        lost.cwd = Some("/no/such/place".into());
-        let error = lost.replace().to_string();
+        let mut misplaced = program("/bin/true", &[]);
+        misplaced.cwd = Some("/no/such/place".into());
+        let error = misplaced.exec().to_string();
         assert!(error.contains("/no/such/place"), "{error}");
-        let error = program("", &[]).attend().unwrap_err();
+        let error = program("", &[]).run().unwrap_err();
         assert!(matches!(error, RunError::NotSpecified));
     }
 }

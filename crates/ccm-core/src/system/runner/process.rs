@@ -1,9 +1,8 @@
-//! The life of one real process: started clean, watched by one loop, ended whole.
+//! `SystemRunner`: one process with a clean environment, watched by a `poll` loop.
 //!
-//! One `poll` waits for everything that can happen next: output, the exit (through a pidfd), a
-//! cancel, the deadline. No thread is started. A process that has exited is done even when a
-//! daemon it left behind holds its output open: that one gets a short grace to say its last
-//! words, then we close our end and leave it alone.
+//! A single `poll` waits for output, the exit (through a pidfd), cancellation and the deadline; no
+//! thread is started. If a process exits while a daemon it started still holds its output open, the
+//! output is read for a short grace period and then closed; the daemon is not killed.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -25,29 +24,29 @@ use super::super::Cause;
 use super::capture::{Capture, Lines};
 use super::{Command, Output, RunError, Runner, lookup, process_tree};
 
-/// How long output may stay open after the process itself is gone.
+/// How long output is read after the process has exited.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often the exit is asked for where the kernel cannot tell us.
+/// Polling interval for the exit where pidfds are not available.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How many ticks a killed process may take to be gone: about 5 s.
-const MOST_TICKS: usize = 500;
+/// Number of ticks to wait for a killed process: about 5 s.
+const MAX_TICKS: usize = 500;
 
-/// How often a program that is busy is started again, a tick apart.
-const MOST_STARTS: usize = 20;
+/// Number of attempts to start a program whose file is busy, one tick apart.
+const MAX_STARTS: usize = 20;
 
-/// As much as a pipe holds, so one read empties it.
+/// Default capacity of a pipe, so that one read empties it.
 const CHUNK: usize = 64 * 1024;
 
-/// Stops commands that run, and those that would run later. Clones are one token.
+/// A cancellation token: stops running commands and refuses later ones. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<Token>);
 
 #[derive(Debug)]
 struct Token {
     is_cancelled: AtomicBool,
-    /// Readable once cancelled: what the loop of a running command waits on.
+    /// Readable once cancelled; polled by the loop of a running command.
     wake: OwnedFd,
 }
 
@@ -62,7 +61,7 @@ impl Cancel {
         })))
     }
 
-    /// Cancels, for good.
+    /// Cancels permanently.
     pub fn cancel(&self) {
         if !self.0.is_cancelled.swap(true, Ordering::SeqCst) {
             // The first and only write: it neither blocks nor overflows.
@@ -70,25 +69,25 @@ impl Cancel {
         }
     }
 
-    /// Whether someone cancelled.
+    /// Whether the token was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::SeqCst)
     }
 }
 
-/// Starts real processes.
+/// A runner that starts processes.
 #[derive(Clone, Debug, Default)]
 pub struct SystemRunner {
     cancel: Option<Cancel>,
 }
 
 impl SystemRunner {
-    /// Returns a runner whose commands end by themselves or by their timeout.
+    /// Returns a runner whose commands cannot be cancelled.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns a runner whose commands also end when the token is cancelled.
+    /// Returns a runner whose commands are killed when the token is cancelled.
     pub fn cancellable(cancel: Cancel) -> Self {
         Self {
             cancel: Some(cancel),
@@ -138,7 +137,7 @@ impl Runner for SystemRunner {
 }
 
 impl SystemRunner {
-    /// Waits for the end and returns it; after an error the process may still run.
+    /// Waits for the exit and returns its status. After an error the process may still be running.
     fn watch(
         &self,
         command: &Command<'_>,
@@ -149,12 +148,12 @@ impl SystemRunner {
             cause: error.into(),
         };
         let limit = command.timeout.filter(|limit| !limit.is_zero());
-        // A limit beyond the end of time is no limit.
+        // A limit that overflows the clock is no limit.
         let mut deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut buffer = [MaybeUninit::uninit(); CHUNK];
         loop {
             if let Some(status) = process.exit
-                && process.is_silent()
+                && process.is_output_closed()
             {
                 return Ok(status);
             }
@@ -192,11 +191,11 @@ impl SystemRunner {
         }
     }
 
-    /// Waits until something happens, at most `left`, and returns what did.
+    /// Waits for events, at most `left`.
     fn wait(&self, process: &Process<'_>, left: Option<Duration>) -> io::Result<Vec<Event>> {
         let is_running = process.exit.is_none();
-        let cannot_be_told = is_running && process.handle.is_none();
-        // What is closed or over is left out, so `poll` never spins on it.
+        let polls_exit = is_running && process.handle.is_none();
+        // Closed descriptors are left out: `poll` would return at once.
         let exit = process.handle.as_ref().filter(|_| is_running);
         let cancel = self.cancel.as_ref().filter(|_| is_running);
         let watched = [
@@ -214,10 +213,10 @@ impl SystemRunner {
             }
         }
         let left = match left {
-            _ if cannot_be_told => Some(left.map_or(TICK, |left| left.min(TICK))),
+            _ if polls_exit => Some(left.map_or(TICK, |left| left.min(TICK))),
             left => left,
         };
-        // A wait too long for the kernel is as good as none.
+        // A wait too long for the kernel is no limit.
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -225,14 +224,14 @@ impl SystemRunner {
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         events.retain(|_| ready.next().unwrap_or_default());
-        if cannot_be_told {
+        if polls_exit {
             events.push(Event::Exit);
         }
         Ok(events)
     }
 }
 
-/// What can happen to a process we watch.
+/// An event of a watched process.
 enum Event {
     Stdout,
     Stderr,
@@ -243,7 +242,7 @@ enum Event {
 /// A process that was started.
 struct Process<'a> {
     child: Child,
-    /// Readable once the process is gone; absent before Linux 5.3 and in some sandboxes.
+    /// A pidfd, readable once the process has exited. Missing before Linux 5.3 and in sandboxes.
     handle: Option<OwnedFd>,
     exit: Option<ExitStatus>,
     stdout: Stream,
@@ -268,11 +267,11 @@ impl<'a> Process<'a> {
     }
 
     /// Whether both streams have ended.
-    fn is_silent(&self) -> bool {
+    fn is_output_closed(&self) -> bool {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }
 
-    /// Ends the process with everything it started, and reaps it.
+    /// Kills the process and its descendants, and reaps it.
     fn kill(&mut self) {
         let pipes = [&self.stdout, &self.stderr].map(|stream| stream.pipe.as_ref());
         let output: Vec<u64> = pipes
@@ -281,8 +280,8 @@ impl<'a> Process<'a> {
             .filter_map(|pipe| Some(rustix::fs::fstat(pipe).ok()?.st_ino))
             .collect();
         process_tree::kill(Pid::from_child(&self.child), &output);
-        for _ in 0..MOST_TICKS {
-            // A process that the kernel holds cannot be waited for; better a zombie than to hang.
+        for _ in 0..MAX_TICKS {
+            // A process stuck in the kernel may never exit; leave a zombie rather than hang.
             match self.child.try_wait() {
                 Ok(None) => std::thread::sleep(TICK),
                 Ok(Some(_)) | Err(_) => break,
@@ -291,7 +290,7 @@ impl<'a> Process<'a> {
     }
 }
 
-/// Returns a process that is ready to be started, with its output piped to us.
+/// Returns a process builder with a clean environment and piped standard output.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is where processes are started"
@@ -323,13 +322,13 @@ pub(super) fn prepare(command: &Command<'_>) -> Result<std::process::Command, Ru
     Ok(prepared)
 }
 
-/// Returns where the process starts.
+/// Returns the working directory.
 fn cwd<'c>(command: &'c Command<'_>) -> &'c Path {
     command.cwd.as_deref().unwrap_or(Path::new("/"))
 }
 
-/// Returns a nameless file that holds what a process is to read. Unlike a pipe it takes everything
-/// at once, so nobody has to feed it while the process runs.
+/// Returns a memory file with the standard input of a process. Unlike a pipe it takes everything at
+/// once and needs no writer while the process runs.
 fn input_file(input: &[u8]) -> io::Result<File> {
     let file = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(file);
@@ -338,14 +337,14 @@ fn input_file(input: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Starts the process. A program we just wrote may be "busy": another thread that starts a process
-/// at that moment holds a copy of the handle it was written through, until its own start is done.
+/// Starts the process. A program that was just written may be busy (`ETXTBSY`): a process that
+/// another thread forked meanwhile has a copy of the writable descriptor until its exec.
 pub(super) fn spawn(
     command: &Command<'_>,
     prepared: &mut std::process::Command,
 ) -> Result<Child, RunError> {
     let mut started = prepared.spawn();
-    for _ in 0..MOST_STARTS {
+    for _ in 0..MAX_STARTS {
         match &started {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                 std::thread::sleep(TICK);
@@ -354,12 +353,12 @@ pub(super) fn spawn(
             _ => break,
         }
     }
-    started.map_err(|error| why_not_started(command, cwd(command), error.into()))
+    started.map_err(|error| start_error(command, cwd(command), error.into()))
 }
 
-/// Returns the error of a failed start: the system does not say whether it was the program or
-/// the directory.
-fn why_not_started(command: &Command<'_>, cwd: &Path, cause: Cause) -> RunError {
+/// Returns the error of a failed start. The system's error does not distinguish a missing program
+/// from a missing working directory.
+fn start_error(command: &Command<'_>, cwd: &Path, cause: Cause) -> RunError {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let entered = rustix::fs::stat(cwd.join("."))
         .and_then(|_| accessat(CWD, cwd, Access::EXEC_OK, AtFlags::EACCESS));
@@ -375,9 +374,9 @@ fn why_not_started(command: &Command<'_>, cwd: &Path, cause: Cause) -> RunError 
     }
 }
 
-/// One end of a pipe and what was kept of it.
+/// The read end of a pipe and its captured output.
 struct Stream {
-    /// Gone once the other end is closed.
+    /// `None` once the other end is closed.
     pipe: Option<OwnedFd>,
     capture: Capture,
 }
@@ -390,11 +389,11 @@ impl Stream {
         }
     }
 
-    /// Reads what there is, once, and tells it.
+    /// Reads once and passes the bytes to `on_chunk`.
     fn read(
         &mut self,
         buffer: &mut [MaybeUninit<u8>],
-        mut tell: impl FnMut(&[u8]),
+        mut on_chunk: impl FnMut(&[u8]),
     ) -> io::Result<()> {
         let Some(pipe) = &self.pipe else {
             return Ok(());
@@ -403,7 +402,7 @@ impl Stream {
             Ok(([], _)) => self.pipe = None,
             Ok((chunk, _)) => {
                 self.capture.push(chunk);
-                tell(chunk);
+                on_chunk(chunk);
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(errno) => return Err(errno.into()),

@@ -1,12 +1,11 @@
-//! Ending a process with everything it started.
+//! Killing a process with all its descendants.
 //!
-//! Signals to a process group miss a descendant that made a group of its own, so the tree is
-//! walked from parent to child through `/proc`. A tree can grow while it is felled, so nothing is
-//! killed before all is still: each process is stopped first, and only then asked for its
-//! children, because a stopped process starts no more. What is killed is killed leaf first: the
-//! kernel wakes the stopped children of a parent that dies. A descendant that lost its parent
-//! before we looked is known by its group, or by the output it still shares. A daemon that cut
-//! those ties too is not ours to end.
+//! A signal to the process group misses descendants with a group of their own, so the tree is
+//! walked through `/proc`. A tree can grow meanwhile, so every process is stopped (`SIGSTOP`)
+//! before its children are listed, and killing starts only when all are stopped. It goes from the
+//! leaves to the root, because the kernel wakes the stopped children of a parent that dies.
+//! Descendants whose parent has exited are found by process group, or by the output pipe they
+//! share. A daemon with neither is left running.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -16,19 +15,19 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
 };
 
-/// How long all of it may take. Only a tree that outgrows us, or a process stuck in the kernel,
-/// ever takes that long; then what was found is killed and the rest is left.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit for the whole operation. It is reached only if the tree grows faster than it is stopped or
+/// a process is stuck in the kernel; then the processes found so far are killed.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often a process is asked whether it has stopped, a pause apart, before we go on without.
-const MOST_ASKS: usize = 20;
-const PAUSE: Duration = Duration::from_millis(1);
+/// Number of checks whether a process has stopped, and the interval between them.
+const MAX_CHECKS: usize = 20;
+const INTERVAL: Duration = Duration::from_millis(1);
 
-/// Kills the process, its group, who writes to its output (the inodes of these pipes), and all
-/// descendants of these; waits until they are gone. The process must be a child that was not
-/// reaped yet and that leads its own group, so that neither number can have passed to a stranger.
+/// Kills the process, its group, the processes that write to its output (the inodes of the pipes),
+/// and all their descendants; waits until they have exited. The process must be an unreaped child
+/// that leads its own group, so that neither id can have been reused.
 pub(super) fn kill(root: Pid, output: &[u64]) {
-    let deadline = Instant::now().checked_add(PATIENCE);
+    let deadline = Instant::now().checked_add(TIME_LIMIT);
     let is_late = || deadline.is_none_or(|deadline| Instant::now() >= deadline);
     let mut known = HashSet::new();
     loop {
@@ -36,18 +35,18 @@ pub(super) fn kill(root: Pid, output: &[u64]) {
         for id in found.iter().rev() {
             id.signal(Signal::KILL);
         }
-        // Works even where /proc is not to be had. An error can only say that no one is left.
+        // Works without /proc, too. The only possible error is an empty group.
         let _ = kill_process_group(root, Signal::KILL);
         if found.is_empty() || is_late() {
             return;
         }
-        while found.iter().any(|id| id.is_living()) && !is_late() {
-            std::thread::sleep(PAUSE);
+        while found.iter().any(|id| id.is_alive()) && !is_late() {
+            std::thread::sleep(INTERVAL);
         }
     }
 }
 
-/// Stops the whole tree and returns those not known before, parents before their children.
+/// Stops the whole tree and returns the processes not in `known`, parents before children.
 fn freeze(
     root: Pid,
     output: &[u64],
@@ -56,7 +55,7 @@ fn freeze(
 ) -> Vec<Id> {
     let mut found = Vec::new();
     loop {
-        // Everyone is looked at, for those without a parent and for those whose birth we missed.
+        // Scans all processes, for orphans and for children started meanwhile.
         let mut open = rooted(root.as_raw_pid(), output, known, &all());
         if open.is_empty() {
             return found;
@@ -68,14 +67,14 @@ fn freeze(
             if known.insert(id) {
                 found.push(id);
                 id.signal(Signal::STOP);
-                id.wait_until_still();
+                id.wait_until_stopped();
                 open.extend(id.children());
             }
         }
     }
 }
 
-/// Returns the living that belong to the tree by what they say themselves and are not yet known.
+/// Returns the live processes of the tree that are not in `known`.
 fn rooted(root: i32, output: &[u64], known: &HashSet<Id>, all: &[Process]) -> Vec<Id> {
     let is_known: HashMap<i32, bool> = all
         .iter()
@@ -101,7 +100,7 @@ fn all() -> Vec<Process> {
         .collect()
 }
 
-/// A process for its whole life: the number alone may be used again, never with the same start.
+/// A process id with its start time: a pid may be reused, but not with the same start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Id {
     pid: i32,
@@ -110,46 +109,46 @@ struct Id {
 }
 
 impl Id {
-    /// Sends a signal to this very process, or to no one.
+    /// Sends a signal to this process, never to a later one with the same pid.
     fn signal(self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else {
             return;
         };
-        // Hold the process, look whether it is still the same, then signal what we hold. Failure
-        // means that it is gone, or not ours to signal: the looks that follow will tell.
-        let held = pidfd_open(pid, PidfdFlags::empty());
-        if self.look().is_none() {
+        // Open a pidfd, check that it is the same process, then signal through the pidfd. On
+        // failure the process is gone or may not be signalled; the caller checks again.
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        if self.inspect().is_none() {
             return;
         }
-        let _ = match held {
-            Ok(held) => pidfd_send_signal(held, signal),
+        let _ = match handle {
+            Ok(handle) => pidfd_send_signal(handle, signal),
             Err(Errno::SRCH) => Ok(()),
             // Before Linux 5.3, or forbidden by a sandbox.
             Err(_) => kill_process(pid, signal),
         };
     }
 
-    /// Returns how this very process is now, if it still is.
-    fn look(self) -> Option<Process> {
+    /// Returns the current state of this process, or `None` if it is gone.
+    fn inspect(self) -> Option<Process> {
         Process::read(self.pid).filter(|process| process.id == self)
     }
 
-    fn is_living(self) -> bool {
-        self.look().is_some_and(|process| !process.is_dead())
+    fn is_alive(self) -> bool {
+        self.inspect().is_some_and(|process| !process.is_dead())
     }
 
-    /// Waits until a stop has come through, so that no start of a child is under way any more.
-    fn wait_until_still(self) {
-        for _ in 0..MOST_ASKS {
-            match self.look() {
-                Some(process) if !process.is_still() => std::thread::sleep(PAUSE),
+    /// Waits until the process has stopped and can start no more children.
+    fn wait_until_stopped(self) {
+        for _ in 0..MAX_CHECKS {
+            match self.inspect() {
+                Some(process) if !process.is_stopped() => std::thread::sleep(INTERVAL),
                 _ => return,
             }
         }
     }
 
-    /// Returns the children of all its threads. Kernels without that list give none; there the
-    /// look at everyone finds them one generation at a time.
+    /// Returns the children of all threads. Kernels without `/proc/PID/task/TID/children` return
+    /// none; there the scan of all processes finds one generation at a time.
     fn children(self) -> Vec<Id> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid));
         let lists = threads
@@ -177,20 +176,20 @@ struct Process {
 
 impl Process {
     fn read(pid: i32) -> Option<Self> {
-        // The name of a program need not be text.
+        // Program names may be invalid UTF-8.
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         Self::parse(pid, &String::from_utf8_lossy(&stat))
     }
 
-    /// Reads a line of `/proc/PID/stat`. The program's name comes second, in parentheses, and may
-    /// itself hold blanks and parentheses: everything else comes after the last one.
+    /// Parses `/proc/PID/stat`. The second field is the program's name in parentheses and may
+    /// itself contain blanks and parentheses, so parsing starts after the last one.
     fn parse(pid: i32, stat: &str) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
-        // Field 22 of the line; the three above were 3 to 5.
+        // Field 22 of the line; the three above are fields 3 to 5.
         let started = fields.nth(16)?.parse().ok()?;
         Some(Self {
             id: Id { pid, started },
@@ -204,13 +203,13 @@ impl Process {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Whether it is stopped, by a signal or by who traces it, or dead.
-    fn is_still(&self) -> bool {
+    /// Whether it is stopped by a signal or a tracer, or dead.
+    fn is_stopped(&self) -> bool {
         self.is_dead() || matches!(self.state, 'T' | 't')
     }
 
-    /// Whether standard output or error of the process is one of these pipes. We hold their other
-    /// ends ourselves, so no one else's pipe can have their numbers.
+    /// Whether standard output or error of the process is one of these pipes. Their read ends are
+    /// open in this process, so the inode numbers cannot be reused.
     fn shares(&self, pipes: &[u64]) -> bool {
         let is_shared = |stream| {
             std::fs::read_link(format!("/proc/{}/fd/{stream}", self.id.pid)).is_ok_and(|end| {
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_stat_line_is_no_process() {
+    fn a_short_stat_line_is_invalid() {
         assert_eq!(Process::parse(1, ""), None);
         assert_eq!(Process::parse(1, "1 (x) S 2 3"), None);
     }
@@ -261,16 +260,16 @@ mod tests {
         let pid = i32::try_from(std::process::id()).unwrap();
         let own = Process::read(pid).unwrap();
         assert!(all().iter().any(|process| process.id == own.id));
-        assert!(own.id.started > 0 && own.id.is_living());
+        assert!(own.id.started > 0 && own.id.is_alive());
     }
 
     #[test]
-    fn a_number_that_was_used_again_is_another_process() {
+    fn a_reused_pid_is_another_process() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let stranger = Id { pid, started: 1 };
-        assert!(!stranger.is_living());
-        // Were it not told apart, this would end the test.
-        stranger.signal(Signal::KILL);
+        let other = Id { pid, started: 1 };
+        assert!(!other.is_alive());
+        // Would kill the test process if the start time were not compared.
+        other.signal(Signal::KILL);
     }
 
     #[test]
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_and_strangers_are_left_alone() {
+    fn dead_and_unrelated_processes_are_left_alone() {
         let dead = Process {
             state: 'Z',
             ..process(10, 1, 10)

@@ -1,12 +1,13 @@
-//! A runner that plays a part: the commands a test expects, and what each answers.
+//! `ScriptedRunner`: expected commands and their output, for tests.
 //!
-//! Starts nothing. A command that is not in the script is an error, so a provider that runs one
-//! command more than it says fails its test; `ScriptedRunner::unused` finds one command less.
+//! Starts no process. A command that is not in the script is an error, so a provider that runs an
+//! unexpected command fails its test; `ScriptedRunner::unused` finds commands that were not run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::capture::Lines;
 use super::{Command, Output, RunError, Runner};
@@ -25,7 +26,7 @@ struct Script {
 #[derive(Debug)]
 struct Step {
     argv: Vec<String>,
-    answer: Result<Output, RunError>,
+    result: Result<Output, RunError>,
 }
 
 /// A command as it was run.
@@ -41,14 +42,14 @@ pub struct Call {
 }
 
 impl ScriptedRunner {
-    /// Returns a runner without a script: it refuses every command.
+    /// Returns a runner with an empty script, which refuses every command.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a command that ends with this code and standard output. Each is used once; commands
-    /// that are equal are answered in the order they were added. The program can be located.
-    pub fn answer(&self, argv: &[&str], code: i32, stdout: &str) -> &Self {
+    /// Adds a command with its exit code and standard output. Each entry is used once; equal
+    /// commands are used in the order they were added. The program can be located.
+    pub fn reply(&self, argv: &[&str], code: i32, stdout: &str) -> &Self {
         self.expect(
             argv,
             Ok(Output {
@@ -59,12 +60,12 @@ impl ScriptedRunner {
         )
     }
 
-    /// Adds a command with its whole answer, as [`ScriptedRunner::answer`] does.
-    pub fn expect(&self, argv: &[&str], answer: Result<Output, RunError>) -> &Self {
+    /// Adds a command with its complete result; see [`ScriptedRunner::reply`].
+    pub fn expect(&self, argv: &[&str], result: Result<Output, RunError>) -> &Self {
         let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
         let mut script = self.script();
         script.programs.extend(argv.first().cloned());
-        script.steps.push(Step { argv, answer });
+        script.steps.push(Step { argv, result });
         drop(script);
         self
     }
@@ -75,7 +76,7 @@ impl ScriptedRunner {
         self
     }
 
-    /// Returns every command run so far, in order, those refused included.
+    /// Returns every command run so far, in order, including refused ones.
     pub fn calls(&self) -> Vec<Call> {
         self.script().calls.clone()
     }
@@ -88,10 +89,10 @@ impl ScriptedRunner {
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
-    fn next_answer(&self, command: &Command<'_>) -> Result<Output, RunError> {
+    fn next_result(&self, command: &Command<'_>) -> Result<Output, RunError> {
         let argv: Vec<String> = [&command.program]
             .into_iter()
             .chain(&command.args)
@@ -108,7 +109,7 @@ impl ScriptedRunner {
             input: command.input.clone(),
         });
         match step {
-            Some(at) => script.steps.remove(at).answer,
+            Some(at) => script.steps.remove(at).result,
             None => Err(RunError::NotScripted(argv.join(" "))),
         }
     }
@@ -116,7 +117,7 @@ impl ScriptedRunner {
 
 impl Runner for ScriptedRunner {
     fn run(&self, command: &Command<'_>) -> Result<Output, RunError> {
-        let output = self.next_answer(command)?;
+        let output = self.next_result(command)?;
         let mut lines = Lines::new(command.on_line);
         lines.push(&output.stdout);
         lines.finish();
@@ -136,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_commands_are_answered_in_order_and_recorded() {
+    fn equal_commands_are_used_in_order_and_recorded() {
         let runner = ScriptedRunner::new();
-        runner.answer(&["id", "-u"], 0, "0\n");
-        runner.answer(&["id", "-u"], 1, "");
+        runner.reply(&["id", "-u"], 0, "0\n");
+        runner.reply(&["id", "-u"], 1, "");
         let command = Command::new("id", ["-u"]);
         assert_eq!(runner.run(&command).unwrap().stdout_text(), "0\n");
         assert_eq!(runner.run(&command).unwrap().code, 1);
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn a_command_outside_the_script_is_refused_by_name() {
         let runner = ScriptedRunner::new();
-        runner.answer(&["true"], 0, "");
+        runner.reply(&["true"], 0, "");
         let refused = runner.run(&Command::new("rm", ["-r", "/"])).unwrap_err();
         assert_eq!(refused.to_string(), "command was not scripted: rm -r /");
         assert_eq!(runner.unused(), [["true"]]);
@@ -166,24 +167,24 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_answer_are_told() {
+    fn output_lines_are_passed_on() {
         let runner = ScriptedRunner::new();
-        runner.answer(&["x"], 0, "a\nb\n");
-        let told = RefCell::new(Vec::new());
-        let tell = |line: &str| told.borrow_mut().push(line.to_owned());
+        runner.reply(&["x"], 0, "a\nb\n");
+        let lines = RefCell::new(Vec::new());
+        let on_line = |line: &str| lines.borrow_mut().push(line.to_owned());
         let command = Command {
-            on_line: Some(&tell),
+            on_line: Some(&on_line),
             ..Command::new("x", [""; 0])
         };
         runner.run(&command).unwrap();
-        assert_eq!(told.into_inner(), ["a", "b"]);
+        assert_eq!(lines.into_inner(), ["a", "b"]);
     }
 
     #[test]
     fn only_programs_of_the_script_or_installed_are_located() {
         let runner = ScriptedRunner::new();
         runner
-            .answer(&["dpkg-query", "-W"], 0, "")
+            .reply(&["dpkg-query", "-W"], 0, "")
             .install("apt-get");
         assert!(runner.locate("dpkg-query").is_some());
         assert!(runner.locate("apt-get").is_some());

@@ -1,4 +1,4 @@
-//! The real runner, with real processes. Each test ends what it starts.
+//! `SystemRunner` with real processes. Each test ends the processes it starts.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -24,18 +24,18 @@ fn lines(bytes: &[u8]) -> BTreeSet<&str> {
     str::from_utf8(bytes).unwrap().lines().collect()
 }
 
-/// Whether a process exists and is not just waiting to be reaped.
+/// Whether a process exists and is not a zombie.
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(") ")
         .is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))
 }
 
-/// Makes a program that prints a word.
-fn program(path: &Path, says: &str, mode: u32) {
+/// Creates a program that prints a word.
+fn program(path: &Path, word: &str, mode: u32) {
     #[expect(clippy::disallowed_methods, reason = "a test prepares a program")]
     {
-        std::fs::write(path, format!("#!/bin/sh\necho {says}\n")).unwrap();
+        std::fs::write(path, format!("#!/bin/sh\necho {word}\n")).unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 }
@@ -50,14 +50,14 @@ fn output_and_exit_code_are_data() {
 }
 
 #[test]
-fn the_environment_is_exactly_the_promised_one() {
+fn the_environment_is_minimal() {
     let output = run(&Command::new("env", [""; 0]));
-    let promised = BTreeSet::from([
+    let expected = BTreeSet::from([
         "PATH=/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin",
         "LANG=C",
         "LC_ALL=C",
     ]);
-    assert_eq!(lines(&output.stdout), promised);
+    assert_eq!(lines(&output.stdout), expected);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn given_variables_come_last_and_the_last_of_equal_names_wins() {
 }
 
 #[test]
-fn a_process_starts_in_the_root_directory_unless_told_otherwise() {
+fn the_default_working_directory_is_the_root() {
     assert_eq!(run(&Command::new("pwd", [""; 0])).stdout_text(), "/\n");
     let output = run(&Command {
         cwd: Some("/usr".into()),
@@ -127,7 +127,7 @@ fn a_name_is_searched_in_the_path_of_the_command_and_the_process_sees_that_path(
 }
 
 #[test]
-fn the_search_passes_over_directories_files_that_cannot_run_and_relative_entries() {
+fn the_search_skips_directories_non_executables_and_relative_entries() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["plain", "folder", "good"] {
         let dir = dir.path().join(name);
@@ -200,7 +200,7 @@ fn no_command_is_an_error() {
 }
 
 #[test]
-fn death_by_a_signal_is_an_error() {
+fn an_exit_by_signal_is_an_error() {
     assert_eq!(error_of(&sh("kill -9 $$")), "signal: killed");
     assert_eq!(error_of(&sh("kill -TERM $$")), "signal: terminated");
     assert_eq!(signal_name(11, true), "segmentation fault (core dumped)");
@@ -221,7 +221,7 @@ fn only_the_beginning_of_a_stream_is_kept() {
 }
 
 #[test]
-fn a_flood_on_both_streams_neither_blocks_nor_grows() {
+fn large_output_on_both_streams_does_not_block() {
     let output = run(&sh(
         "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2",
     ));
@@ -231,44 +231,44 @@ fn a_flood_on_both_streams_neither_blocks_nor_grows() {
 }
 
 #[test]
-fn every_line_is_told_also_when_it_is_no_longer_kept() {
-    let told = RefCell::new(Vec::new());
-    let tell = |line: &str| told.borrow_mut().push(line.to_owned());
+fn every_line_is_passed_on_even_beyond_the_limit() {
+    let lines_seen = RefCell::new(Vec::new());
+    let on_line = |line: &str| lines_seen.borrow_mut().push(line.to_owned());
     let output = run(&Command {
         max_output: 3,
-        on_line: Some(&tell),
+        on_line: Some(&on_line),
         ..Command::new(
             "/bin/sh",
             ["-c", "echo a; echo; echo bb; echo no >&2; printf c"],
         )
     });
     assert_eq!(output.stdout_text(), "a\n\n");
-    assert_eq!(told.into_inner(), ["a", "", "bb", "c"]);
+    assert_eq!(lines_seen.into_inner(), ["a", "", "bb", "c"]);
 }
 
 #[test]
-fn lines_are_told_while_the_process_runs() {
+fn lines_are_passed_on_while_the_process_runs() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
-    // The process goes on only once its first line was told: else this runs into the timeout.
+    // The process continues only after its first line was passed on; otherwise the timeout ends it.
     let script = format!(
         "mkfifo {0}; echo ready; read word < {0}; echo $word",
         fifo.display()
     );
-    let told = RefCell::new(Vec::new());
-    let tell = |line: &str| {
+    let lines_seen = RefCell::new(Vec::new());
+    let on_line = |line: &str| {
         if line == "ready" {
             let mut pipe = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
             std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
         }
-        told.borrow_mut().push(line.to_owned());
+        lines_seen.borrow_mut().push(line.to_owned());
     };
     run(&Command {
-        on_line: Some(&tell),
+        on_line: Some(&on_line),
         timeout: Some(Duration::from_secs(30)),
         ..Command::new("/bin/sh", ["-c", &script])
     });
-    assert_eq!(told.into_inner(), ["ready", "go"]);
+    assert_eq!(lines_seen.into_inner(), ["ready", "go"]);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_timeout_names_the_program_and_the_limit() {
     );
 }
 
-/// Runs a script until it has made the file `ready`, then cancels it.
+/// Runs a script until it has created the file `ready`, then cancels it.
 fn cancel_once_ready(script: &str, ready: &Path) -> RunError {
     let cancel = Cancel::new().unwrap();
     let runner = SystemRunner::cancellable(cancel.clone());
@@ -299,7 +299,7 @@ fn cancel_once_ready(script: &str, ready: &Path) -> RunError {
 }
 
 #[test]
-fn the_end_takes_descendants_also_those_in_a_session_of_their_own() {
+fn cancelling_kills_descendants_in_other_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display();
     // A child, a grandchild, one in a session of its own with a child there, and one that
@@ -322,11 +322,11 @@ fn the_end_takes_descendants_also_those_in_a_session_of_their_own() {
 }
 
 #[test]
-fn the_end_takes_those_who_lost_their_parents_but_not_their_group_or_output() {
+fn cancelling_kills_orphans_by_group_and_output() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display();
-    // The inner shells are gone before the end comes; what they started belongs to init. The
-    // first is still in the group, the second has a parent there, the third shares the output.
+    // The inner shells exit first, so their children belong to init. The first is still in the
+    // group, the second has a parent there, the third shares the output.
     let script = format!(
         "sh -c 'sleep 600 >/dev/null 2>&1 & echo $! > {at}/member'
          sh -c '(setsid sh -c \"echo \\$\\$ > {at}/below; exec sleep 600\" >/dev/null 2>&1 & wait) &'
@@ -353,11 +353,11 @@ fn the_killed_process_is_reaped() {
 }
 
 #[test]
-fn a_tree_that_grows_while_it_is_felled_is_felled() {
+fn a_growing_process_tree_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display();
-    // Each link of the chain starts the next, in a session of its own, as fast as it can. It stops
-    // growing at 300 and ends by itself soon after, should we ever fail.
+    // Each process starts the next one in a session of its own. The chain stops growing at 300 and
+    // exits soon after, in case the test fails.
     let script = format!(
         "cat > {at}/next <<'END'
 echo $$ >> {at}/pids
@@ -381,8 +381,8 @@ fn a_process_that_closes_its_output_is_still_waited_for() {
 }
 
 #[test]
-fn a_daemon_that_keeps_the_output_open_is_left_alone_after_a_grace() {
-    // The limit passes within the grace: the process itself ended in time.
+fn a_daemon_that_keeps_the_output_open_is_not_killed() {
+    // The limit passes within the grace period, but the process itself exited in time.
     let output = run(&Command {
         timeout: Some(Duration::from_millis(1900)),
         ..sh("sleep 600 & echo $!; exit 5")
@@ -407,7 +407,7 @@ fn a_cancelled_runner_starts_nothing() {
 }
 
 #[test]
-fn a_limit_of_zero_or_beyond_all_time_is_none() {
+fn a_limit_of_zero_or_beyond_the_clock_is_no_limit() {
     for limit in [Duration::ZERO, Duration::MAX] {
         let output = run(&Command {
             timeout: Some(limit),

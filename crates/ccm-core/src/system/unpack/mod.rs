@@ -1,12 +1,11 @@
-//! Archives into directories: tar, compressed tar and zip, whatever is in them.
+//! Extraction of untrusted tar, tar.gz and zip archives.
 //!
-//! An archive is hostile until shown otherwise. It is read twice through one open file. The first
-//! time every entry is only checked, to its last byte, so that an archive that would be refused
-//! leaves nothing behind; the second time it is written, by a [`Tree`] that can't leave its
-//! directory whatever the names say. Existing files and links are replaced, one by one and whole.
-//! Set-id bits and owners are not taken from an archive.
+//! An archive is read twice through one open file. The first pass checks every entry to its last
+//! byte, so that a refused archive leaves nothing behind; the second writes the entries through a
+//! [`Tree`], which never leaves its directory. Existing files and links are replaced atomically.
+//! Set-id bits and owners of an archive are ignored.
 //!
-//! Read next: `rules` decides what is acceptable, `tar` and `zip` turn bytes into entries.
+//! Read next: `rules` decides which entries are acceptable, `tar` and `zip` read the formats.
 
 mod rules;
 mod tar;
@@ -21,18 +20,18 @@ use std::time::{Duration, SystemTime};
 
 use super::files::{self, FileError, Tree, failed};
 use super::{Cause, Digester};
-use crate::model::resource::ArchiveKind;
-use rules::{Checked, Gate};
+use crate::model::resource::ArchiveFormat;
+use rules::{Checked, Checker};
 
 pub use rules::{Limits, Refusal, Rules};
 
-/// Copied at once.
+/// Size of one read.
 const CHUNK: usize = 64 * 1024;
 
-/// How a gzip file begins.
+/// The first bytes of a gzip file.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Why an archive was not unpacked, or not to its end.
+/// An archive that was not unpacked completely.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     #[error("refusing to unpack {}: entry {entry:?}: {refusal}", archive.display())]
@@ -61,11 +60,11 @@ pub enum UnpackError {
     File(#[from] FileError),
 }
 
-/// Unpacks an archive into an existing directory and returns the files it held, in its order,
-/// relative to that directory.
+/// Unpacks an archive into an existing directory and returns its files in order, relative to the
+/// directory.
 pub fn unpack(
     archive: &Path,
-    kind: ArchiveKind,
+    kind: ArchiveFormat,
     into: &Path,
     rules: Rules,
     limits: Limits,
@@ -73,12 +72,12 @@ pub fn unpack(
     unpack_open(Source::open(archive, kind)?, into, rules, limits)
 }
 
-/// Unpacks an archive as [`unpack`] does, if it still has this SHA-256. What is checked is what is
-/// unpacked: whoever renames another archive over it meanwhile is late.
+/// Unpacks an archive like [`unpack`] if it has this SHA-256 checksum. The checksum is computed
+/// through the handle that is unpacked, so replacing the file meanwhile has no effect.
 pub fn unpack_checked(
     archive: &Path,
     checksum: &str,
-    kind: ArchiveKind,
+    kind: ArchiveFormat,
     into: &Path,
     rules: Rules,
     limits: Limits,
@@ -94,10 +93,10 @@ fn unpack_open(
     rules: Rules,
     limits: Limits,
 ) -> Result<Vec<PathBuf>, UnpackError> {
-    let gate = || Gate::new(rules, limits, source.size);
-    source.each(&mut Pass::new(gate(), None))?;
+    let checker = || Checker::new(rules, limits, source.size);
+    source.each(&mut Pass::new(checker(), None))?;
     let writer = Writer::new(Tree::open(into)?, rules);
-    let mut pass = Pass::new(gate(), Some(writer));
+    let mut pass = Pass::new(checker(), Some(writer));
     source.each(&mut pass)?;
     match pass.writer {
         Some(writer) => writer.finish(),
@@ -105,14 +104,14 @@ fn unpack_open(
     }
 }
 
-/// One entry, as its format tells it.
+/// One entry of an archive.
 struct Entry<'a> {
     name: &'a [u8],
     kind: Kind<'a>,
     mode: u32,
-    /// Since 1970.
+    /// Time since 1970.
     modified: Option<Duration>,
-    /// As announced; content that ends before it is cut off.
+    /// Announced size; shorter content is truncated.
     size: Option<u64>,
     content: &'a mut dyn Read,
 }
@@ -123,15 +122,15 @@ enum Kind<'a> {
     Directory,
     Symlink(&'a [u8]),
     HardLink(&'a [u8]),
-    /// What is never unpacked, in words.
+    /// A description of an unsupported type.
     Other(&'static str),
 }
 
-/// Why a pass ended before the archive did.
+/// The reason why a pass ended early.
 enum Stop {
-    /// The archive could not be read on.
+    /// The archive could not be read.
     Read(io::Error),
-    /// The entry it stopped at is not acceptable.
+    /// The current entry is not acceptable.
     Refused(Refusal),
     /// A file could not be written.
     Write(FileError),
@@ -155,19 +154,19 @@ impl From<FileError> for Stop {
     }
 }
 
-/// An archive, open.
+/// An open archive.
 struct Source<'a> {
     path: &'a Path,
-    kind: ArchiveKind,
+    kind: ArchiveFormat,
     file: File,
     size: u64,
 }
 
 impl<'a> Source<'a> {
-    fn open(path: &'a Path, kind: ArchiveKind) -> Result<Self, UnpackError> {
+    fn open(path: &'a Path, kind: ArchiveFormat) -> Result<Self, UnpackError> {
         let file = files::open(path)?;
         let size = file.metadata().map_err(failed("stat", path))?.len();
-        if kind == ArchiveKind::TarGz {
+        if kind == ArchiveFormat::TarGz {
             let mut magic = Vec::new();
             let mut start = (&file).take(2);
             start
@@ -213,7 +212,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Shows every entry to a pass, in the archive's order.
+    /// Passes every entry to a pass, in order.
     fn each(&self, pass: &mut Pass) -> Result<(), UnpackError> {
         self.walk(pass).map_err(|stop| match stop {
             Stop::Read(error) => UnpackError::Unreadable {
@@ -223,7 +222,7 @@ impl<'a> Source<'a> {
             Stop::Write(error) => error.into(),
             Stop::Refused(refusal) => {
                 let entry = pass.entry.clone();
-                match pass.gate.rules() {
+                match pass.checker.rules() {
                     Rules::Bundle => UnpackError::BadBundle { entry, refusal },
                     Rules::Archive => UnpackError::Refused {
                         archive: self.path.to_owned(),
@@ -239,50 +238,53 @@ impl<'a> Source<'a> {
         (&self.file).rewind()?;
         let file = BufReader::with_capacity(CHUNK, &self.file);
         match self.kind {
-            ArchiveKind::Zip => zip::each(file, pass),
-            ArchiveKind::Tar => tar::each(file, pass).map(drop),
-            ArchiveKind::TarGz => {
+            ArchiveFormat::Zip => zip::each(file, pass),
+            ArchiveFormat::Tar => tar::each(file, pass).map(drop),
+            ArchiveFormat::TarGz => {
                 let decoder = flate2::bufread::MultiGzDecoder::new(file);
                 let mut rest = tar::each(decoder, pass)?;
-                // After the last entry comes the checksum of all before it.
-                copy(&mut pass.gate, &mut rest, |_| Ok(())).map(drop)
+                // Reads the gzip checksum, which follows the last entry.
+                copy(&mut pass.checker, &mut rest, |_| Ok(())).map(drop)
             }
         }
     }
 }
 
-/// One time through an archive: to check it, or to write it too.
+/// One pass over an archive, which checks it or also writes it.
 struct Pass {
-    gate: Gate,
+    checker: Checker,
     writer: Option<Writer>,
-    /// The entry that is being looked at, as people see it.
+    /// Name of the current entry, for errors.
     entry: String,
 }
 
 impl Pass {
-    fn new(gate: Gate, writer: Option<Writer>) -> Self {
+    fn new(checker: Checker, writer: Option<Writer>) -> Self {
         Self {
-            gate,
+            checker,
             writer,
             entry: String::new(),
         }
     }
 
-    /// Takes an entry: checks it, reads it to its end and perhaps writes it.
-    fn take(&mut self, entry: Entry<'_>) -> Result<(), Stop> {
-        self.name(entry.name);
-        match (self.gate.admit(entry.name, entry.kind)?, &mut self.writer) {
-            (Checked::File(path), Some(writer)) => writer.file(path, entry, &mut self.gate),
+    /// Checks an entry, reads it completely and writes it if there is a writer.
+    fn process(&mut self, entry: Entry<'_>) -> Result<(), Stop> {
+        self.set_current(entry.name);
+        match (
+            self.checker.check(entry.name, entry.kind)?,
+            &mut self.writer,
+        ) {
+            (Checked::File(path), Some(writer)) => writer.file(path, entry, &mut self.checker),
             (checked, Some(writer)) => {
                 writer.other(checked, entry.mode)?;
-                entry.read(&mut self.gate, |_| Ok(()))
+                entry.read(&mut self.checker, |_| Ok(()))
             }
-            (_, None) => entry.read(&mut self.gate, |_| Ok(())),
+            (_, None) => entry.read(&mut self.checker, |_| Ok(())),
         }
     }
 
-    /// Notes which entry is looked at, in case it is refused.
-    fn name(&mut self, name: &[u8]) {
+    /// Sets the name of the current entry, for errors.
+    fn set_current(&mut self, name: &[u8]) {
         self.entry.clear();
         let text = String::from_utf8_lossy(name);
         self.entry.extend(text.chars().take(256));
@@ -290,13 +292,13 @@ impl Pass {
 }
 
 impl Entry<'_> {
-    /// Reads the content to its end and hands it on.
+    /// Reads the content completely and passes it to `write`.
     fn read(
         self,
-        gate: &mut Gate,
+        checker: &mut Checker,
         write: impl FnMut(&[u8]) -> Result<(), FileError>,
     ) -> Result<(), Stop> {
-        let length = copy(gate, self.content, write)?;
+        let length = copy(checker, self.content, write)?;
         match self.size {
             Some(size) if size != length => Err(io::Error::from(io::ErrorKind::UnexpectedEof))?,
             _ => Ok(()),
@@ -304,9 +306,9 @@ impl Entry<'_> {
     }
 }
 
-/// Reads to the end, within the limits, and returns how much that was.
+/// Reads to the end within the limits and returns the length.
 fn copy(
-    gate: &mut Gate,
+    checker: &mut Checker,
     content: &mut dyn Read,
     mut write: impl FnMut(&[u8]) -> Result<(), FileError>,
 ) -> Result<u64, Stop> {
@@ -321,16 +323,16 @@ fn copy(
         if chunk.is_empty() {
             return Ok(length);
         }
-        length += gate.count(chunk.len())?;
+        length += checker.count(chunk.len())?;
         write(chunk)?;
     }
 }
 
-/// Writes what was found acceptable.
+/// Writes checked entries.
 struct Writer {
     tree: Tree,
     rules: Rules,
-    /// Directories get their permissions in the end: they may forbid to write in them.
+    /// Directory modes, set at the end because they may forbid writing.
     modes: Vec<(PathBuf, u32)>,
     files: Vec<PathBuf>,
 }
@@ -345,13 +347,13 @@ impl Writer {
         }
     }
 
-    fn file(&mut self, path: PathBuf, entry: Entry<'_>, gate: &mut Gate) -> Result<(), Stop> {
+    fn file(&mut self, path: PathBuf, entry: Entry<'_>, checker: &mut Checker) -> Result<(), Stop> {
         let modified = entry
             .modified
             .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
         let mode = self.rules.mode(entry.mode, 0o600);
         self.tree.file(&path, mode, |mut file| {
-            entry.read(gate, |bytes| {
+            entry.read(checker, |bytes| {
                 file.write_all(bytes).map_err(failed("write", &path))
             })?;
             if let Some(time) = modified {
@@ -378,7 +380,7 @@ impl Writer {
     }
 
     fn finish(mut self) -> Result<Vec<PathBuf>, UnpackError> {
-        // From the inside out: the outer ones may forbid to enter.
+        // Innermost first: the mode of an outer one may forbid access.
         for (path, mode) in self.modes.iter().rev() {
             self.tree.set_directory_mode(path, *mode)?;
         }

@@ -1,9 +1,8 @@
-//! What an archive may hold, entry by entry. Touches no file: it judges names, kinds and amounts
-//! against what came before in the same archive.
+//! Rules for archive entries: names, types and limits. Does not access files.
 //!
-//! A symlink may lead anywhere inside the tree. `..` may stand only at the start of its text:
-//! from there it climbs from where the link really is, while `name/..` would climb from where
-//! `name` leads. With that, every link leads to a place inside, and so does every chain of them.
+//! A symlink may lead anywhere inside the tree. Its target may contain `..` only at the start,
+//! where it is relative to the link itself; in `name/..` it would be relative to the target of
+//! `name`. This keeps every link, and every chain of links, inside the tree.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,29 +11,29 @@ use std::path::{Path, PathBuf};
 
 use super::Kind;
 
-/// The longest name of an entry or text of a link.
-const LONGEST_PATH: usize = 4096;
+/// The longest entry name or link target.
+const MAX_PATH: usize = 4096;
 
-/// The longest part of a name.
-const LONGEST_PART: usize = 255;
+/// The longest path component.
+const MAX_COMPONENT: usize = 255;
 
-/// How deep directories may nest.
-const DEEPEST: usize = 128;
+/// Maximum depth of directories.
+const MAX_DEPTH: usize = 128;
 
-/// How much memory names may take.
-const MOST_NAME_BYTES: usize = 64 << 20;
+/// Maximum memory for names.
+const MAX_NAME_BYTES: usize = 64 << 20;
 
-/// For whom an archive is unpacked.
+/// The rule set for an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// For a resource: files, directories, and links that stay inside.
+    /// Archive resource: files, directories, and links that stay inside.
     Archive,
-    /// A manifest and its files: regular files and directories only, readable by us.
+    /// Manifest bundle: regular files and directories only, readable by the owner.
     Bundle,
 }
 
 impl Rules {
-    /// Returns the permissions to set, of those an archive names; `least` are ours in a bundle.
+    /// Returns the permissions of an entry; in a bundle, at least `least`.
     pub(super) fn mode(self, mode: u32, least: u32) -> u32 {
         let plain = mode & 0o777;
         match self {
@@ -44,20 +43,20 @@ impl Rules {
     }
 }
 
-/// How much an archive may hold.
+/// Size limits of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub entries: usize,
-    /// Of all content together.
+    /// Total size of the content.
     pub bytes: u64,
-    /// How many times its own size an archive may unpack to.
+    /// Maximum ratio of content to archive size.
     pub ratio: u64,
-    /// Content that no ratio forbids: little archives of much the same bytes are common.
+    /// Content up to this size is not subject to the ratio: small archives may compress very well.
     pub free_bytes: u64,
 }
 
 impl Limits {
-    /// What the archive of a resource may hold.
+    /// Limits of archive resources.
     pub const ARCHIVE: Self = Self {
         entries: 500_000,
         bytes: 16 << 30,
@@ -65,7 +64,7 @@ impl Limits {
         free_bytes: 256 << 20,
     };
 
-    /// What a manifest with its files may hold.
+    /// Limits of manifest bundles.
     pub const BUNDLE: Self = Self {
         entries: 50_000,
         bytes: 512 << 20,
@@ -74,32 +73,32 @@ impl Limits {
     };
 }
 
-/// Why an entry is not acceptable.
+/// The reason why an entry is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("its path is absolute")]
     Absolute,
     #[error("its path leaves the directory")]
     Climbs,
-    #[error("its name is no path")]
+    #[error("its name is not a valid path")]
     BadName,
     #[error("its name is too long")]
     LongName,
-    #[error("it is nested more than {DEEPEST} directories deep")]
+    #[error("it is nested more than {MAX_DEPTH} directories deep")]
     TooDeep,
     #[error("{0} is not supported")]
     Kind(&'static str),
     #[error("the link leads out of the directory")]
     LinkLeaves,
-    #[error("the link leads to no file before it")]
+    #[error("the link target is not an earlier file of the archive")]
     LinkToNothing,
-    #[error("it is behind a link")]
+    #[error("a parent directory is a link")]
     BehindLink,
-    #[error("it is below a file")]
+    #[error("a parent directory is a file")]
     BelowFile,
-    #[error("it takes the place of a directory")]
+    #[error("it replaces a directory")]
     ReplacesDirectory,
-    #[error("it makes a directory of a file")]
+    #[error("it replaces a file by a directory")]
     ReplacesFile,
     #[error("the archive holds more than {0} entries")]
     Entries(usize),
@@ -107,12 +106,12 @@ pub enum Refusal {
     Bytes(u64),
     #[error("the archive unpacks to more than {0} times its size")]
     Ratio(u64),
-    #[error("the names in the archive are too long together")]
+    #[error("the total length of names in the archive is too large")]
     Names,
 }
 
 impl Refusal {
-    /// Returns the words that a manifest bundle is refused with.
+    /// Returns the upstream error text for a refused manifest bundle.
     pub(super) fn bundle_text(&self) -> &'static str {
         match self {
             Self::Kind(_) => "only regular files and directories are supported",
@@ -121,10 +120,10 @@ impl Refusal {
     }
 }
 
-/// An entry that may be written, its path clean and relative.
+/// An accepted entry with a normalized relative path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// The directory itself that everything goes into: nothing to do.
+    /// The destination directory itself: nothing to do.
     Root,
     File(PathBuf),
     Directory(PathBuf),
@@ -132,7 +131,7 @@ pub(super) enum Checked {
     HardLink(PathBuf, PathBuf),
 }
 
-/// What a name stands for so far.
+/// The type of an earlier entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     File,
@@ -140,8 +139,8 @@ enum Seen {
     Link,
 }
 
-/// Lets entries through, one archive long.
-pub(super) struct Gate {
+/// Checks the entries of one archive.
+pub(super) struct Checker {
     rules: Rules,
     limits: Limits,
     archive_size: u64,
@@ -151,7 +150,7 @@ pub(super) struct Gate {
     bytes: u64,
 }
 
-impl Gate {
+impl Checker {
     pub(super) fn new(rules: Rules, limits: Limits, archive_size: u64) -> Self {
         Self {
             rules,
@@ -168,27 +167,27 @@ impl Gate {
         self.rules
     }
 
-    /// Counts content and returns how much it was.
-    pub(super) fn count(&mut self, more: usize) -> Result<u64, Refusal> {
+    /// Adds to the size of the content and returns the number of bytes.
+    pub(super) fn count(&mut self, added: usize) -> Result<u64, Refusal> {
         let Limits {
             bytes,
             ratio,
             free_bytes,
             ..
         } = self.limits;
-        let more = u64::try_from(more).unwrap_or(u64::MAX);
-        self.bytes = self.bytes.saturating_add(more);
+        let added = u64::try_from(added).unwrap_or(u64::MAX);
+        self.bytes = self.bytes.saturating_add(added);
         if self.bytes > bytes {
             return Err(Refusal::Bytes(bytes));
         }
         if self.bytes > free_bytes && self.bytes > self.archive_size.saturating_mul(ratio) {
             return Err(Refusal::Ratio(ratio));
         }
-        Ok(more)
+        Ok(added)
     }
 
-    /// Judges the next entry.
-    pub(super) fn admit(&mut self, name: &[u8], kind: Kind<'_>) -> Result<Checked, Refusal> {
+    /// Checks the next entry.
+    pub(super) fn check(&mut self, name: &[u8], kind: Kind<'_>) -> Result<Checked, Refusal> {
         self.entries += 1;
         if self.entries > self.limits.entries {
             return Err(Refusal::Entries(self.limits.entries));
@@ -205,11 +204,13 @@ impl Gate {
         let checked = match kind {
             Kind::File => Checked::File(path.clone()),
             Kind::Directory => Checked::Directory(path.clone()),
-            Kind::Symlink(text) => Checked::Symlink(path.clone(), inside(&path, text)?),
-            Kind::HardLink(target) => Checked::HardLink(path.clone(), self.earlier(target)?),
+            Kind::Symlink(text) => Checked::Symlink(path.clone(), symlink_target(&path, text)?),
+            Kind::HardLink(target) => {
+                Checked::HardLink(path.clone(), self.hard_link_target(target)?)
+            }
             Kind::Other(what) => return Err(Refusal::Kind(what)),
         };
-        self.remember(path, kind)?;
+        self.record(path, kind)?;
         Ok(checked)
     }
 
@@ -222,8 +223,8 @@ impl Gate {
         }
     }
 
-    /// Checks that a path is in a directory. A directory never becomes anything else, so what was
-    /// checked once needs no second look, and neither does what is above it.
+    /// Checks that all parents of a path are directories. A directory is never replaced, so the
+    /// check stops at the first known one.
     fn check_parent(&mut self, path: &Path) -> Result<(), Refusal> {
         let mut missing = Vec::new();
         for parent in path.ancestors().skip(1) {
@@ -236,12 +237,12 @@ impl Gate {
             }
         }
         for parent in missing {
-            self.remember(parent, Kind::Directory)?;
+            self.record(parent, Kind::Directory)?;
         }
         Ok(())
     }
 
-    fn remember(&mut self, path: PathBuf, kind: Kind<'_>) -> Result<(), Refusal> {
+    fn record(&mut self, path: PathBuf, kind: Kind<'_>) -> Result<(), Refusal> {
         let now = match kind {
             Kind::Directory => Seen::Directory,
             Kind::Symlink(_) => Seen::Link,
@@ -257,15 +258,15 @@ impl Gate {
             _ => {}
         }
         self.name_bytes = self.name_bytes.saturating_add(path.as_os_str().len());
-        if self.name_bytes > MOST_NAME_BYTES {
+        if self.name_bytes > MAX_NAME_BYTES {
             return Err(Refusal::Names);
         }
         self.seen.insert(path, now);
         Ok(())
     }
 
-    /// Returns the path a hard link leads to, if that was a file.
-    fn earlier(&self, target: &[u8]) -> Result<PathBuf, Refusal> {
+    /// Returns the target of a hard link, which must be an earlier file.
+    fn hard_link_target(&self, target: &[u8]) -> Result<PathBuf, Refusal> {
         let path = relative(target).map_err(|_| Refusal::LinkLeaves)?;
         match self.seen.get(&path) {
             Some(Seen::File) => Ok(path),
@@ -274,7 +275,7 @@ impl Gate {
     }
 }
 
-/// Returns a name as a path without any detours; empty for the directory itself.
+/// Returns a normalized relative path; empty for the directory itself.
 fn relative(name: &[u8]) -> Result<PathBuf, Refusal> {
     if name.is_empty() || name.contains(&0) {
         return Err(Refusal::BadName);
@@ -282,7 +283,7 @@ fn relative(name: &[u8]) -> Result<PathBuf, Refusal> {
     if name.starts_with(b"/") {
         return Err(Refusal::Absolute);
     }
-    if name.len() > LONGEST_PATH {
+    if name.len() > MAX_PATH {
         return Err(Refusal::LongName);
     }
     let mut path = PathBuf::with_capacity(name.len());
@@ -291,35 +292,35 @@ fn relative(name: &[u8]) -> Result<PathBuf, Refusal> {
         match part {
             b"" | b"." => continue,
             b".." => return Err(Refusal::Climbs),
-            part if part.len() > LONGEST_PART => return Err(Refusal::LongName),
+            part if part.len() > MAX_COMPONENT => return Err(Refusal::LongName),
             part => path.push(OsStr::from_bytes(part)),
         }
         depth += 1;
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(Refusal::TooDeep);
         }
     }
     Ok(path)
 }
 
-/// Returns the text of a symlink that stays inside.
-fn inside(link: &Path, text: &[u8]) -> Result<OsString, Refusal> {
+/// Returns the target of a symlink, which must be inside the tree.
+fn symlink_target(link: &Path, text: &[u8]) -> Result<OsString, Refusal> {
     if text.is_empty() || text.contains(&0) {
         return Err(Refusal::BadName);
     }
-    if text.len() >= LONGEST_PATH {
+    if text.len() >= MAX_PATH {
         return Err(Refusal::LongName);
     }
     if text.starts_with(b"/") {
         return Err(Refusal::LinkLeaves);
     }
-    let mut room = link.components().count().saturating_sub(1);
+    let mut depth = link.components().count().saturating_sub(1);
     let mut has_name = false;
     for part in text.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." if has_name || room == 0 => return Err(Refusal::LinkLeaves),
-            b".." => room -= 1,
+            b".." if has_name || depth == 0 => return Err(Refusal::LinkLeaves),
+            b".." => depth -= 1,
             _ => has_name = true,
         }
     }
@@ -337,12 +338,12 @@ mod tests {
         free_bytes: 10,
     };
 
-    fn gate() -> Gate {
-        Gate::new(Rules::Archive, Limits::ARCHIVE, 1000)
+    fn checker() -> Checker {
+        Checker::new(Rules::Archive, Limits::ARCHIVE, 1000)
     }
 
     #[test]
-    fn a_name_loses_its_detours_and_never_leaves() {
+    fn names_are_normalized_and_stay_inside() {
         for (name, path) in [
             ("./a//b/./c/", Ok("a/b/c")),
             (".", Ok("")),
@@ -356,16 +357,16 @@ mod tests {
         ] {
             assert_eq!(relative(name.as_bytes()), path.map(PathBuf::from), "{name}");
         }
-        let long = "n".repeat(LONGEST_PART + 1);
+        let long = "n".repeat(MAX_COMPONENT + 1);
         assert_eq!(relative(long.as_bytes()), Err(Refusal::LongName));
-        let deep = "d/".repeat(DEEPEST + 1);
+        let deep = "d/".repeat(MAX_DEPTH + 1);
         assert_eq!(relative(deep.as_bytes()), Err(Refusal::TooDeep));
-        let endless = "a/".repeat(LONGEST_PATH);
+        let endless = "a/".repeat(MAX_PATH);
         assert_eq!(relative(endless.as_bytes()), Err(Refusal::LongName));
     }
 
     #[test]
-    fn a_symlink_may_lead_anywhere_inside() {
+    fn a_symlink_may_lead_anywhere_inside_the_tree() {
         for (link, text, stays) in [
             ("a", "b", true),
             ("a", "b/c", true),
@@ -378,44 +379,44 @@ mod tests {
             ("d/a", "b/../c", false),
             ("d/a", "../b/../../c", false),
         ] {
-            let found = inside(Path::new(link), text.as_bytes());
+            let found = symlink_target(Path::new(link), text.as_bytes());
             assert_eq!(found.is_ok(), stays, "{link} -> {text}");
         }
     }
 
     #[test]
-    fn nothing_may_be_behind_a_link_or_below_a_file() {
-        let mut gate = gate();
-        gate.admit(b"link", Kind::Symlink(b"dir")).unwrap();
-        gate.admit(b"file", Kind::File).unwrap();
+    fn parents_must_be_directories() {
+        let mut checker = checker();
+        checker.check(b"link", Kind::Symlink(b"dir")).unwrap();
+        checker.check(b"file", Kind::File).unwrap();
         for (name, refusal) in [
             ("link/x", Refusal::BehindLink),
             ("link/deep/x", Refusal::BehindLink),
             ("file/x", Refusal::BelowFile),
         ] {
-            assert_eq!(gate.admit(name.as_bytes(), Kind::File), Err(refusal));
+            assert_eq!(checker.check(name.as_bytes(), Kind::File), Err(refusal));
         }
     }
 
     #[test]
     fn a_directory_stays_a_directory() {
-        let mut gate = gate();
-        gate.admit(b"d/file", Kind::File).unwrap();
+        let mut checker = checker();
+        checker.check(b"d/file", Kind::File).unwrap();
         for kind in [Kind::File, Kind::Symlink(b"x")] {
-            assert_eq!(gate.admit(b"d", kind), Err(Refusal::ReplacesDirectory));
+            assert_eq!(checker.check(b"d", kind), Err(Refusal::ReplacesDirectory));
         }
-        let refused = gate.admit(b"d/file", Kind::Directory);
+        let refused = checker.check(b"d/file", Kind::Directory);
         assert_eq!(refused, Err(Refusal::ReplacesFile));
-        gate.admit(b"d", Kind::Directory).unwrap();
-        gate.admit(b"d/file", Kind::File).unwrap();
+        checker.check(b"d", Kind::Directory).unwrap();
+        checker.check(b"d/file", Kind::File).unwrap();
     }
 
     #[test]
-    fn a_hard_link_leads_to_a_file_that_came_before() {
-        let mut gate = gate();
-        gate.admit(b"file", Kind::File).unwrap();
-        gate.admit(b"soft", Kind::Symlink(b"file")).unwrap();
-        let mut link = |target: &'static [u8]| gate.admit(b"hard", Kind::HardLink(target));
+    fn a_hard_link_needs_an_earlier_file() {
+        let mut checker = checker();
+        checker.check(b"file", Kind::File).unwrap();
+        checker.check(b"soft", Kind::Symlink(b"file")).unwrap();
+        let mut link = |target: &'static [u8]| checker.check(b"hard", Kind::HardLink(target));
         assert_eq!(
             link(b"./file"),
             Ok(Checked::HardLink("hard".into(), "file".into()))
@@ -428,44 +429,44 @@ mod tests {
 
     #[test]
     fn a_bundle_holds_files_and_directories_only() {
-        let mut gate = Gate::new(Rules::Bundle, Limits::BUNDLE, 1000);
-        gate.admit(b"file", Kind::File).unwrap();
+        let mut checker = Checker::new(Rules::Bundle, Limits::BUNDLE, 1000);
+        checker.check(b"file", Kind::File).unwrap();
         for kind in [
             Kind::Symlink(b"file"),
             Kind::HardLink(b"file"),
             Kind::Other("a device"),
         ] {
-            let refusal = gate.admit(b"x", kind).unwrap_err();
+            let refusal = checker.check(b"x", kind).unwrap_err();
             assert_eq!(
                 refusal.bundle_text(),
                 "only regular files and directories are supported"
             );
         }
-        let refusal = gate.admit(b"../x", Kind::File).unwrap_err();
+        let refusal = checker.check(b"../x", Kind::File).unwrap_err();
         assert_eq!(refusal.bundle_text(), "invalid tar file detected");
     }
 
     #[test]
     fn entries_bytes_and_ratio_are_limited() {
-        let mut gate = Gate::new(Rules::Archive, SMALL, 40);
+        let mut checker = Checker::new(Rules::Archive, SMALL, 40);
         for _ in 0..4 {
-            gate.admit(b"again", Kind::File).unwrap();
+            checker.check(b"again", Kind::File).unwrap();
         }
-        let refused = gate.admit(b"again", Kind::File);
+        let refused = checker.check(b"again", Kind::File);
         assert_eq!(refused, Err(Refusal::Entries(4)));
-        assert_eq!(gate.count(80), Ok(80));
-        assert_eq!(gate.count(1), Err(Refusal::Ratio(2)));
-        assert_eq!(gate.count(20), Err(Refusal::Bytes(100)));
-        let mut tiny = Gate::new(Rules::Archive, SMALL, 1);
+        assert_eq!(checker.count(80), Ok(80));
+        assert_eq!(checker.count(1), Err(Refusal::Ratio(2)));
+        assert_eq!(checker.count(20), Err(Refusal::Bytes(100)));
+        let mut tiny = Checker::new(Rules::Archive, SMALL, 1);
         assert_eq!(tiny.count(10), Ok(10));
     }
 
     #[test]
-    fn names_may_not_fill_the_memory() {
-        let mut gate = gate();
+    fn the_memory_for_names_is_limited() {
+        let mut checker = checker();
         let name = |number: usize| format!("{}/{number}", "n".repeat(200)).repeat(15);
         let refused = (0..100_000)
-            .map(|number| gate.admit(name(number).as_bytes(), Kind::File))
+            .map(|number| checker.check(name(number).as_bytes(), Kind::File))
             .find_map(Result::err);
         assert_eq!(refused, Some(Refusal::Names));
     }

@@ -1,4 +1,4 @@
-//! Archives, good and hostile, built here and unpacked beside a directory that must stay as it is.
+//! Unpacking of valid and malicious archives next to a directory that must not change.
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -14,14 +14,14 @@ use super::super::Digest;
 use super::*;
 
 /// A directory to unpack into, one outside of it, and an archive.
-struct Room(tempfile::TempDir);
+struct TestDir(tempfile::TempDir);
 
-impl Room {
+impl TestDir {
     fn new() -> Self {
-        let room = Self(tempfile::tempdir().unwrap());
-        std::fs::create_dir(room.at("in")).unwrap();
-        std::fs::create_dir(room.at("out")).unwrap();
-        room
+        let dir = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(dir.at("in")).unwrap();
+        std::fs::create_dir(dir.at("out")).unwrap();
+        dir
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -39,7 +39,7 @@ impl Room {
     fn unpack_as(
         &self,
         bytes: &[u8],
-        kind: ArchiveKind,
+        kind: ArchiveFormat,
         rules: Rules,
         limits: Limits,
     ) -> Result<Vec<PathBuf>, String> {
@@ -49,7 +49,7 @@ impl Room {
             .map_err(|err| err.to_string().replace(&archive.display().to_string(), "A"))
     }
 
-    fn unpack(&self, bytes: &[u8], kind: ArchiveKind) -> Result<Vec<PathBuf>, String> {
+    fn unpack(&self, bytes: &[u8], kind: ArchiveFormat) -> Result<Vec<PathBuf>, String> {
         self.unpack_as(bytes, kind, Rules::Archive, Limits::ARCHIVE)
     }
 
@@ -71,7 +71,7 @@ const HARD: EntryType = EntryType::Link;
 
 fn header(kind: EntryType, name: &[u8], mode: u32, size: usize) -> Header {
     let mut header = Header::new_gnu();
-    // By hand: the library refuses to write most of what a hostile archive holds.
+    // Built by hand: the library refuses to write malicious entries.
     header.as_old_mut().name[..name.len()].copy_from_slice(name);
     header.set_entry_type(kind);
     header.set_mode(mode);
@@ -121,42 +121,42 @@ fn zip_of(items: &[Item<'_>]) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-fn all_kinds(items: &[Item<'_>]) -> [(Vec<u8>, ArchiveKind); 3] {
+fn all_kinds(items: &[Item<'_>]) -> [(Vec<u8>, ArchiveFormat); 3] {
     let tar = tar_of(items);
     let compressed = gzip(&tar);
     [
-        (tar, ArchiveKind::Tar),
-        (compressed, ArchiveKind::TarGz),
-        (zip_of(items), ArchiveKind::Zip),
+        (tar, ArchiveFormat::Tar),
+        (compressed, ArchiveFormat::TarGz),
+        (zip_of(items), ArchiveFormat::Zip),
     ]
 }
 
 #[test]
 fn an_archive_that_was_replaced_is_not_unpacked() {
-    let room = Room::new();
+    let dir = TestDir::new();
     let bytes = tar_of(&[(FILE, "file", "x")]);
-    let archive = room.at("archive");
+    let archive = dir.at("archive");
     files::write_private(&archive, &bytes, files::Durability::Cached).unwrap();
     let unpack = |checksum: &str| {
         let (rules, limits) = (Rules::Archive, Limits::ARCHIVE);
         unpack_checked(
             &archive,
             checksum,
-            ArchiveKind::Tar,
-            &room.at("in"),
+            ArchiveFormat::Tar,
+            &dir.at("in"),
             rules,
             limits,
         )
     };
     let error = unpack(&Digest::of(b"other").to_string()).unwrap_err();
     assert!(matches!(error, UnpackError::Replaced { .. }), "{error}");
-    assert!(!room.at("in/file").exists());
+    assert!(!dir.at("in/file").exists());
     let right = Digest::of(&bytes).to_string().to_uppercase();
     assert_eq!(unpack(&right).unwrap(), [Path::new("file")]);
 }
 
 #[test]
-fn every_format_brings_files_directories_and_links_in_order() {
+fn every_format_yields_files_directories_and_links_in_order() {
     let items = [
         (DIR, "app/", ""),
         (FILE, "app/bin/run", "#!"),
@@ -164,59 +164,59 @@ fn every_format_brings_files_directories_and_links_in_order() {
         (FILE, "./read me", ""),
     ];
     for (bytes, kind) in all_kinds(&items) {
-        let room = Room::new();
-        let files = room.unpack(&bytes, kind).unwrap();
+        let dir = TestDir::new();
+        let files = dir.unpack(&bytes, kind).unwrap();
         let expected: [PathBuf; 2] = ["app/bin/run".into(), "read me".into()];
         assert_eq!(files, expected, "{kind}");
-        assert_eq!(room.read("in/app/current"), "#!");
-        // As the umask lets it, like the directories of this room.
-        assert_eq!(room.mode("in/app/bin"), 0o755 & room.mode("out"));
+        assert_eq!(dir.read("in/app/current"), "#!");
+        // Subject to the umask, like the directories of the test.
+        assert_eq!(dir.mode("in/app/bin"), 0o755 & dir.mode("out"));
     }
 }
 
 #[test]
-fn modes_are_kept_without_the_bits_that_lend_power() {
+fn modes_are_kept_without_set_id_bits() {
     let items = [(DIR, "dir/", ""), (FILE, "dir/file", "x")];
     for (bytes, kind) in all_kinds(&items) {
-        let room = Room::new();
-        room.unpack(&bytes, kind).unwrap();
-        assert_eq!(room.mode("in/dir"), 0o754, "{kind}");
-        assert_eq!(room.mode("in/dir/file"), 0o754, "{kind}");
+        let dir = TestDir::new();
+        dir.unpack(&bytes, kind).unwrap();
+        assert_eq!(dir.mode("in/dir"), 0o754, "{kind}");
+        assert_eq!(dir.mode("in/dir/file"), 0o754, "{kind}");
     }
 }
 
 #[test]
-fn owners_stay_behind_and_times_come_along() {
-    let room = Room::new();
-    room.unpack(&tar_of(&[(FILE, "file", "x")]), ArchiveKind::Tar)
+fn times_are_kept_and_owners_ignored() {
+    let dir = TestDir::new();
+    dir.unpack(&tar_of(&[(FILE, "file", "x")]), ArchiveFormat::Tar)
         .unwrap();
-    let found = room.at("in/file").metadata().unwrap();
-    assert_eq!(found.uid(), room.at("in").metadata().unwrap().uid());
+    let found = dir.at("in/file").metadata().unwrap();
+    assert_eq!(found.uid(), dir.at("in").metadata().unwrap().uid());
     assert_eq!(found.mtime(), 1_000_000_000);
 }
 
 #[test]
 fn unpacking_again_replaces_what_is_there() {
     for (bytes, kind) in all_kinds(&[(FILE, "d/file", "new"), (FILE, "d/link", "new")]) {
-        let room = Room::new();
-        std::fs::create_dir(room.at("in/d")).unwrap();
-        File::create(room.at("in/d/file")).unwrap();
-        File::create(room.at("out/victim")).unwrap();
-        symlink("../../out/victim", room.at("in/d/link")).unwrap();
-        room.unpack(&bytes, kind).unwrap();
-        room.unpack(&bytes, kind).unwrap();
-        assert_eq!(room.read("in/d/file"), "new");
-        assert_eq!(room.read("in/d/link"), "new");
-        assert_eq!(room.read("out/victim"), "");
+        let dir = TestDir::new();
+        std::fs::create_dir(dir.at("in/d")).unwrap();
+        File::create(dir.at("in/d/file")).unwrap();
+        File::create(dir.at("out/victim")).unwrap();
+        symlink("../../out/victim", dir.at("in/d/link")).unwrap();
+        dir.unpack(&bytes, kind).unwrap();
+        dir.unpack(&bytes, kind).unwrap();
+        assert_eq!(dir.read("in/d/file"), "new");
+        assert_eq!(dir.read("in/d/link"), "new");
+        assert_eq!(dir.read("out/victim"), "");
     }
 }
 
 #[test]
-fn a_hard_link_is_a_second_name() {
-    let room = Room::new();
+fn a_hard_link_is_created() {
+    let dir = TestDir::new();
     let bytes = tar_of(&[(FILE, "d/a", "x"), (HARD, "e/b", "d/a")]);
-    room.unpack(&bytes, ArchiveKind::Tar).unwrap();
-    assert_eq!(room.at("in/e/b").metadata().unwrap().nlink(), 2);
+    dir.unpack(&bytes, ArchiveFormat::Tar).unwrap();
+    assert_eq!(dir.at("in/e/b").metadata().unwrap().nlink(), 2);
 }
 
 #[test]
@@ -227,15 +227,15 @@ fn a_directory_that_forbids_writing_gets_its_files_first() {
         header.set_cksum();
         builder.append(&header, io::empty()).unwrap();
     }
-    let room = Room::new();
-    room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar)
+    let dir = TestDir::new();
+    dir.unpack(&builder.into_inner().unwrap(), ArchiveFormat::Tar)
         .unwrap();
-    assert_eq!(room.mode("in/d"), 0o555);
-    assert_eq!(room.mode("in/d/f"), 0o444);
+    assert_eq!(dir.mode("in/d"), 0o555);
+    assert_eq!(dir.mode("in/d/f"), 0o444);
 }
 
 #[test]
-fn a_hostile_entry_is_named_and_nothing_at_all_is_written() {
+fn a_malicious_entry_is_named_and_nothing_is_written() {
     let good = (FILE, "good", "x");
     for (items, entry, reason) in [
         (
@@ -276,26 +276,26 @@ fn a_hostile_entry_is_named_and_nothing_at_all_is_written() {
         (
             vec![(SOFT, "link", "d"), (FILE, "link/x", "x")],
             "link/x",
-            "it is behind a link",
+            "a parent directory is a link",
         ),
         (
             vec![(FILE, "file", ""), (FILE, "file/x", "x")],
             "file/x",
-            "it is below a file",
+            "a parent directory is a file",
         ),
     ] {
         for (bytes, kind) in all_kinds(&[&[good], items.as_slice()].concat()) {
-            let room = Room::new();
-            let error = room.unpack(&bytes, kind).unwrap_err();
+            let dir = TestDir::new();
+            let error = dir.unpack(&bytes, kind).unwrap_err();
             let expected = format!("refusing to unpack A: entry {entry:?}: {reason}");
             assert_eq!(error, expected, "{kind}");
-            room.assert_untouched();
+            dir.assert_untouched();
         }
     }
 }
 
 #[test]
-fn what_only_tar_can_hold_is_refused_too() {
+fn malicious_entries_that_only_tar_has_are_refused() {
     for (items, reason) in [
         (
             vec![(HARD, "h", "../out/x")],
@@ -307,11 +307,11 @@ fn what_only_tar_can_hold_is_refused_too() {
         ),
         (
             vec![(HARD, "h", "missing")],
-            "the link leads to no file before it",
+            "the link target is not an earlier file of the archive",
         ),
         (
             vec![(SOFT, "s", "x"), (HARD, "h", "s")],
-            "the link leads to no file before it",
+            "the link target is not an earlier file of the archive",
         ),
         (
             vec![(EntryType::Char, "h", "")],
@@ -332,47 +332,47 @@ fn what_only_tar_can_hold_is_refused_too() {
         ),
         (
             vec![(FILE, "h/x", "x"), (SOFT, "h", "x")],
-            "it takes the place of a directory",
+            "it replaces a directory",
         ),
     ] {
-        let room = Room::new();
-        let error = room.unpack(&tar_of(&items), ArchiveKind::Tar).unwrap_err();
+        let dir = TestDir::new();
+        let error = dir.unpack(&tar_of(&items), ArchiveFormat::Tar).unwrap_err();
         assert_eq!(
             error,
             format!("refusing to unpack A: entry \"h\": {reason}")
         );
-        room.assert_untouched();
+        dir.assert_untouched();
     }
 }
 
 #[test]
-fn a_link_on_disk_is_not_written_through() {
-    let room = Room::new();
-    symlink("../out", room.at("in/link")).unwrap();
+fn an_existing_symlink_is_not_followed() {
+    let dir = TestDir::new();
+    symlink("../out", dir.at("in/link")).unwrap();
     let bytes = tar_of(&[(FILE, "link/x", "x")]);
-    let error = room.unpack(&bytes, ArchiveKind::Tar).unwrap_err();
+    let error = dir.unpack(&bytes, ArchiveFormat::Tar).unwrap_err();
     assert!(
         error.ends_with("in/link is a symlink; refusing to write through it"),
         "{error}"
     );
-    assert_eq!(files::list(&room.at("out")).unwrap().len(), 0);
+    assert_eq!(files::list(&dir.at("out")).unwrap().len(), 0);
 }
 
 #[test]
-fn an_archive_that_is_cut_off_leaves_nothing() {
+fn a_truncated_archive_leaves_nothing() {
     for (bytes, kind) in all_kinds(&[(FILE, "a", "x"), (FILE, "b", &"y".repeat(2000))]) {
         for keep in [bytes.len() / 3, bytes.len() / 2] {
-            let room = Room::new();
-            room.unpack(&bytes[..keep], kind).unwrap_err();
-            room.assert_untouched();
+            let dir = TestDir::new();
+            dir.unpack(&bytes[..keep], kind).unwrap_err();
+            dir.assert_untouched();
         }
     }
     // The checksum of a compressed tar is behind its last entry.
     let bytes = gzip(&tar_of(&[(FILE, "a", "x")]));
-    let room = Room::new();
-    room.unpack(&bytes[..bytes.len() - 4], ArchiveKind::TarGz)
+    let dir = TestDir::new();
+    dir.unpack(&bytes[..bytes.len() - 4], ArchiveFormat::TarGz)
         .unwrap_err();
-    room.assert_untouched();
+    dir.assert_untouched();
 }
 
 #[test]
@@ -386,24 +386,27 @@ fn damage_inside_a_zip_is_found_before_anything_is_written() {
     let mut bytes = writer.finish().unwrap().into_inner();
     let at = bytes.windows(12).rposition(|part| part == b"some content");
     bytes[at.unwrap()] ^= 1;
-    let room = Room::new();
-    let error = room.unpack(&bytes, ArchiveKind::Zip).unwrap_err();
+    let dir = TestDir::new();
+    let error = dir.unpack(&bytes, ArchiveFormat::Zip).unwrap_err();
     assert!(error.starts_with("could not read archive A: "), "{error}");
-    room.assert_untouched();
+    dir.assert_untouched();
 }
 
 #[test]
-fn what_is_no_archive_says_so() {
-    let room = Room::new();
+fn files_that_are_not_archives_are_refused() {
+    let dir = TestDir::new();
     for (kind, reason) in [
-        (ArchiveKind::TarGz, "unzip failed: A is not in gzip format"),
-        (ArchiveKind::Tar, "could not read archive A: "),
-        (ArchiveKind::Zip, "could not read archive A: "),
+        (
+            ArchiveFormat::TarGz,
+            "unzip failed: A is not in gzip format",
+        ),
+        (ArchiveFormat::Tar, "could not read archive A: "),
+        (ArchiveFormat::Zip, "could not read archive A: "),
     ] {
         let page = "<html>not found</html>".repeat(100);
-        let error = room.unpack(page.as_bytes(), kind).unwrap_err();
+        let error = dir.unpack(page.as_bytes(), kind).unwrap_err();
         assert!(error.starts_with(reason), "{error}");
-        room.assert_untouched();
+        dir.assert_untouched();
     }
 }
 
@@ -430,23 +433,23 @@ fn bombs_are_refused_by_size_and_by_ratio() {
         let names: Vec<String> = (0..count).map(|n| format!("f{n}")).collect();
         let items: Vec<Item<'_>> = names.iter().map(|name| (FILE, &**name, content)).collect();
         let (tar, zip) = (gzip(&tar_of(&items)), zip_of(&items));
-        for (bytes, kind) in [(tar, ArchiveKind::TarGz), (zip, ArchiveKind::Zip)] {
-            let room = Room::new();
-            let error = room
+        for (bytes, kind) in [(tar, ArchiveFormat::TarGz), (zip, ArchiveFormat::Zip)] {
+            let dir = TestDir::new();
+            let error = dir
                 .unpack_as(&bytes, kind, Rules::Archive, limits)
                 .unwrap_err();
             assert!(error.ends_with(reason), "{error}");
-            room.assert_untouched();
+            dir.assert_untouched();
         }
     }
-    let room = Room::new();
+    let dir = TestDir::new();
     let bytes = tar_of(&[(FILE, "f", &"x".repeat(1_000_001))]);
-    let error = room.unpack_as(&bytes, ArchiveKind::Tar, Rules::Archive, limits);
+    let error = dir.unpack_as(&bytes, ArchiveFormat::Tar, Rules::Archive, limits);
     assert_eq!(
         error.unwrap_err(),
         "refusing to unpack A: entry \"f\": the archive holds more than 1000000 bytes"
     );
-    room.assert_untouched();
+    dir.assert_untouched();
 }
 
 #[test]
@@ -464,8 +467,8 @@ fn long_names_of_both_sorts_are_read() {
     short.set_cksum();
     pax.append(&short, &b"x"[..]).unwrap();
     for builder in [gnu, pax] {
-        let room = Room::new();
-        let files = room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar);
+        let dir = TestDir::new();
+        let files = dir.unpack(&builder.into_inner().unwrap(), ArchiveFormat::Tar);
         assert_eq!(files, Ok(vec![PathBuf::from(&long)]));
     }
 }
@@ -478,11 +481,11 @@ fn a_long_name_is_judged_like_a_short_one() {
     let mut short = header(FILE, b"short", 0o644, 1);
     short.set_cksum();
     pax.append(&short, &b"x"[..]).unwrap();
-    let room = Room::new();
-    let error = room.unpack(&pax.into_inner().unwrap(), ArchiveKind::Tar);
+    let dir = TestDir::new();
+    let error = dir.unpack(&pax.into_inner().unwrap(), ArchiveFormat::Tar);
     let expected = "refusing to unpack A: entry \"../out/x\": its path leaves the directory";
     assert_eq!(error, Err(expected.into()));
-    room.assert_untouched();
+    dir.assert_untouched();
 }
 
 #[test]
@@ -504,24 +507,24 @@ fn a_name_of_megabytes_or_a_second_size_is_refused() {
         (builder, "its name is too long"),
         (sized, "a size outside of the header is not supported"),
     ] {
-        let room = Room::new();
-        let error = room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar);
+        let dir = TestDir::new();
+        let error = dir.unpack(&builder.into_inner().unwrap(), ArchiveFormat::Tar);
         let expected = format!("refusing to unpack A: entry \"note\": {reason}");
         assert_eq!(error, Err(expected));
-        room.assert_untouched();
+        dir.assert_untouched();
     }
 }
 
 #[test]
 fn the_root_of_an_archive_leaves_the_directory_as_it_is() {
-    let room = Room::new();
-    let before = room.mode("in");
-    room.unpack(
+    let dir = TestDir::new();
+    let before = dir.mode("in");
+    dir.unpack(
         &tar_of(&[(DIR, "./", ""), (FILE, "./f", "")]),
-        ArchiveKind::Tar,
+        ArchiveFormat::Tar,
     )
     .unwrap();
-    assert_eq!(room.mode("in"), before);
+    assert_eq!(dir.mode("in"), before);
 }
 
 #[test]
@@ -548,11 +551,11 @@ fn a_bundle_is_refused_in_upstreams_words() {
             "invalid tar file detected: entry \"/x\": its path is absolute",
         ),
     ] {
-        let room = Room::new();
+        let dir = TestDir::new();
         let bytes = gzip(&tar_of(&[(FILE, "f", ""), item]));
-        let error = room.unpack_as(&bytes, ArchiveKind::TarGz, Rules::Bundle, Limits::BUNDLE);
+        let error = dir.unpack_as(&bytes, ArchiveFormat::TarGz, Rules::Bundle, Limits::BUNDLE);
         assert_eq!(error, Err(text.into()));
-        room.assert_untouched();
+        dir.assert_untouched();
     }
 }
 
@@ -564,12 +567,12 @@ fn a_bundle_can_always_be_read_by_us() {
         header.set_cksum();
         builder.append(&header, io::empty()).unwrap();
     }
-    let room = Room::new();
+    let dir = TestDir::new();
     let bytes = builder.into_inner().unwrap();
-    room.unpack_as(&bytes, ArchiveKind::Tar, Rules::Bundle, Limits::BUNDLE)
+    dir.unpack_as(&bytes, ArchiveFormat::Tar, Rules::Bundle, Limits::BUNDLE)
         .unwrap();
-    assert_eq!(room.mode("in/d"), 0o700);
-    assert_eq!(room.mode("in/d/f"), 0o600);
+    assert_eq!(dir.mode("in/d"), 0o700);
+    assert_eq!(dir.mode("in/d/f"), 0o600);
 }
 
 proptest! {
@@ -591,9 +594,9 @@ proptest! {
             let at = index.index(bytes.len());
             bytes[at] = byte;
         }
-        let room = Room::new();
-        let _ = room.unpack(&bytes, kind);
-        prop_assert_eq!(files::list(&room.at("out")).unwrap().len(), 0);
-        prop_assert_eq!(files::list(room.0.path()).unwrap().len(), 3);
+        let dir = TestDir::new();
+        let _ = dir.unpack(&bytes, kind);
+        prop_assert_eq!(files::list(&dir.at("out")).unwrap().len(), 0);
+        prop_assert_eq!(files::list(dir.0.path()).unwrap().len(), 3);
     }
 }

@@ -1,5 +1,5 @@
-//! zip, entry by entry. Its table of contents stands at the end and is read into memory first, so
-//! that is bounded here; sizes in it are claims and are not believed.
+//! Reader of zip archives. The central directory is read into memory and limited in size; sizes in
+//! it are not trusted.
 
 use std::cell::Cell;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,10 +12,10 @@ use zip::{ZipArchive, ZipReadOptions};
 use super::rules::Refusal;
 use super::{Entry, Kind, Pass, Stop};
 
-/// How much of an archive may be read to find out what is in it.
+/// The largest central directory.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
-/// The longest text of a link.
+/// The longest target of a symlink.
 const MAX_LINK_BYTES: u64 = 4096;
 
 const TYPE_MASK: u32 = 0o170_000;
@@ -23,25 +23,25 @@ const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
 
-/// Shows every entry to a pass.
+/// Passes every entry to a pass.
 pub(super) fn each<R: Read + Seek>(reader: R, pass: &mut Pass) -> Result<(), Stop> {
-    let allowance = Rc::new(Cell::new(MAX_TABLE_BYTES));
+    let limit = Rc::new(Cell::new(MAX_TABLE_BYTES));
     let reader = Metered {
         reader,
-        left: Rc::clone(&allowance),
+        left: Rc::clone(&limit),
     };
     let mut archive = ZipArchive::new(reader).map_err(into_io)?;
-    allowance.set(u64::MAX);
+    limit.set(u64::MAX);
     for index in 0..archive.len() {
         let listed = archive.by_index_data(index).map_err(into_io)?;
         let name = listed.name_raw().to_vec();
-        pass.name(&name);
+        pass.set_current(&name);
         if listed.encrypted() {
             return Err(Refusal::Kind("an encrypted file").into());
         }
         let options = ZipReadOptions::new().enforce_header_consistency(true);
         match archive.by_index_with_options(index, options) {
-            Ok(mut file) => take(&name, &mut file, pass)?,
+            Ok(mut file) => process(&name, &mut file, pass)?,
             Err(ZipError::CompressionMethodNotSupported(_) | ZipError::UnsupportedArchive(_)) => {
                 return Err(Refusal::Kind("its compression").into());
             }
@@ -51,10 +51,10 @@ pub(super) fn each<R: Read + Seek>(reader: R, pass: &mut Pass) -> Result<(), Sto
     Ok(())
 }
 
-fn take<R: Read>(name: &[u8], file: &mut ZipFile<'_, R>, pass: &mut Pass) -> Result<(), Stop> {
+fn process<R: Read>(name: &[u8], file: &mut ZipFile<'_, R>, pass: &mut Pass) -> Result<(), Stop> {
     let is_directory = name.ends_with(b"/");
     let mode = file.unix_mode().filter(|mode| *mode != 0);
-    // Archives from elsewhere have no permissions to give.
+    // Archives from other systems have no permissions.
     let mode = mode.unwrap_or(if is_directory { 0o755 } else { 0o644 });
     let mut text = Vec::new();
     let kind = match mode & TYPE_MASK {
@@ -67,7 +67,7 @@ fn take<R: Read>(name: &[u8], file: &mut ZipFile<'_, R>, pass: &mut Pass) -> Res
         DIRECTORY => Kind::Directory,
         _ => Kind::Other("a device or pipe"),
     };
-    pass.take(Entry {
+    pass.process(Entry {
         name,
         kind,
         mode,
@@ -84,7 +84,7 @@ fn into_io(error: ZipError) -> io::Error {
     }
 }
 
-/// Reads until an allowance is used up.
+/// A reader with a byte limit.
 struct Metered<R> {
     reader: R,
     left: Rc<Cell<u64>>,
@@ -96,7 +96,7 @@ impl<R: Read> Read for Metered<R> {
         let used = u64::try_from(count).unwrap_or(u64::MAX);
         match self.left.get().checked_sub(used) {
             Some(left) => self.left.set(left),
-            None => return Err(io::Error::other("table of contents is too long")),
+            None => return Err(io::Error::other("central directory is too long")),
         }
         Ok(count)
     }

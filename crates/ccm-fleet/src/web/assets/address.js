@@ -1,9 +1,9 @@
-// The address of a view. Everything that can be seen has one: views read it when they are drawn,
-// and write it while they are used. Knows no view.
+// Address of a view: path and parameters in the URL fragment. Views read it when they are drawn, and update it while
+// they are used.
 
-let shown = null;
+let drawn = null;
 
-/** Returns the parts and parameters of the present address. */
+/** Returns the parts and parameters of the current address. */
 export function address() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/").map((part) => {
@@ -16,22 +16,22 @@ export function address() {
   return { parts, params: new URLSearchParams(query) };
 }
 
-/** Reports whether the address differs from what is shown, and takes it as shown from now on. */
-export function isNew() {
-  const differs = shown !== location.hash;
-  shown = location.hash;
+/** Reports whether the address differs from the drawn one, and sets it as drawn. */
+export function isChanged() {
+  const differs = drawn !== location.hash;
+  drawn = location.hash;
   return differs;
 }
 
-/** Lets the present view be drawn anew. */
-export function forget() {
-  shown = null;
+/** Forces the current view to be drawn again. */
+export function invalidate() {
+  drawn = null;
 }
 
-/** Puts a view's parameters into the address; the view stays as it is. */
-export function remember(path, params) {
-  const kept = params.filter(([, value]) => value);
-  const query = new URLSearchParams(kept).toString();
-  shown = `#/${path}${query && `?${query}`}`;
-  history.replaceState(null, "", shown);
+/** Writes a view's parameters to the address without drawing the view again. */
+export function setAddress(path, params) {
+  const given = params.filter(([, value]) => value);
+  const query = new URLSearchParams(given).toString();
+  drawn = `#/${path}${query && `?${query}`}`;
+  history.replaceState(null, "", drawn);
 }

@@ -1,7 +1,7 @@
-// The way in: addresses to views, the link's state, and the token. Nobody imports it.
+// Entry point: maps addresses to views, shows the connection state, and prompts for the token.
 
-import { address, forget, isNew } from "./address.js";
-import { ask, h } from "./dom.js";
+import { address, invalidate, isChanged } from "./address.js";
+import { h, showPrompt } from "./dom.js";
 import { hasToken, needsToken, run, setToken, store, subscribe } from "./store.js";
 import { overview } from "./overview.js";
 import { nodes } from "./nodes.js";
@@ -12,7 +12,7 @@ import { events } from "./events.js";
 const main = document.getElementById("main");
 let leave = null;
 
-/** Returns the view of the address: its place in the menu, its title, and what draws it. */
+/** Returns the view of the address: menu entry, title and draw function. */
 function route() {
   const { parts: [first, second], params } = address();
   if (first === "nodes" && second) return ["nodes", second, () => node(main, second)];
@@ -24,26 +24,26 @@ function route() {
 }
 
 function show() {
-  if (!store.summary || (needsToken() && !hasToken()) || location.hash === "#main" || !isNew()) return;
-  const [place, title, draw] = route();
+  if (!store.summary || (needsToken() && !hasToken()) || location.hash === "#main" || !isChanged()) return;
+  const [entry, title, draw] = route();
   leave?.();
   main.replaceChildren();
   document.title = `${title} · fleet ${store.summary.collective}`;
   for (const link of document.querySelectorAll("[data-view]")) {
-    if (link.dataset.view === place) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === entry) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   leave = draw();
 }
 
-const WORDS = { wait: "connecting", live: "live", lost: "no connection" };
+const CONNECTION_TEXTS = { wait: "connecting", live: "live", lost: "disconnected" };
 const link = document.getElementById("link");
 const button = document.getElementById("token");
 const warning = document.getElementById("warning");
 
-function frame() {
+function drawHeader() {
   link.dataset.link = store.link;
-  link.textContent = WORDS[store.link];
+  link.textContent = CONNECTION_TEXTS[store.link];
   button.hidden = !needsToken();
   button.textContent = hasToken() ? "Lock" : "Unlock";
   if (!store.summary) return;
@@ -51,37 +51,37 @@ function frame() {
   warning.hidden = store.summary.complete;
 }
 
-/** Asks for the token until one is given. Nothing of the fleet is shown meanwhile. */
+/** Prompts for the token until one is given. The view is empty meanwhile. */
 async function unlock(problem) {
   leave?.();
   leave = null;
-  forget();
-  main.replaceChildren(h("p.empty", {}, "This page is read with the token of its server."));
-  frame();
+  invalidate();
+  main.replaceChildren(h("p.empty", {}, "Enter the token of this server to see the fleet."));
+  drawHeader();
   for (;;) {
-    const text = "Reading this fleet takes the token of its server.";
-    // Nobody can press it before the dialog is closed, but right then.
-    const pressed = new Promise((done) => button.addEventListener("click", done, { once: true }));
-    const given = await ask({ title: "Token", problem, text, label: "Token", secret: true, yes: "Unlock" });
+    const text = "This server requires a token.";
+    // The button can only be clicked once the dialog is closed.
+    const clicked = new Promise((done) => button.addEventListener("click", done, { once: true }));
+    const given = await showPrompt({ title: "Token", problem, text, label: "Token", secret: true, yes: "Unlock" });
     if (given?.trim()) {
       setToken(given);
-      return frame();
+      return drawHeader();
     }
-    await pressed;
+    await clicked;
   }
 }
 
 button.addEventListener("click", () => {
   if (!hasToken()) return;
   setToken("");
-  // What was read goes, too.
+  // Also drops the loaded data.
   location.reload();
 });
 
 subscribe((change) => {
-  if (change.all || change.link || change.summary) frame();
+  if (change.all || change.link || change.summary) drawHeader();
   if (change.all) {
-    forget();
+    invalidate();
     show();
   }
 });
@@ -90,6 +90,6 @@ addEventListener("hashchange", () => {
   if (location.hash !== "#main") main.focus({ preventScroll: true });
   scrollTo(0, 0);
 });
-main.append(h("p.empty", {}, "Reading the fleet…"));
-frame();
+main.append(h("p.empty", {}, "Loading the fleet…"));
+drawHeader();
 run(unlock);

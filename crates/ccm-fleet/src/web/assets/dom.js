@@ -1,40 +1,40 @@
-// Elements, times and words. Text always goes in as text: nothing a node says becomes markup.
+// DOM helpers: elements, times and texts. Texts of nodes are always inserted as text, never as markup.
 
-/** Makes an element: h("a.name", {href: "#/"}, "text", child). */
+/** Creates an element: h("a.name", {href: "#/"}, "text", child). */
 export function h(tag, props, ...children) {
   const [name, ...classes] = tag.split(".");
-  const made = document.createElement(name || "div");
-  if (classes.length) made.className = classes.join(" ");
-  return fill(set(made, props), children);
+  const element = document.createElement(name || "div");
+  if (classes.length) element.className = classes.join(" ");
+  return fill(set(element, props), children);
 }
 
-/** Makes an element of a drawing. */
+/** Creates an SVG element. */
 export function svg(tag, props, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  return fill(set(made, props), children);
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  return fill(set(element, props), children);
 }
 
-function set(made, props) {
+function set(element, props) {
   for (const [key, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (key === "value") made.value = value;
-    else made.setAttribute(key, value === true ? "" : value);
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "value") element.value = value;
+    else element.setAttribute(key, value === true ? "" : value);
   }
-  return made;
+  return element;
 }
 
-function fill(made, children) {
+function fill(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    made.append(child instanceof Node ? child : String(child));
+    element.append(child instanceof Node ? child : String(child));
   }
-  return made;
+  return element;
 }
 
-/** Writes a text where it differs: what stays as it is costs no layout. */
-export function put(place, text) {
-  if (place.textContent !== text) place.textContent = text;
+/** Sets a text if it differs, to avoid needless layout. */
+export function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
 }
 
 export function badge(state) {
@@ -42,22 +42,22 @@ export function badge(state) {
 }
 
 export function outcome(word) {
-  return h(`span.outcome.${plain(word)}`, {}, word || "–");
+  return h(`span.outcome.${className(word)}`, {}, word || "–");
 }
 
-/** Returns a word that may be the name of a class. */
-export function plain(word) {
+/** Returns a word that is valid as a class name. */
+export function className(word) {
   return String(word ?? "").replace(/[^a-z]/g, "") || "none";
 }
 
-/** Returns a text in which bundles go by the name that people give them, not by their address. */
-export function brief(text) {
+/** Returns a text with bundle sources shortened to NAME@DIGEST. */
+export function shorten(text) {
   return String(text ?? "").replace(/obj:\/\/[^/\s]+\/([^/\s]+)\/([0-9a-f]{12})[0-9a-f]{52}/g, "$1@$2");
 }
 
 const SPANS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
-/** Tells how long ago a time is. */
+/** Returns the age of a time as text. */
 export function ago(time) {
   if (!time) return "never";
   const seconds = Math.max(0, Math.round((Date.now() - new Date(time)) / 1000));
@@ -71,21 +71,21 @@ export function when(time) {
   return h("time", { datetime: time, title: new Date(time).toLocaleString() }, ago(time));
 }
 
-/** Lets times that are shown grow older. */
+/** Updates the ages that are shown. */
 setInterval(() => {
   for (const shown of document.querySelectorAll("time[datetime]")) {
-    put(shown, ago(shown.dateTime));
+    setText(shown, ago(shown.dateTime));
   }
 }, 5000);
 
-// Made once: to make one takes longer than to draw a row.
+// Created once, because it is expensive.
 const CLOCK = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 export function clock(time) {
   return CLOCK.format(new Date(time));
 }
 
-export function took(millis) {
+export function duration(millis) {
   return millis < 1000 ? `${millis} ms` : `${(millis / 1000).toFixed(1)} s`;
 }
 
@@ -97,7 +97,7 @@ export function nodeLink(name) {
   return `#/nodes/${encodeURIComponent(name)}`;
 }
 
-/** Makes a list of names and values; what is empty is left out. */
+/** Creates a list of names and values; empty values are left out. */
 export function pairs(entries) {
   return h("dl", {}, entries.filter(([, value]) => value && value.length !== 0)
     .map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
@@ -107,25 +107,25 @@ export function card(title, hint, ...content) {
   return h("section.card", { "aria-label": title }, h("h2", {}, title, hint && h("span.soft", {}, hint)), content);
 }
 
-/** Makes a table that is scrolled by itself where it is too wide. */
+/** Creates a table that scrolls horizontally if it is too wide. */
 export function table(label, titles, rows) {
   return h("div.scroll", { tabindex: "0", role: "group", "aria-label": label }, h("table", {},
     h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
 }
 
-/** Fills a place anew only where what it shows has changed, so that nobody loses the focus. */
-export function filler(place) {
+/** Returns a function that replaces the content of an element only if its data changed, which keeps the focus. */
+export function filler(target) {
   let last;
-  return (seen, make) => {
-    const key = JSON.stringify(seen);
+  return (data, create) => {
+    const key = JSON.stringify(data);
     if (key === last) return;
     last = key;
-    place.replaceChildren(...[make()].flat(Infinity).filter(Boolean));
+    target.replaceChildren(...[create()].flat(Infinity).filter(Boolean));
   };
 }
 
-/** Runs a function now, and at most once in so many milliseconds; the last wish is always met. */
+/** Limits calls of a function to one per interval; the last call is never lost. */
 export function throttled(run, millis) {
   let last = -Infinity;
   let timer = null;
@@ -139,14 +139,14 @@ export function throttled(run, millis) {
   };
 }
 
-/** Runs a function at most once per frame, however often it is asked for. */
+/** Limits calls of a function to one per animation frame. */
 export function framed(draw) {
-  let asked = false;
+  let isScheduled = false;
   return () => {
-    if (asked) return;
-    asked = true;
+    if (isScheduled) return;
+    isScheduled = true;
     requestAnimationFrame(() => {
-      asked = false;
+      isScheduled = false;
       draw();
     });
   };
@@ -162,14 +162,14 @@ export function toast(text) {
   hide = setTimeout(() => { box.hidden = true; }, 5000);
 }
 
-/** Asks for a word or a confirmation, and says what was wrong with the last; resolves to the text, or null. */
-export function ask({ title, problem, text, label, secret, yes = "OK" }) {
+/** Prompts for a text or a confirmation, and shows the problem of the last one; resolves to the text, or null. */
+export function showPrompt({ title, problem, text, label, secret, yes = "OK" }) {
   const dialog = document.getElementById("ask");
   const input = document.getElementById("ask-input");
   document.getElementById("ask-title").textContent = title;
-  const wrong = document.getElementById("ask-problem");
-  wrong.textContent = problem ?? "";
-  wrong.hidden = !problem;
+  const alertBox = document.getElementById("ask-problem");
+  alertBox.textContent = problem ?? "";
+  alertBox.hidden = !problem;
   document.getElementById("ask-text").textContent = text ?? "";
   document.getElementById("ask-label").textContent = label ?? "";
   document.getElementById("ask-yes").textContent = yes;

@@ -1,16 +1,16 @@
-// Every node as a shape of its state on one canvas. All are drawn when nodes come or go, or the room changes;
-// after that only those whose state changed, so a busy fleet costs as much as changes in it.
+// Grid: every node as a shape of its state on one canvas. All are drawn when nodes are added or removed or the size
+// changes; otherwise only those whose state changed.
 
-import { badge, brief, count, framed, h, nodeLink } from "./dom.js";
+import { badge, count, framed, h, nodeLink, shorten } from "./dom.js";
 import { store, STATES } from "./store.js";
 
 const GAP = 3;
 const EDGE = 2;
-const LARGEST = 30;
-const SMALLEST = 7;
-const TALLEST = 420;
+const MAX_CELL = 30;
+const MIN_CELL = 7;
+const MAX_HEIGHT = 420;
 
-/** Shapes tell states apart where colours don't: the same as in the key, as far as squares are large enough. */
+/** Draws the shape of a state, the same as in the legend, so that states differ not only in colour. */
 function outline(pen, state, x, y, side) {
   const half = side / 2;
   const corner = Math.min(4, side / 4);
@@ -28,33 +28,33 @@ function outline(pen, state, x, y, side) {
   else pen.roundRect(x, y, side, side, corner);
 }
 
-/** Returns the canvas, the line that tells of one node, and how to follow the store. */
+/** Returns the canvas, the line about the current node, and functions that draw. */
 export function grid() {
   const canvas = h("canvas.grid", { tabindex: "0", role: "img" });
   const tip = h("p.tip", { "aria-live": "polite" });
   const pen = canvas.getContext("2d");
-  const places = new Map();
+  const positions = new Map();
   const dirty = new Set();
   let names = [];
   let colours = {};
-  let cell = LARGEST;
+  let cell = MAX_CELL;
   let columns = 1;
-  let here = -1;
+  let current = -1;
 
-  /** Finds the largest squares that show all nodes in a pleasant height, and draws them. */
+  /** Draws all nodes with the largest cells that fit into the maximum height. */
   function drawAll() {
     dirty.clear();
     names = store.names;
-    places.clear();
-    names.forEach((name, index) => places.set(name, index));
-    // Asked for once, before anything is written.
+    positions.clear();
+    names.forEach((name, index) => positions.set(name, index));
+    // Read once, before anything is written.
     const { clientWidth } = canvas;
     const width = clientWidth - 2 * EDGE;
     if (width <= 0) return;
     const rows = () => Math.ceil(Math.max(names.length, 1) / columns);
-    for (cell = LARGEST; ; cell -= 1) {
+    for (cell = MAX_CELL; ; cell -= 1) {
       columns = Math.max(1, Math.floor(width / cell));
-      if (cell <= SMALLEST || rows() * cell <= TALLEST) break;
+      if (cell <= MIN_CELL || rows() * cell <= MAX_HEIGHT) break;
     }
     const height = rows() * cell + EDGE;
     const ratio = devicePixelRatio || 1;
@@ -86,7 +86,7 @@ export function grid() {
       pen.fillStyle = colours[row.state];
       pen.fill();
     }
-    if (index === here) {
+    if (index === current) {
       pen.strokeStyle = colours.ink;
       pen.lineWidth = 2;
       pen.strokeRect(x - .5, y - .5, side + 1, side + 1);
@@ -104,15 +104,15 @@ export function grid() {
   }
 
   function describe() {
-    const told = STATES.map((state) => `${store.states[state] ?? 0} ${state}`).join(", ");
-    canvas.setAttribute("aria-label", `${count(names.length, "node")}: ${told}. Arrow keys choose one, Enter opens it.`);
+    const counts = STATES.map((state) => `${store.states[state] ?? 0} ${state}`).join(", ");
+    canvas.setAttribute("aria-label", `${count(names.length, "node")}: ${counts}. Arrow keys move, Enter opens a node.`);
   }
 
   function point(index) {
-    for (const one of [here, index]) if (one >= 0) dirty.add(one);
-    here = index;
+    for (const one of [current, index]) if (one >= 0) dirty.add(one);
+    current = index;
     const row = store.nodes.get(names[index]);
-    tip.replaceChildren(...(row ? [badge(row.state), h("b", {}, row.name), h("span.clip", {}, brief(row.note))] : []));
+    tip.replaceChildren(...(row ? [badge(row.state), h("b", {}, row.name), h("span.clip", {}, shorten(row.note))] : []));
     redraw();
   }
 
@@ -125,7 +125,7 @@ export function grid() {
 
   canvas.addEventListener("mousemove", (event) => {
     const index = at(event);
-    if (index !== here) point(index);
+    if (index !== current) point(index);
   });
   canvas.addEventListener("mouseleave", () => point(-1));
   canvas.addEventListener("blur", () => point(-1));
@@ -137,22 +137,22 @@ export function grid() {
     const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -names.length, End: names.length };
     if (event.key in moves) {
       event.preventDefault();
-      if (names.length) point(Math.min(names.length - 1, Math.max(0, here + moves[event.key])));
-    } else if (event.key === "Enter" && here >= 0) {
-      location.hash = nodeLink(names[here]);
+      if (names.length) point(Math.min(names.length - 1, Math.max(0, current + moves[event.key])));
+    } else if (event.key === "Enter" && current >= 0) {
+      location.hash = nodeLink(names[current]);
     }
   });
 
   const redraw = framed(drawDirty);
 
-  /** Takes note of nodes that changed. */
-  function follow(changed) {
+  /** Schedules changed nodes to be drawn. */
+  function update(changed) {
     for (const name of changed) {
-      const index = places.get(name);
+      const index = positions.get(name);
       if (index !== undefined) dirty.add(index);
     }
     redraw();
   }
 
-  return { canvas, tip, drawAll, follow };
+  return { canvas, tip, drawAll, update };
 }

@@ -1,96 +1,95 @@
-// All nodes as a table, and a selection of them to act on. Only the rows in sight exist, and a row
-// that stays in sight stays the same element: thousands cost no more than thirty, and nothing moves
-// away under a pointer.
+// Node list: a virtual table with a selection to act on. Only visible rows exist, and a row that stays visible keeps
+// its element, so that thousands of nodes cost as much as thirty and nothing moves under the pointer.
 
-import { ago, badge, brief, count, framed, h, nodeLink, outcome, put, toast } from "./dom.js";
+import { ago, badge, count, framed, h, nodeLink, outcome, setText, shorten, toast } from "./dom.js";
 import { canAct, store, STATES, subscribe } from "./store.js";
-import { remember } from "./address.js";
-import { deeds } from "./deeds.js";
+import { setAddress } from "./address.js";
+import { actionButtons } from "./actions.js";
 
-const TALL = 42;
-const HEAD = 38;
-const SPARE = 6;
+const ROW_HEIGHT = 42;
+const HEAD_HEIGHT = 38;
+const SPARE_ROWS = 6;
 
-/** Who is chosen; stays while other views are looked at. */
-const chosen = new Set();
+/** Selected nodes; kept while other views are open. */
+const selected = new Set();
 
 export function nodes(main, params) {
-  const wanted = new Set((params.get("state") ?? "").split(",").filter((word) => STATES.includes(word)));
+  const states = new Set((params.get("state") ?? "").split(",").filter((word) => STATES.includes(word)));
   const search = h("input", { type: "search", placeholder: "Search by name, group or note", "aria-label": "Search nodes", value: params.get("q") ?? "" });
   const chips = h("div.chips", { role: "group", "aria-label": "Filter by state" });
   const found = h("span.soft", { role: "status" });
-  const everyone = h("input", { type: "checkbox", "aria-label": "Select all that are shown", tabindex: "-1" });
+  const allBox = h("input", { type: "checkbox", "aria-label": "Select all shown nodes", tabindex: "-1" });
   const inner = h("div.inner", { role: "rowgroup" });
-  const head = h("div.th", { role: "row", "aria-rowindex": 1 }, h("span", { role: "columnheader" }, everyone),
+  const head = h("div.th", { role: "row", "aria-rowindex": 1 }, h("span", { role: "columnheader" }, allBox),
     ["Node", "State", "Last run", "When", "Note"].map((word) => h("span", { role: "columnheader" }, word)));
   const box = h("div.virtual", {
     tabindex: "0", role: "grid", "aria-label": "Nodes", "aria-multiselectable": "true", "aria-describedby": "keys",
   }, head, inner);
-  const nobody = h("p.empty", { hidden: true });
+  const emptyText = h("p.empty", { hidden: true });
   const bar = h("div.selection", { role: "region", "aria-label": "Selection", hidden: true });
   main.append(
     h("div.head", {}, h("h1", {}, "Nodes"), found),
     h("div.tablebar", {}, search, chips),
     bar,
     box,
-    h("p.soft.small.keys", { id: "keys" }, "Arrow keys move, Enter opens, Space selects, Ctrl+A selects all that are shown."),
+    h("p.soft.small.keys", { id: "keys" }, "Arrow keys move, Enter opens, Space selects, Ctrl+A selects all shown nodes."),
   );
-  inner.append(nobody);
+  inner.append(emptyText);
 
   let names = [];
   let here = -1;
   let anchor = -1;
-  // Where the box is scrolled to and how high it is. Both are told by events: to ask for them after rows
-  // were written would lay out the page in the midst of drawing.
+  // Scroll position and height of the box. Both come from events: reading them after rows were written would force a
+  // layout.
   let top = 0;
   let height = 0;
-  const lines = new Map();
+  const rows = new Map();
 
   const counted = new Map(STATES.map((state) => {
     const number = h("span.soft");
     const chip = h("button.chip", {
       type: "button", "data-state": state,
       onclick: () => {
-        if (!wanted.delete(state)) wanted.add(state);
-        keep();
+        if (!states.delete(state)) states.add(state);
+        applyFilter();
       },
     }, badge(state), number);
     chips.append(chip);
     return [state, { chip, number }];
   }));
 
-  function select() {
+  function filter() {
     const text = search.value.trim().toLowerCase();
     const matches = (name) => {
       const row = store.nodes.get(name);
-      return (!wanted.size || wanted.has(row.state)) &&
+      return (!states.size || states.has(row.state)) &&
         (!text || name.includes(text) || row.note.toLowerCase().includes(text) ||
           row.groups.some((group) => group.toLowerCase().includes(text)));
     };
-    names = wanted.size || text ? store.names.filter(matches) : store.names;
+    names = states.size || text ? store.names.filter(matches) : store.names;
     here = Math.min(here, names.length - 1);
-    put(found, names.length === store.nodes.size
+    setText(found, names.length === store.nodes.size
       ? count(names.length, "node") : `${count(names.length, "node")} of ${store.nodes.size.toLocaleString("en")}`);
     for (const [state, { chip, number }] of counted) {
-      chip.setAttribute("aria-pressed", String(wanted.has(state)));
-      put(number, (store.states[state] ?? 0).toLocaleString("en"));
+      chip.setAttribute("aria-pressed", String(states.has(state)));
+      setText(number, (store.states[state] ?? 0).toLocaleString("en"));
     }
-    inner.style.height = `${Math.max(names.length, 3) * TALL}px`;
+    inner.style.height = `${Math.max(names.length, 3) * ROW_HEIGHT}px`;
     box.setAttribute("aria-rowcount", names.length + 1);
-    nobody.hidden = names.length > 0;
+    emptyText.hidden = names.length > 0;
     if (names.length) return;
-    nobody.textContent = store.nodes.size ? "No node is like that." : "This fleet has no nodes yet. `ccm agent` on a machine makes it one.";
+    emptyText.textContent = store.nodes.size ? "No matching nodes." : "No nodes yet. Start `ccm agent` on a machine to add it.";
   }
 
-  /** Makes the row of a node, still without what changes. */
-  function line(name) {
+  /** Creates the row of a node, without the parts that change. */
+  function createRow(name) {
     const tick = h("input", { type: "checkbox", tabindex: "-1", "aria-label": `Select ${name}` });
-    tick.addEventListener("click", (event) => choose(names.indexOf(name), event.shiftKey));
+    tick.addEventListener("click", (event) => toggle(names.indexOf(name), event.shiftKey));
     const cells = ["span", "span", "span.soft.small", "span.soft.clip"].map((tag) => h(tag, { role: "gridcell" }));
-    const made = h("div.tr", { role: "row", id: `row-${name}`, "data-node": name },
+    const element = h("div.tr", { role: "row", id: `row-${name}`, "data-node": name },
       h("span", { role: "gridcell" }, tick),
       h("span.name.clip", { role: "gridcell", title: name }, h("a", { href: nodeLink(name), tabindex: "-1" }, name)), cells);
-    return { made, tick, cells };
+    return { element, tick, cells };
   }
 
   function refresh(one, row, index) {
@@ -99,66 +98,66 @@ export function nodes(main, params) {
       const [state, result, , note] = one.cells;
       if (one.row?.state !== row.state) state.replaceChildren(badge(row.state));
       if (one.row?.outcome !== row.outcome) result.replaceChildren(outcome(row.outcome));
-      put(note, [row.lagging && "has a new assignment", brief(row.note)].filter(Boolean).join(" · "));
+      setText(note, [row.lagging && "new assignment pending", shorten(row.note)].filter(Boolean).join(" · "));
       if (one.row?.note !== row.note) note.title = row.note;
       one.row = row;
     }
     if (one.when !== when) one.cells[2].textContent = one.when = when;
     if (one.index !== index) {
-      one.made.style.top = `${index * TALL}px`;
-      one.made.setAttribute("aria-rowindex", index + 2);
+      one.element.style.top = `${index * ROW_HEIGHT}px`;
+      one.element.setAttribute("aria-rowindex", index + 2);
       one.index = index;
     }
-    const isChosen = chosen.has(row.name);
-    if (one.isChosen !== isChosen) {
-      one.tick.checked = one.isChosen = isChosen;
-      one.made.setAttribute("aria-selected", String(isChosen));
+    const isSelected = selected.has(row.name);
+    if (one.isSelected !== isSelected) {
+      one.tick.checked = one.isSelected = isSelected;
+      one.element.setAttribute("aria-selected", String(isSelected));
     }
-    one.made.classList.toggle("here", index === here);
+    one.element.classList.toggle("here", index === here);
   }
 
   function draw() {
-    const first = Math.max(0, Math.floor(top / TALL) - SPARE);
-    const last = Math.min(names.length, Math.ceil((top + height) / TALL) + SPARE);
+    const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - SPARE_ROWS);
+    const last = Math.min(names.length, Math.ceil((top + height) / ROW_HEIGHT) + SPARE_ROWS);
     const shown = new Set(names.slice(first, last));
-    for (const [name, one] of lines) {
+    for (const [name, one] of rows) {
       if (shown.has(name)) continue;
-      one.made.remove();
-      lines.delete(name);
+      one.element.remove();
+      rows.delete(name);
     }
     let at = inner.firstElementChild;
     let index = first;
     for (const name of shown) {
-      let one = lines.get(name);
-      if (!one) lines.set(name, one = line(name));
+      let one = rows.get(name);
+      if (!one) rows.set(name, one = createRow(name));
       refresh(one, store.nodes.get(name), index);
-      if (one.made === at) at = at.nextElementSibling;
-      else inner.insertBefore(one.made, at);
+      if (one.element === at) at = at.nextElementSibling;
+      else inner.insertBefore(one.element, at);
       index += 1;
     }
-    const active = lines.get(names[here]);
-    if (active) box.setAttribute("aria-activedescendant", active.made.id);
+    const active = rows.get(names[here]);
+    if (active) box.setAttribute("aria-activedescendant", active.element.id);
     else box.removeAttribute("aria-activedescendant");
   }
 
   function drawBar() {
-    const all = names.length > 0 && names.every((name) => chosen.has(name));
-    everyone.checked = all;
-    everyone.indeterminate = chosen.size > 0 && !all;
-    bar.hidden = chosen.size === 0;
+    const all = names.length > 0 && names.every((name) => selected.has(name));
+    allBox.checked = all;
+    allBox.indeterminate = selected.size > 0 && !all;
+    bar.hidden = selected.size === 0;
     if (bar.hidden) return;
-    const list = [...chosen].sort();
+    const list = [...selected].sort();
     const button = (text, onclick) => h("button", { type: "button", onclick }, text);
     bar.replaceChildren(
       h("b", { role: "status" }, `${count(list.length, "node")} selected`),
-      h("div.row", {}, canAct() ? deeds(list) : ""),
+      h("div.row", {}, canAct() ? actionButtons(list) : ""),
       h("div.row.right", {},
         navigator.clipboard && button("Copy names", async () => {
           await navigator.clipboard.writeText(list.join("\n"));
           toast(`${count(list.length, "name")} copied.`);
         }),
         button("Clear", () => {
-          chosen.clear();
+          selected.clear();
           box.focus();
           changed();
         })),
@@ -170,62 +169,62 @@ export function nodes(main, params) {
     drawBar();
   }
 
-  /** Chooses a node or lets it go; with `isRange` everyone from the last one to it. */
-  function choose(index, isRange) {
+  /** Toggles the selection of a node; with `isRange` of all nodes from the last one to it. */
+  function toggle(index, isRange) {
     const name = names[index];
-    const wish = !chosen.has(name);
+    const isAdded = !selected.has(name);
     const from = isRange && anchor >= 0 ? Math.min(anchor, index) : index;
     const to = isRange && anchor >= 0 ? Math.max(anchor, index) : index;
     for (const one of names.slice(from, to + 1)) {
-      if (wish) chosen.add(one);
-      else chosen.delete(one);
+      if (isAdded) selected.add(one);
+      else selected.delete(one);
     }
     anchor = here = index;
     changed();
   }
 
-  function chooseAll(wish) {
+  function selectAll(isAdded) {
     for (const name of names) {
-      if (wish) chosen.add(name);
-      else chosen.delete(name);
+      if (isAdded) selected.add(name);
+      else selected.delete(name);
     }
     changed();
   }
 
-  function keep() {
-    remember("nodes", [["q", search.value.trim()], ["state", [...wanted].join(",")]]);
+  function applyFilter() {
+    setAddress("nodes", [["q", search.value.trim()], ["state", [...states].join(",")]]);
     box.scrollTop = top = 0;
     anchor = -1;
-    select();
+    filter();
     changed();
   }
 
   const redraw = framed(draw);
-  const renew = framed(() => {
-    select();
+  const refilter = framed(() => {
+    filter();
     draw();
   });
-  search.addEventListener("input", keep);
-  everyone.addEventListener("click", () => chooseAll(everyone.checked));
+  search.addEventListener("input", applyFilter);
+  allBox.addEventListener("click", () => selectAll(allBox.checked));
   box.addEventListener("scroll", () => {
     top = box.scrollTop;
     redraw();
   }, { passive: true });
   box.addEventListener("keydown", (event) => {
-    const page = Math.max(1, Math.floor(height / TALL) - 2);
+    const page = Math.max(1, Math.floor(height / ROW_HEIGHT) - 2);
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -names.length, End: names.length };
     if (event.key in moves) {
       here = Math.min(names.length - 1, Math.max(0, here + moves[event.key]));
-      const at = here * TALL;
+      const at = here * ROW_HEIGHT;
       if (at < top) box.scrollTop = top = at;
-      if (at + TALL + HEAD > top + height) box.scrollTop = top = at + TALL + HEAD - height;
+      if (at + ROW_HEIGHT + HEAD_HEIGHT > top + height) box.scrollTop = top = at + ROW_HEIGHT + HEAD_HEIGHT - height;
       redraw();
     } else if (event.key === "Enter" && names[here]) {
       location.hash = nodeLink(names[here]);
     } else if (event.key === " " && names[here]) {
-      choose(here, event.shiftKey);
+      toggle(here, event.shiftKey);
     } else if (event.key === "a" && (event.ctrlKey || event.metaKey)) {
-      chooseAll(true);
+      selectAll(true);
     } else {
       return;
     }
@@ -236,17 +235,17 @@ export function nodes(main, params) {
     redraw();
   });
   resize.observe(box);
-  const stop = subscribe((change) => change.nodes?.length && renew());
+  const stop = subscribe((change) => change.nodes?.length && refilter());
   const timer = setInterval(redraw, 15_000);
-  for (const name of chosen) if (!store.nodes.has(name)) chosen.delete(name);
+  for (const name of selected) if (!store.nodes.has(name)) selected.delete(name);
   height = box.clientHeight;
-  select();
+  filter();
   changed();
   return () => {
     stop();
     clearInterval(timer);
     resize.disconnect();
-    // A frame that was asked for before has nothing left to draw.
+    // A frame that is already scheduled draws nothing.
     names = [];
   };
 }

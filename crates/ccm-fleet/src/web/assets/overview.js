@@ -1,28 +1,28 @@
-// The fleet at a glance: how many are what, every node as a square, what wants a look, the last hour.
+// Overview: nodes by state, every node as a shape, problems, the last hour, and the newest rollouts.
 
-import { badge, brief, card, clock, count, filler, framed, h, nodeLink, put, svg } from "./dom.js";
+import { badge, card, clock, count, filler, framed, h, nodeLink, setText, shorten, svg } from "./dom.js";
 import { refreshSummary, store, STATES, subscribe } from "./store.js";
 import { grid } from "./grid.js";
 import { newest, rolloutCard } from "./rollouts.js";
 
-/** How many nodes and rollouts are named. */
-const NAMED = 6;
-const ROLLOUTS = 2;
+/** Maximum number of problems and rollouts. */
+const MAX_PROBLEMS = 6;
+const MAX_ROLLOUTS = 2;
 
 export function overview(main) {
   const counts = h("section.counts", { "aria-label": "Nodes by state" });
   const squares = grid();
   const line = h("div");
-  const trouble = h("div");
-  const rolling = h("div.waves");
+  const problems = h("div");
+  const rollouts = h("div.waves");
   const size = h("span.soft");
   main.append(
     h("div.head", {}, h("h1", {}, "Overview"), size),
     counts,
     card("All nodes", "", squares.canvas, h("div.under", {}, h("div.legend", { "aria-label": "Legend" }, STATES.map(badge)), squares.tip)),
     h("div.columns", {},
-      h("div.side", {}, card("Wants a look", "failed and drifted", trouble), card("Last hour", "changes and failures per minute", line)),
-      card("Rollouts", "the newest", rolling)),
+      h("div.side", {}, card("Problems", "failed and drifted nodes", problems), card("Last hour", "changes and failures per minute", line)),
+      card("Rollouts", "newest", rollouts)),
   );
 
   const numbers = new Map(STATES.map((state) => {
@@ -32,45 +32,45 @@ export function overview(main) {
   }));
 
   function drawCounts() {
-    put(size, `${count(store.nodes.size, "node")} in ${store.summary.collective}`);
+    setText(size, `${count(store.nodes.size, "node")} in ${store.summary.collective}`);
     for (const [state, number] of numbers) {
       const value = store.states[state] ?? 0;
-      put(number, value.toLocaleString("en"));
+      setText(number, value.toLocaleString("en"));
       number.parentElement.classList.toggle("none", value === 0);
     }
   }
 
-  const fillTrouble = filler(trouble);
+  const fillProblems = filler(problems);
 
-  function drawTrouble() {
+  function drawProblems() {
     const bad = [];
     for (const state of ["failed", "drifted"]) {
       for (const name of store.names) {
-        if (bad.length >= NAMED) break;
+        if (bad.length >= MAX_PROBLEMS) break;
         const row = store.nodes.get(name);
         if (row.state === state) bad.push([name, state, row.note]);
       }
     }
     const more = (store.states.failed ?? 0) + (store.states.drifted ?? 0) - bad.length;
-    fillTrouble([bad, more > 0], () => {
-      if (!bad.length) return h("p.soft", {}, "Nothing: every node that is there is as it should be.");
+    fillProblems([bad, more > 0], () => {
+      if (!bad.length) return h("p.soft", {}, "No failed or drifted nodes.");
       return [
-        h("ul.trouble", {}, bad.map(([name, state, note]) => h("li", {}, badge(state),
-          h("a.clip", { href: nodeLink(name), title: name }, name), h("span.soft.clip", { title: note }, brief(note))))),
-        more > 0 && h("p.small", {}, h("a", { href: "#/nodes?state=failed,drifted" }, "All of them")),
+        h("ul.problems", {}, bad.map(([name, state, note]) => h("li", {}, badge(state),
+          h("a.clip", { href: nodeLink(name), title: name }, name), h("span.soft.clip", { title: note }, shorten(note))))),
+        more > 0 && h("p.small", {}, h("a", { href: "#/nodes?state=failed,drifted" }, "Show all")),
       ];
     });
   }
 
-  const fillRolling = filler(rolling);
+  const fillRollouts = filler(rollouts);
 
   function drawRollouts() {
-    const all = newest().slice(0, ROLLOUTS);
-    fillRolling(all, () => (all.length ? all.map((one) => rolloutCard(one, "h3"))
-      : h("p.soft", {}, "No bundle was taken to this fleet yet. ", h("code", {}, "ccm fleet rollout start"), " begins one.")));
+    const all = newest().slice(0, MAX_ROLLOUTS);
+    fillRollouts(all, () => (all.length ? all.map((one) => rolloutCard(one, "h3"))
+      : h("p.soft", {}, "No rollouts yet. Start one with ", h("code", {}, "ccm fleet rollout start"), ".")));
   }
 
-  /** The width of the time line, asked for before anything is drawn. */
+  /** Width of the timeline, read before anything is drawn. */
   let width = 0;
 
   function measure() {
@@ -90,7 +90,7 @@ export function overview(main) {
         svg("title", {}, `${clock(one.start * 1000).slice(0, 5)} · ${one.changed} changed, ${one.failed} failed`),
         bar("changed", base - changed, changed), bar("failed", base - changed - failed - 1, failed));
     });
-    // The last label stays inside.
+    // The last label must not be cut off.
     const ticks = minutes.map((one, index) => one.start % 900 === 0 &&
       svg("text", { x: Math.min(left + (index + .5) * step, width - 16), y: base + 18, "text-anchor": "middle" }, clock(one.start * 1000).slice(0, 5)));
     const sums = minutes.reduce((sum, one) => [sum[0] + one.changed, sum[1] + one.failed], [0, 0]);
@@ -105,12 +105,12 @@ export function overview(main) {
       h("span.badge", { "data-state": "failed" }, `${sums[1].toLocaleString("en")} failed`)));
   }
 
-  const renew = framed(() => {
+  const redrawNodes = framed(() => {
     drawCounts();
-    drawTrouble();
+    drawProblems();
   });
-  const rerolled = framed(drawRollouts);
-  const redrawn = framed(drawLine);
+  const redrawRollouts = framed(drawRollouts);
+  const redrawLine = framed(drawLine);
   const resize = new ResizeObserver(framed(() => {
     measure();
     squares.drawAll();
@@ -120,17 +120,17 @@ export function overview(main) {
   const timer = setInterval(() => refreshSummary().catch(() => {}), 5000);
   const stop = subscribe((change) => {
     if (change.nodes?.length) {
-      squares.follow(change.nodes);
-      renew();
+      squares.update(change.nodes);
+      redrawNodes();
     }
-    if (change.rollouts?.length) rerolled();
-    if (change.summary) redrawn();
+    if (change.rollouts?.length) redrawRollouts();
+    if (change.summary) redrawLine();
   });
   scheme.addEventListener("change", squares.drawAll);
   measure();
   drawCounts();
   squares.drawAll();
-  drawTrouble();
+  drawProblems();
   drawRollouts();
   drawLine();
   resize.observe(main);

@@ -1,28 +1,28 @@
-// Rollouts: waves as they fill, what may go wrong, who failed and why.
+// Rollout list and rollout view: waves, limits, and the progress of nodes.
 
-import { ask, card, count, filler, framed, h, nodeLink, pairs, plain, put, table, throttled, toast, when } from "./dom.js";
-import { act, canAct, read, store, subscribe } from "./store.js";
+import { card, className, count, filler, framed, h, nodeLink, pairs, setText, showPrompt, table, throttled, toast, when } from "./dom.js";
+import { canAct, post, read, store, subscribe } from "./store.js";
 
 const PARTS = ["ok", "changed", "restored", "failed", "unhealthy", "unreachable", "skipped", "assigned"];
 
-/** What the legend explains even if no node is like that. */
-const USUAL = ["pending", "assigned", "ok", "changed", "failed"];
+/** Always part of the legend. */
+const LEGEND = ["pending", "assigned", "ok", "changed", "failed"];
 
-/** How often the nodes of a rollout are read again. */
-const EVERY = 1000;
+/** Minimum interval between two loads, in milliseconds. */
+const INTERVAL = 1000;
 
-/** How many nodes of a wave are shown, and how many in trouble. */
-const MOST_DOTS = 2000;
-const MOST_BAD = 500;
+/** Maximum number of nodes shown per wave, and of nodes with problems. */
+const MAX_DOTS = 2000;
+const MAX_PROBLEMS = 500;
 
-/** Colours of a rollout's state, in the words of nodes. */
-const LIKE = {
+/** Node state whose colour a rollout state has. */
+const COLOUR_OF = {
   planned: "offline", running: "running", baking: "running", paused: "paused", halted: "failed",
   aborted: "offline", done: "stable", "rolling back": "drifted", "rolled back": "drifted",
 };
 
 function stateOf(one) {
-  return h("span.badge", { "data-state": LIKE[one.word] ?? "offline" }, one.word);
+  return h("span.badge", { "data-state": COLOUR_OF[one.word] ?? "offline" }, one.word);
 }
 
 function sum(tally) {
@@ -30,8 +30,8 @@ function sum(tally) {
 }
 
 function meter(tally, label) {
-  const told = Object.entries(tally).filter(([, part]) => part).map(([word, part]) => `${part} ${word}`).join(", ");
-  const bar = h("div.meter", { role: "img", title: told, "aria-label": `${label}: ${told || "nothing yet"}` });
+  const text = Object.entries(tally).filter(([, part]) => part).map(([word, part]) => `${part} ${word}`).join(", ");
+  const bar = h("div.meter", { role: "img", title: text, "aria-label": `${label}: ${text || "nothing yet"}` });
   for (const word of [...PARTS, "pending"]) {
     const part = h(`i.${word}`);
     part.style.flexGrow = tally[word];
@@ -72,78 +72,78 @@ export function rollouts(main) {
   function draw() {
     const all = newest();
     const active = all.filter((one) => one.active).length;
-    put(found, `${count(all.length, "rollout")}, ${active || "none"} under way`);
+    setText(found, `${count(all.length, "rollout")}, ${active} active`);
     fill(all, () => (all.length ? all.map((one) => rolloutCard(one))
-      : h("p.empty", {}, "No bundle was taken to this fleet yet. ", h("code", {}, "ccm fleet rollout start"), " begins one.")));
+      : h("p.empty", {}, "No rollouts yet. Start one with ", h("code", {}, "ccm fleet rollout start"), ".")));
   }
   const redraw = framed(draw);
   draw();
   return subscribe((change) => change.rollouts?.length && redraw());
 }
 
-/** Says what a rollout bears before it halts. */
+/** Returns the limits above which a rollout halts. */
 function limits(budget) {
   return [
     budget.max_failures !== undefined && count(budget.max_failures, "failure"),
-    budget.max_failures_percent && `${budget.max_failures_percent} of those that finished`,
+    budget.max_failures_percent && `${budget.max_failures_percent} of finished nodes`,
     budget.max_unreachable && `${budget.max_unreachable} unreachable`,
-  ].filter(Boolean).join(", ") || "no failure";
+  ].filter(Boolean).join(", ") || "0 failures";
 }
 
 export function rollout(main, id) {
   const head = h("div.head");
   const body = h("div.columns");
-  const trouble = h("div.empty-is-gone");
+  const problems = h("div.empty-is-gone");
   const legend = h("div.legend", { "aria-label": "Legend" });
   const dots = h("div.waves");
-  main.append(h("p.small", {}, h("a", { href: "#/rollouts" }, "← All rollouts")), head, body, trouble, legend, dots);
-  const [fillHead, fillBody, fillTrouble, fillLegend, fillDots] = [head, body, trouble, legend, dots].map(filler);
+  main.append(h("p.small", {}, h("a", { href: "#/rollouts" }, "← All rollouts")), head, body, problems, legend, dots);
+  const [fillHead, fillBody, fillProblems, fillLegend, fillDots] = [head, body, problems, legend, dots].map(filler);
   const squares = new Map();
-  let isGone = false;
+  let isClosed = false;
 
   async function load() {
     try {
       const found = await read(`/api/rollouts/${encodeURIComponent(id)}`);
-      if (!isGone) draw(found);
+      if (!isClosed) draw(found);
     } catch (error) {
-      if (isGone) return;
+      if (isClosed) return;
       fillHead(id, () => h("h1", {}, id));
       fillBody(error.message, () => h("p.empty", {}, error.message));
     }
   }
 
-  async function deed(verb, question, label) {
-    const given = await ask({ title: `${question}?`, text: `Rollout ${id}`, label, yes: question });
+  async function control(verb, title, label) {
+    const given = await showPrompt({ title: `${title}?`, text: `Rollout ${id}`, label, yes: title });
     if (given === null) return;
     try {
-      const said = await act(`/api/rollouts/${encodeURIComponent(id)}/${verb}`, label ? { reason: given } : {});
-      toast(`${id} is ${said.word}`);
+      const reply = await post(`/api/rollouts/${encodeURIComponent(id)}/${verb}`, label ? { reason: given } : {});
+      toast(`${id} is ${reply.word}`);
       load();
     } catch (error) {
       toast(error.message);
     }
   }
 
-  /** Returns what can be done to it now: verb, words, and what is asked for before. */
-  function possible(one) {
+  /** Returns the controls that the state allows: verb, title, and label of the prompt. */
+  function controls(one) {
     const { name } = one.state;
     const bad = one.tally.failed + one.tally.unhealthy + one.tally.unreachable;
-    const begun = sum(one.tally) > one.tally.pending;
+    const isStarted = sum(one.tally) > one.tally.pending;
     return [
       ["running", "baking"].includes(name) && ["pause", "Pause", "Reason"],
       ["paused", "halted"].includes(name) && ["resume", "Resume"],
       ["paused", "halted", "aborted", "done"].includes(name) && bad > 0 && ["retry", "Retry failed"],
       (name === "halted" || (one.active && name !== "rolling_back")) && ["abort", "Abort"],
-      !["planned", "rolling_back", "rolled_back"].includes(name) && begun && ["rollback", "Roll back"],
+      !["planned", "rolling_back", "rolled_back"].includes(name) && isStarted && ["rollback", "Roll back"],
     ].filter(Boolean);
   }
 
   function drawHead(one) {
-    const verbs = canAct() ? possible(one) : [];
+    const verbs = canAct() ? controls(one) : [];
     fillHead([one.bundle.name, one.word, verbs], () => [
       h("h1", {}, one.bundle.name), stateOf(one), h("span.soft.mono", {}, one.id),
       h("div.row.right", {}, verbs.map(([verb, text, label]) => h("button", {
-        type: "button", "data-act": verb, class: verb === "abort" ? "danger" : null, onclick: () => deed(verb, text, label),
+        type: "button", "data-act": verb, class: verb === "abort" ? "danger" : null, onclick: () => control(verb, text, label),
       }, text))),
     ]);
   }
@@ -156,54 +156,54 @@ export function rollout(main, id) {
         ["Bundle", h("span.mono", {}, `${one.bundle.name} ${one.bundle.digest.slice(0, 12)}`)],
         ["Selection", h("span.mono", {}, found.selection.join(" "))], ["Budget", `at most ${limits(settings.budget)}`],
         ["Health gate", settings.health_gate && "no node may be unhealthy before the next wave"],
-        ["Begun", when(one.created)], ["By", one.caller],
-        // What tells two controllers of one process apart says nothing to people.
-        ["Driven by", found.lease?.holder.replace(/ [0-9a-f]{8,}$/, "")],
+        ["Started", when(one.created)], ["Caller", one.caller],
+        // Without the random suffix of the holder.
+        ["Controller", found.lease?.holder.replace(/ [0-9a-f]{8,}$/, "")],
         ["Left out", found.left_out.map((left) => h("div", {}, `${left.node}: ${left.reason}`))],
       ])),
     ]);
   }
 
-  /** Shows each node as a square; those that are there already only change their colour. */
+  /** Shows each node as a square; existing squares only change their colour. */
   function drawDots(one, found) {
-    const words = [...USUAL, ...PARTS.filter((word) => !USUAL.includes(word) && one.tally[word])];
+    const words = [...LEGEND, ...PARTS.filter((word) => !LEGEND.includes(word) && one.tally[word])];
     fillLegend(words, () => words.map((word) => h("span.key", {}, h("span.dots", {}, h(`i.${word}`)), word)));
     const sizes = one.waves.map((wave) => [wave.name, wave.size]);
     fillDots(sizes, () => {
       squares.clear();
       return one.waves.map((wave, index) => card(wave.name, count(wave.size, "node"), h("div.dots", {},
-        found.nodes[index].slice(0, MOST_DOTS).map((node) => {
-          const made = h("a", { href: nodeLink(node.node) });
-          squares.set(node.node, { made, progress: null });
-          return made;
+        found.nodes[index].slice(0, MAX_DOTS).map((node) => {
+          const element = h("a", { href: nodeLink(node.node) });
+          squares.set(node.node, { element, progress: null });
+          return element;
         }))));
     });
     for (const node of found.nodes.flat()) {
       const square = squares.get(node.node);
       if (!square || square.progress === node.progress) continue;
       square.progress = node.progress;
-      square.made.className = plain(node.progress);
-      square.made.title = `${node.node}: ${node.progress}`;
-      square.made.setAttribute("aria-label", square.made.title);
+      square.element.className = className(node.progress);
+      square.element.title = `${node.node}: ${node.progress}`;
+      square.element.setAttribute("aria-label", square.element.title);
     }
   }
 
   function draw(found) {
     const one = found.rollout;
     const all = found.nodes.flat();
-    const bad = all.filter((node) => node.reason || ["failed", "unhealthy", "unreachable"].includes(node.progress)).slice(0, MOST_BAD);
+    const bad = all.filter((node) => node.reason || ["failed", "unhealthy", "unreachable"].includes(node.progress)).slice(0, MAX_PROBLEMS);
     drawHead(one);
     drawBody(one, found, all.length);
-    fillTrouble(bad, () => bad.length && card("Trouble", "who, and why", table("Trouble", ["Node", "What", "Why"],
-      bad.map((node) => [h("a", { href: nodeLink(node.node) }, node.node), h("span.nowrap", {}, node.progress), node.reason || "it was not heard in time"]))));
+    fillProblems(bad, () => bad.length && card("Problems", "", table("Problems", ["Node", "Progress", "Reason"],
+      bad.map((node) => [h("a", { href: nodeLink(node.node) }, node.node), h("span.nowrap", {}, node.progress), node.reason || "no report in time"]))));
     drawDots(one, found);
   }
 
-  const reload = throttled(load, EVERY);
+  const reload = throttled(load, INTERVAL);
   const stop = subscribe((change) => change.rollouts?.includes(id) && reload());
   load();
   return () => {
-    isGone = true;
+    isClosed = true;
     stop();
   };
 }

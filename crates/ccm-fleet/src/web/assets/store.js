@@ -1,17 +1,18 @@
-// What the page knows, kept current by one stream. Views subscribe and draw; nobody polls.
+// Store: the state of the page, kept up to date by one stream of server-sent events. Views subscribe and draw;
+// nothing polls.
 //
-// The stream is read with fetch, because an EventSource can't carry a token. Each message says
-// everything that is new since the last one; "resync" says to read everything again.
+// The stream is read with fetch, because an EventSource can't send a token. Each message has everything that is new
+// since the last one; "resync" means that everything must be loaded again.
 
-/** The states of nodes, the worst first. */
+/** States of nodes, the worst first. */
 export const STATES = ["failed", "drifted", "offline", "paused", "running", "stable"];
 
-const KEPT_EVENTS = 1000;
+const MAX_EVENTS = 1000;
 const listeners = new Set();
 
 export const store = {
   nodes: new Map(),
-  /** Names of all nodes in order; another array when somebody came or went. */
+  /** Sorted names of all nodes; replaced when nodes are added or removed. */
   names: [],
   states: {},
   rollouts: new Map(),
@@ -34,33 +35,33 @@ export function hasToken() {
   return token !== "";
 }
 
-/** Reports whether the server has a token: then nothing is read without it. */
+/** Reports whether the server requires a token. */
 export function needsToken() {
   return document.documentElement.dataset.token === "required";
 }
 
-/** Reports whether whoever looks may also act. */
+/** Reports whether actions are allowed. */
 export function canAct() {
   return Boolean(store.summary?.actions) && hasToken();
 }
 
-/** Calls back with what changed: names of nodes, events with the newest first, ids of rollouts; or all, summary, link. */
+/** Calls `listener` with changes: names of nodes, events (the newest first), ids of rollouts; or all, summary, link. */
 export function subscribe(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-function tell(change) {
+function notify(change) {
   for (const listener of [...listeners]) listener(change);
 }
 
 function setLink(link) {
   if (store.link === link) return;
   store.link = link;
-  tell({ link: true });
+  notify({ link: true });
 }
 
-export class Refused extends Error {
+export class ApiError extends Error {
   constructor(status, reason) {
     super(reason);
     this.status = status;
@@ -73,7 +74,7 @@ async function request(path, options = {}) {
   const response = await fetch(path, { ...options, headers, cache: "no-store" });
   if (!response.ok) {
     const body = await response.json().catch(() => ({}));
-    throw new Refused(response.status, body.error ?? `${path}: ${response.status}`);
+    throw new ApiError(response.status, body.error ?? `${path}: ${response.status}`);
   }
   return response;
 }
@@ -82,12 +83,12 @@ export async function read(path) {
   return (await request(path)).json();
 }
 
-export async function act(path, body) {
+export async function post(path, body) {
   const options = { method: "POST", headers: { "content-type": "application/json" } };
   return (await request(path, { ...options, body: JSON.stringify(body ?? {}) })).json();
 }
 
-/** Reads everything. */
+/** Loads everything. */
 async function load() {
   const summary = await read("/api/summary");
   const nodes = new Map();
@@ -99,7 +100,7 @@ async function load() {
   } while (after);
   const [{ rollouts }, { events }] = await Promise.all([
     read("/api/rollouts"),
-    read(`/api/events?limit=${KEPT_EVENTS}`),
+    read(`/api/events?limit=${MAX_EVENTS}`),
   ]);
   store.summary = summary;
   store.states = summary.totals.states;
@@ -109,33 +110,33 @@ async function load() {
   store.events = events;
   store.skipped = 0;
   mark = summary.mark;
-  tell({ all: true });
+  notify({ all: true });
 }
 
-/** Reads the time line again; it is made of all events, also those the stream skipped. */
+/** Loads the timeline again; it counts all events, including those the stream skipped. */
 export async function refreshSummary() {
   store.summary = await read("/api/summary");
-  tell({ summary: true });
+  notify({ summary: true });
 }
 
-function hear(news) {
+function apply(changes) {
   const before = store.nodes.size;
-  for (const row of news.nodes) store.nodes.set(row.name, row);
+  for (const row of changes.nodes) store.nodes.set(row.name, row);
   if (store.nodes.size !== before) store.names = [...store.nodes.keys()].sort();
-  for (const one of news.rollouts) store.rollouts.set(one.id, one);
-  const seen = store.events[0]?.number ?? -1;
-  const fresh = news.events.filter((event) => event.number > seen).reverse();
-  if (fresh.length) store.events = [...fresh, ...store.events].slice(0, KEPT_EVENTS);
-  store.skipped += news.skipped;
-  store.states = news.states;
-  tell({
-    nodes: news.nodes.map((row) => row.name),
+  for (const one of changes.rollouts) store.rollouts.set(one.id, one);
+  const latest = store.events[0]?.number ?? -1;
+  const fresh = changes.events.filter((event) => event.number > latest).reverse();
+  if (fresh.length) store.events = [...fresh, ...store.events].slice(0, MAX_EVENTS);
+  store.skipped += changes.skipped;
+  store.states = changes.states;
+  notify({
+    nodes: changes.nodes.map((row) => row.name),
     events: fresh,
-    rollouts: news.rollouts.map((one) => one.id),
+    rollouts: changes.rollouts.map((one) => one.id),
   });
 }
 
-/** Reads the stream until it breaks or everything must be read again. */
+/** Reads the stream until it ends or everything must be loaded again. */
 async function follow() {
   const response = await request(`/api/stream?after=${encodeURIComponent(mark)}`);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -150,7 +151,7 @@ async function follow() {
       const fields = parse(part);
       if (fields.id) mark = fields.id;
       if (fields.event === "hello") setLink("live");
-      else if (fields.event === "news") hear(JSON.parse(fields.data));
+      else if (fields.event === "news") apply(JSON.parse(fields.data));
       else if (fields.event === "resync") {
         await reader.cancel();
         return;
@@ -168,20 +169,20 @@ function parse(part) {
   return fields;
 }
 
-/** Keeps the store current for ever. `askToken` asks for the token, and says what was wrong with the last. */
-export async function run(askToken) {
+/** Keeps the store up to date. `promptToken` prompts for the token and shows the problem of the last one. */
+export async function run(promptToken) {
   let wait = 500;
   for (;;) {
-    if (needsToken() && !hasToken()) await askToken("");
+    if (needsToken() && !hasToken()) await promptToken("");
     try {
       await load();
       wait = 500;
       await follow();
     } catch (error) {
-      if (error instanceof Refused && error.status === 401) {
+      if (error instanceof ApiError && error.status === 401) {
         setLink("lost");
         setToken("");
-        await askToken("This is not the token of this server.");
+        await promptToken("Wrong token.");
         continue;
       }
     }

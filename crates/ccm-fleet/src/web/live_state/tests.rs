@@ -1,4 +1,4 @@
-//! What readers of the live state see.
+//! Tests of the live state: what readers see.
 
 use std::time::Duration;
 
@@ -14,132 +14,132 @@ fn presence(identity: &str) -> Record {
     Record::Presence(Box::new(status(identity)))
 }
 
-fn live(nodes: &[&str]) -> Live {
-    let mut live = Live::new(7);
+fn live(nodes: &[&str]) -> LiveState {
+    let mut live = LiveState::new(7);
     for node in nodes {
         live.put(name(node), presence(node), Instant::now());
     }
     live
 }
 
-fn told(node: &str, resource: &str, outcome: &str) -> Told {
-    Told {
-        happening: EventRow::example(0, node, resource, outcome),
+fn event(node: &str, resource: &str, outcome: &str) -> ParsedEvent {
+    ParsedEvent {
+        row: EventRow::example(0, node, resource, outcome),
         run: None,
     }
 }
 
-fn ran(node: &str, outcome: RunOutcome) -> Told {
-    let mut happening = EventRow::example(0, node, "app", outcome.as_str());
-    happening.type_name = "run".into();
-    Told {
-        happening,
+fn ran(node: &str, outcome: RunOutcome) -> ParsedEvent {
+    let mut row = EventRow::example(0, node, "app", outcome.as_str());
+    row.type_name = "run".into();
+    ParsedEvent {
+        row,
         run: Some(run(node, outcome, 1)),
     }
 }
 
-fn names(news: &News) -> Vec<&str> {
-    news.nodes.iter().map(|row| row.name.as_str()).collect()
+fn names(changes: &Changes) -> Vec<&str> {
+    changes.nodes.iter().map(|row| row.name.as_str()).collect()
 }
 
 #[test]
-fn a_reader_hears_of_a_node_once_however_often_it_changed() {
+fn a_changed_node_is_sent_once_however_often_it_changed() {
     let mut live = live(&["web1", "web2"]);
     let mut cursor = live.cursor();
     for outcome in [RunOutcome::Failed, RunOutcome::Changed, RunOutcome::Failed] {
-        live.tell(ran("web1", outcome), DateTime::UNIX_EPOCH, true);
+        live.add_event(ran("web1", outcome), DateTime::UNIX_EPOCH, true);
     }
-    let news = live.news(&mut cursor);
-    assert_eq!(names(&news), ["web1"]);
-    assert_eq!(news.nodes[0].state, NodeState::Failed);
-    assert!(live.news(&mut cursor).nodes.is_empty());
+    let changes = live.changes(&mut cursor);
+    assert_eq!(names(&changes), ["web1"]);
+    assert_eq!(changes.nodes[0].state, NodeState::Failed);
+    assert!(live.changes(&mut cursor).nodes.is_empty());
 }
 
 #[test]
-fn a_beat_that_shows_nothing_new_is_no_news() {
+fn a_heartbeat_without_changes_is_not_sent() {
     let mut live = live(&["web1"]);
     let mut cursor = live.cursor();
     live.put(name("web1"), presence("web1"), Instant::now());
-    assert!(live.news(&mut cursor).nodes.is_empty());
+    assert!(live.changes(&mut cursor).nodes.is_empty());
 }
 
 #[test]
-fn a_slow_reader_hears_the_newest_events_and_how_many_it_missed() {
+fn a_slow_reader_gets_the_newest_events_and_the_number_skipped() {
     let mut live = live(&["web1"]);
     let mut cursor = live.cursor();
     for number in 0..250 {
-        let event = told("web1", &format!("/{number}"), "changed");
-        live.tell(event, DateTime::UNIX_EPOCH, true);
+        let changed = event("web1", &format!("/{number}"), "changed");
+        live.add_event(changed, DateTime::UNIX_EPOCH, true);
     }
-    let news = live.news(&mut cursor);
-    assert_eq!((news.events.len(), news.skipped), (100, 150));
-    assert_eq!(news.events.last().unwrap().name, "/249");
-    assert!(live.news(&mut cursor).events.is_empty());
+    let changes = live.changes(&mut cursor);
+    assert_eq!((changes.events.len(), changes.skipped), (100, 150));
+    assert_eq!(changes.events.last().unwrap().name, "/249");
+    assert!(live.changes(&mut cursor).events.is_empty());
 }
 
 #[test]
-fn a_failure_is_told_however_much_else_happened() {
+fn failures_take_precedence_over_other_events() {
     let mut live = live(&["web1"]);
     let mut cursor = live.cursor();
     for number in 0..250 {
         let outcome = if number == 3 { "failed" } else { "changed" };
-        let event = told("web1", &format!("/{number}"), outcome);
-        live.tell(event, DateTime::UNIX_EPOCH, true);
+        let changed = event("web1", &format!("/{number}"), outcome);
+        live.add_event(changed, DateTime::UNIX_EPOCH, true);
     }
-    let news = live.news(&mut cursor);
-    assert_eq!((news.events.len(), news.skipped), (100, 150));
-    let names: Vec<&str> = news.events.iter().map(|it| it.name.as_str()).collect();
+    let changes = live.changes(&mut cursor);
+    assert_eq!((changes.events.len(), changes.skipped), (100, 150));
+    let names: Vec<&str> = changes.events.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names[..2], ["/3", "/151"]);
-    assert!(news.events.is_sorted_by_key(|it| it.number));
+    assert!(changes.events.is_sorted_by_key(|it| it.number));
 }
 
 #[test]
-fn of_failures_alone_the_newest_are_told() {
+fn of_many_failures_the_newest_are_sent() {
     let mut live = live(&["web1"]);
     let mut cursor = live.cursor();
     for number in 0..250 {
-        let event = told("web1", &format!("/{number}"), "failed");
-        live.tell(event, DateTime::UNIX_EPOCH, true);
+        let changed = event("web1", &format!("/{number}"), "failed");
+        live.add_event(changed, DateTime::UNIX_EPOCH, true);
     }
-    let news = live.news(&mut cursor);
-    assert_eq!((news.events.len(), news.skipped), (100, 150));
-    assert_eq!(news.events[0].name, "/150");
+    let changes = live.changes(&mut cursor);
+    assert_eq!((changes.events.len(), changes.skipped), (100, 150));
+    assert_eq!(changes.events[0].name, "/150");
 }
 
 #[test]
-fn much_news_about_nodes_comes_in_parts_and_none_is_lost() {
-    let mut live = Live::new(1);
+fn many_changed_nodes_are_sent_in_parts() {
+    let mut live = LiveState::new(1);
     let mut cursor = live.cursor();
-    for number in 0..MOST_ROWS_AT_ONCE + 5 {
+    for number in 0..MAX_ROWS_PER_MESSAGE + 5 {
         let node = format!("n{number}");
         live.put(name(&node), presence(&node), Instant::now());
     }
-    assert_eq!(live.news(&mut cursor).nodes.len(), MOST_ROWS_AT_ONCE);
-    assert_eq!(live.news(&mut cursor).nodes.len(), 5);
+    assert_eq!(live.changes(&mut cursor).nodes.len(), MAX_ROWS_PER_MESSAGE);
+    assert_eq!(live.changes(&mut cursor).nodes.len(), 5);
 }
 
 #[test]
-fn a_reader_of_another_time_must_begin_anew() {
+fn a_cursor_of_another_epoch_needs_a_resync() {
     let live = live(&["web1"]);
     let mut cursor = live.cursor_at(6, 0);
-    assert!(live.news(&mut cursor).resync);
-    assert!(!live.news(&mut cursor).resync);
+    assert!(live.changes(&mut cursor).resync);
+    assert!(!live.changes(&mut cursor).resync);
     let mut ahead = live.cursor_at(7, 99);
-    assert!(live.news(&mut ahead).resync);
+    assert!(live.changes(&mut ahead).resync);
 }
 
 #[test]
 fn events_are_kept_in_bounded_number() {
     let mut live = live(&["web1"]);
-    for _ in 0..MOST_EVENTS + 10 {
-        live.tell(told("web1", "/a", "stable"), DateTime::UNIX_EPOCH, true);
+    for _ in 0..MAX_EVENTS + 10 {
+        live.add_event(event("web1", "/a", "stable"), DateTime::UNIX_EPOCH, true);
     }
-    assert_eq!(live.events(usize::MAX, |_| true).len(), MOST_EVENTS);
+    assert_eq!(live.events(usize::MAX, |_| true).len(), MAX_EVENTS);
     assert_eq!(live.resources, 1);
 }
 
 #[test]
-fn who_is_not_named_after_a_restart_is_offline() {
+fn nodes_missing_after_a_reread_are_offline() {
     let mut live = live(&["web1", "web2"]);
     for node in ["web1", "web2"] {
         let record = Record::Report(Box::new(report(node, 1)));
@@ -149,24 +149,24 @@ fn who_is_not_named_after_a_restart_is_offline() {
     live.restart(Source::Presence);
     live.put(name("web1"), presence("web1"), Instant::now());
     live.finish(Source::Presence, Instant::now());
-    let news = live.news(&mut cursor);
-    assert_eq!(names(&news), ["web2"]);
-    assert_eq!(news.nodes[0].state, NodeState::Offline);
+    let changes = live.changes(&mut cursor);
+    assert_eq!(names(&changes), ["web2"]);
+    assert_eq!(changes.nodes[0].state, NodeState::Offline);
 }
 
 #[test]
-fn a_node_that_no_bucket_knows_any_more_is_gone_and_readers_begin_anew() {
-    let mut live = Live::new(1);
+fn a_node_without_records_is_removed_and_readers_resync() {
+    let mut live = LiveState::new(1);
     let record = Record::Report(Box::new(report("web1", 1)));
     live.put(name("web1"), record, Instant::now());
     let mut cursor = live.cursor();
     live.remove(&name("web1"), Source::Report, Instant::now());
-    assert!(live.news(&mut cursor).resync);
+    assert!(live.changes(&mut cursor).resync);
     assert_eq!(live.totals().nodes, 0);
 }
 
 #[test]
-fn a_silent_node_goes_offline() {
+fn a_node_without_heartbeats_goes_offline() {
     let mut live = live(&["web1"]);
     live.expire(Instant::now());
     assert_eq!(live.totals().states["offline"], 0);
@@ -177,47 +177,47 @@ fn a_silent_node_goes_offline() {
 #[test]
 fn pages_follow_each_other_without_gaps() {
     let live = live(&["a1", "a2", "b1", "a3"]);
-    let first = live.page(&Wish {
+    let first = live.page(&NodeQuery {
         text: "A",
         limit: 2,
-        ..Wish::default()
+        ..NodeQuery::default()
     });
-    let rows = |page: &Page| -> Vec<String> {
+    let rows = |page: &NodePage| -> Vec<String> {
         let rows = page.rows.iter();
         rows.map(|row| row.name.to_string()).collect()
     };
     assert_eq!(rows(&first), ["a1", "a2"]);
     assert_eq!((first.matched, first.has_more), (3, true));
-    let next = live.page(&Wish {
+    let next = live.page(&NodeQuery {
         text: "a",
         after: Some(&name("a2")),
         limit: 2,
-        ..Wish::default()
+        ..NodeQuery::default()
     });
     assert_eq!(rows(&next), ["a3"]);
     assert!(!next.has_more);
 }
 
 #[test]
-fn only_events_since_the_start_are_counted_and_by_known_words() {
+fn only_new_events_are_counted_by_known_types_and_outcomes() {
     let mut live = live(&["web1"]);
-    live.tell(told("web1", "/a", "changed"), DateTime::UNIX_EPOCH, false);
-    live.tell(told("web1", "/a", "failed"), DateTime::UNIX_EPOCH, true);
-    live.tell(told("web1", "/a", "made-up"), DateTime::UNIX_EPOCH, true);
+    live.add_event(event("web1", "/a", "changed"), DateTime::UNIX_EPOCH, false);
+    live.add_event(event("web1", "/a", "failed"), DateTime::UNIX_EPOCH, true);
+    live.add_event(event("web1", "/a", "made-up"), DateTime::UNIX_EPOCH, true);
     let counts: Vec<_> = live.counts().collect();
     assert_eq!(counts, [("file", "failed", 1), ("file", "other", 1)]);
 }
 
 #[test]
-fn a_changed_rollout_is_news_and_a_removed_one_a_new_beginning() {
-    let mut live = Live::new(1);
+fn a_changed_rollout_is_sent_and_a_removed_one_needs_a_resync() {
+    let mut live = LiveState::new(1);
     let mut cursor = live.cursor();
     live.put_rollout(rollout("r1"));
-    assert_eq!(live.news(&mut cursor).rollouts.len(), 1);
-    assert!(live.news(&mut cursor).rollouts.is_empty());
+    assert_eq!(live.changes(&mut cursor).rollouts.len(), 1);
+    assert!(live.changes(&mut cursor).rollouts.is_empty());
     live.restart_rollouts();
     live.put_rollout(rollout("r2"));
     live.finish_rollouts();
-    assert!(live.news(&mut cursor).resync);
+    assert!(live.changes(&mut cursor).resync);
     assert_eq!(live.rollouts().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Built-ins that make dates, durations and zones.
+//! Built-ins that create dates, durations and zones.
 
 use super::{Builtin, Overload, TEXT, argument, checked, overloads, wrong_number};
 use crate::expr::budget::Budget;
@@ -10,7 +10,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     checked("now", now_kind, |args, budget| {
         let now = Time::now(budget.env.now.as_ref());
         Ok(Val::Time(match args {
-            [Val::Zone(zone)] => now.within(zone.clone()),
+            [Val::Zone(zone)] => now.in_zone(zone.clone()),
             _ => now,
         }))
     }),
@@ -25,7 +25,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     }),
 ];
 
-/// The layouts a date may have when none is given.
+/// Layouts tried when none is given.
 const LAYOUTS: [&str; 7] = [
     "2006-01-02",
     "15:04:05",
@@ -55,7 +55,7 @@ fn date_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
     }
 }
 
-/// Reads `date([zone,] text[, layout[, zone name]])`.
+/// Implements `date([zone,] text[, layout[, zone name]])`.
 fn date(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
     let (zone, args) = match args {
         [Val::Zone(zone), rest @ ..] => (zone.clone(), rest),

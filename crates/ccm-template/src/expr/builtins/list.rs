@@ -1,4 +1,4 @@
-//! Built-ins on lists.
+//! Built-in functions on lists.
 
 use super::{
     Builtin, INT, Overload, TEXT, argument, checked, kind_name, only, overloads, wrong_number,
@@ -70,13 +70,13 @@ fn list_kind(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     }
 }
 
-/// Returns the items of the only argument, charged.
+/// Returns the items of the only argument and counts them in the budget.
 fn items(name: &str, args: &[Val], budget: &mut Budget<'_>) -> Result<Vec<Val>, Reason> {
     let list = argument(args, 0);
     let len = list
         .list_len()
         .ok_or_else(|| format!("cannot {name} {}", list.type_name()))?;
-    budget.grow(len)?;
+    budget.charge_items(len)?;
     Ok(list.items().unwrap_or_default())
 }
 
@@ -107,7 +107,7 @@ fn take(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
         return Err(format!("cannot take {wanted} elements").into());
     };
     let wanted = wanted.min(len);
-    budget.step(wanted)?;
+    budget.charge_steps(wanted)?;
     Val::list((0..wanted).filter_map(|index| list.item(index)).collect())
 }
 
@@ -145,12 +145,12 @@ fn concat(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     Val::list(all)
 }
 
-/// Moves items of all depths into one list.
+/// Appends items to one flat list, recursively.
 fn flatten(items: Vec<Val>, flat: &mut Vec<Val>, budget: &mut Budget<'_>) -> Result<(), Reason> {
     for item in items {
         match item.list_len() {
             Some(len) => {
-                budget.grow(len)?;
+                budget.charge_items(len)?;
                 flatten(item.items().unwrap_or_default(), flat, budget)?;
             }
             None => flat.push(item),

@@ -1,4 +1,4 @@
-//! Built-ins on maps, and `get`, which never fails.
+//! Built-in functions on maps, and `get`, which returns null instead of failing.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn entries(
     let map = argument(args, 0);
     let entries =
         ops::entries(map, budget).ok_or_else(|| format!("{problem} {}{after}", map.type_name()))?;
-    budget.grow(entries.len())?;
+    budget.charge_items(entries.len())?;
     Ok(entries)
 }
 
@@ -74,7 +74,7 @@ fn from_pairs(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let Some(pairs) = list.items() else {
         return Err(format!("cannot transform {} from pairs", list.type_name()).into());
     };
-    budget.grow(pairs.len())?;
+    budget.charge_items(pairs.len())?;
     let mut map = BTreeMap::new();
     for pair in pairs {
         match pair.list_len() {
@@ -106,7 +106,7 @@ fn get_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
         )
         .into()),
         Kind::List(item) => Ok(item.kind()),
-        // What is missing is null, even where all entries are text.
+        // A missing entry is null, even if all entries are text.
         Kind::Map(Item::Text) => Ok(Kind::Unknown),
         Kind::Map(item) => Ok(item.kind()),
         Kind::AnyMap => Ok(Kind::Any),
@@ -115,10 +115,10 @@ fn get_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
     }
 }
 
-/// Returns an item or entry, or null when there is none.
+/// Returns an item or entry, or null if it is missing.
 fn get(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let (base, key) = (argument(args, 0), argument(args, 1));
-    // Where a missing entry is not null, it has to be asked for first.
+    // These return a default for a missing entry, so its presence is checked first.
     let is_special = matches!(base, Val::Environ | Val::Dict(_));
     if is_special && !ops::contains(key, base, budget).unwrap_or(false) {
         return Ok(Val::NULL);

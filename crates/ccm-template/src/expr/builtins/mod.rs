@@ -1,7 +1,7 @@
-//! The built-in functions: one table with what each takes, gives and does.
+//! Table of built-in functions: name, signature and implementation.
 //!
-//! Built-ins that run a predicate are part of the grammar and live in `eval`. The rest is plain
-//! functions from values to a value, grouped by what they work on.
+//! Built-ins with a predicate are part of the grammar and are evaluated in `predicates`. The
+//! functions here are grouped by the type they work on.
 
 mod date;
 mod list;
@@ -17,27 +17,27 @@ use super::runtime_value::{Reason, Val};
 #[derive(Debug)]
 pub(super) struct Builtin {
     pub(super) name: &'static str,
-    pub(super) sign: Sign,
+    pub(super) signature: Signature,
     pub(super) call: Call,
 }
 
-/// Computes a built-in; the checker has seen to the number of arguments.
+/// Implementation of a built-in; the checker has already verified the number of arguments.
 pub(super) type Call = fn(&[Val], &mut Budget<'_>) -> Result<Val, Reason>;
 
-/// How the arguments of a built-in are checked before running.
+/// Check of the arguments at compile time.
 #[derive(Debug)]
-pub(super) enum Sign {
-    /// The first form that fits decides.
+pub(super) enum Signature {
+    /// The first overload that fits is used.
     Overloads(&'static [Overload]),
-    /// Returns the kind of the result, or why the arguments never fit.
+    /// Returns the kind of the result, or an error if the arguments can never fit.
     Checked(fn(&[Kind]) -> Result<Kind, Reason>),
 }
 
-/// Kinds of the parameters, and of the result.
+/// Kinds of the parameters, and kind of the result.
 #[derive(Debug)]
 pub(super) struct Overload(pub(super) &'static [Kind], pub(super) Kind);
 
-/// Returns the built-in of this name.
+/// Returns the built-in with this name.
 pub(super) fn named(name: &str) -> Option<&'static Builtin> {
     TABLES
         .iter()
@@ -60,7 +60,7 @@ const TEXTS: Kind = Kind::List(Item::Text);
 const fn overloads(name: &'static str, forms: &'static [Overload], call: Call) -> Builtin {
     Builtin {
         name,
-        sign: Sign::Overloads(forms),
+        signature: Signature::Overloads(forms),
         call,
     }
 }
@@ -72,12 +72,12 @@ const fn checked(
 ) -> Builtin {
     Builtin {
         name,
-        sign: Sign::Checked(check),
+        signature: Signature::Checked(check),
         call,
     }
 }
 
-/// Returns the only argument, as a checker sees it.
+/// Returns the kind of the only argument.
 fn only(kinds: &[Kind]) -> Result<Kind, Reason> {
     match kinds {
         [kind] => Ok(*kind),
@@ -96,7 +96,7 @@ fn argument(arguments: &[Val], index: usize) -> &Val {
     arguments.get(index).unwrap_or(&NONE)
 }
 
-/// Names a kind in the error of a built-in, null included.
+/// Returns the name of a kind for an error message, including null.
 fn kind_name(kind: Kind) -> String {
     match kind {
         Kind::Nil => "nil".into(),

@@ -1,4 +1,4 @@
-//! Built-ins on numbers.
+//! Built-in functions on numbers.
 
 use std::cmp::Ordering;
 
@@ -158,14 +158,14 @@ fn float(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
     }
 }
 
-/// Returns the extreme of numbers and lists of numbers; of nothing, null.
+/// Returns the minimum or maximum of numbers and lists of numbers; null if there are none.
 fn extreme(
     name: &str,
     args: &[Val],
     worse: Ordering,
     budget: &mut Budget<'_>,
 ) -> Result<Val, Reason> {
-    // A lone argument that is no number has no rival.
+    // A single argument that is not a number is returned as it is.
     if let [only] = args
         && only.list_len().is_none()
     {
@@ -175,7 +175,7 @@ fn extreme(
     for value in args {
         let candidate = match value.items() {
             Some(items) => {
-                budget.step(items.len() + 1)?;
+                budget.charge_steps(items.len() + 1)?;
                 match items.as_slice() {
                     [only] if only.list_len().is_none() && only.number().is_none() => {
                         return Err(invalid(name, only.go_type()));
@@ -197,7 +197,7 @@ fn extreme(
     Ok(best.unwrap_or(Val::NULL))
 }
 
-/// Collects the numbers of arguments and lists, all depths.
+/// Collects the numbers from arguments and nested lists.
 fn numbers(
     name: &str,
     args: &[Val],
@@ -205,7 +205,7 @@ fn numbers(
     budget: &mut Budget<'_>,
 ) -> Result<(), Reason> {
     for value in args {
-        budget.step(1)?;
+        budget.charge_steps(1)?;
         match (value.items(), value.number()) {
             (Some(items), _) => numbers(name, &items, found, budget)?,
             (None, Some(number)) => found.push(number.float()),

@@ -1,4 +1,5 @@
-//! Built-ins on text. Sizes are charged before text is built, so that no call can explode.
+//! Built-in functions on text. Text is counted in the budget before it is built, which limits
+//! memory.
 
 use data_encoding::BASE64;
 
@@ -33,12 +34,12 @@ pub(super) static BUILTINS: &[Builtin] = &[
     }),
     overloads("upper", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
-        budget.write(text.len())?;
+        budget.charge_text(text.len())?;
         Ok(text::upper(text).into())
     }),
     overloads("lower", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
-        budget.write(text.len())?;
+        budget.charge_text(text.len())?;
         Ok(text::lower(text).into())
     }),
     overloads("split", SPLIT, |args, budget| split(args, false, budget)),
@@ -79,12 +80,12 @@ pub(super) static BUILTINS: &[Builtin] = &[
     overloads("fromJSON", &[Overload(&[TEXT], Kind::Any)], from_json),
     overloads("toBase64", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
-        budget.write(text.len() / 3 * 4 + 4)?;
+        budget.charge_text(text.len() / 3 * 4 + 4)?;
         Ok(BASE64.encode(text.as_bytes()).into())
     }),
     overloads("fromBase64", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
-        budget.write(text.len())?;
+        budget.charge_text(text.len())?;
         let bytes = base64::decode(text)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned().into())
     }),
@@ -102,7 +103,7 @@ fn two(args: &[Val]) -> Result<(&str, &str), Reason> {
     Ok((argument(args, 0).text()?, argument(args, 1).text()?))
 }
 
-/// A missing affix is a blank.
+/// Returns text and affix; the default affix is a space.
 fn affix(args: &[Val]) -> Result<(&str, &str), Reason> {
     match args {
         [text] => Ok((text.text()?, " ")),
@@ -119,7 +120,7 @@ fn len_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
     }
 }
 
-/// Counts characters of a text, items of a list, entries of a map.
+/// Returns the number of characters of a text, items of a list or entries of a map.
 fn len(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let value = argument(args, 0);
     if let Some(Value::Str(text)) = value.plain() {
@@ -144,7 +145,7 @@ fn trim(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
     })
 }
 
-/// Splits text; a limit below zero is none, zero gives nothing.
+/// Splits text; a negative limit means no limit, zero returns an empty list.
 fn split(args: &[Val], keep: bool, budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let (text, separator) = two(args)?;
     let limit = match args.get(2) {
@@ -155,7 +156,7 @@ fn split(args: &[Val], keep: bool, budget: &mut Budget<'_>) -> Result<Val, Reaso
     if limit == 0 {
         return Val::list(Vec::new());
     }
-    // Between characters when there is no separator.
+    // An empty separator splits between characters.
     let mut parts: Vec<Val> = Vec::new();
     let mut rest = text;
     while parts.len() + 1 < limit {
@@ -174,12 +175,12 @@ fn split(args: &[Val], keep: bool, budget: &mut Budget<'_>) -> Result<Val, Reaso
         } else {
             part
         };
-        budget.grow(1)?;
+        budget.charge_items(1)?;
         parts.push(kept.into());
         rest = after.get(separator.len()..).unwrap_or_default();
     }
     if !(separator.is_empty() && text.is_empty()) {
-        budget.grow(1)?;
+        budget.charge_items(1)?;
         parts.push(rest.into());
     }
     Val::list(parts)
@@ -198,7 +199,7 @@ fn replace(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
         text.matches(old).count()
     };
     let added = found.min(limit).saturating_mul(new.len());
-    budget.write(text.len().saturating_add(added))?;
+    budget.charge_text(text.len().saturating_add(added))?;
     Ok(text.replacen(old, new, limit).into())
 }
 
@@ -214,7 +215,7 @@ fn repeat(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     if wanted > 1_000_000 {
         return Err(MEMORY.into());
     }
-    budget.grow(text.len().saturating_mul(wanted))?;
+    budget.charge_items(text.len().saturating_mul(wanted))?;
     Ok(text.repeat(wanted).into())
 }
 
@@ -223,28 +224,28 @@ fn join(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let Some(items) = list.items() else {
         return Err(format!("invalid argument for join (type {})", list.go_type()).into());
     };
-    let glue = match args.get(1) {
-        Some(glue) => glue.text()?.as_ref(),
+    let separator = match args.get(1) {
+        Some(separator) => separator.text()?.as_ref(),
         None => "",
     };
-    budget.step(items.len())?;
+    budget.charge_steps(items.len())?;
     let mut texts = Vec::with_capacity(items.len());
     for item in &items {
         let text = item.text()?;
-        budget.write(text.len() + glue.len())?;
+        budget.charge_text(text.len() + separator.len())?;
         texts.push(text.as_ref());
     }
-    Ok(texts.join(glue).into())
+    Ok(texts.join(separator).into())
 }
 
 fn to_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let value = json_value(argument(args, 0), budget)?;
     let text = json::pretty(&value)?;
-    budget.write(text.len())?;
+    budget.charge_text(text.len())?;
     Ok(text.into())
 }
 
-/// Returns a value as JSON has it: durations are nanoseconds, times follow RFC 3339.
+/// Converts a value for JSON: durations become nanoseconds, times RFC 3339.
 fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
     match value {
         Val::Time(time) => Ok(time.rfc3339().into()),
@@ -252,12 +253,12 @@ fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
         Val::Month(month) => Ok(i64::from(month.0).into()),
         Val::Weekday(day) => Ok(i64::from(day.0).into()),
         Val::List(list) => {
-            budget.grow(list.items.len())?;
+            budget.charge_items(list.items.len())?;
             let items = list.items.iter().map(|item| json_value(item, budget));
             items.collect::<Result<Vec<_>, _>>().map(Value::from)
         }
         Val::Dict(dict) => {
-            budget.grow(dict.entries.len())?;
+            budget.charge_items(dict.entries.len())?;
             let entries = dict
                 .entries
                 .iter()
@@ -273,10 +274,10 @@ fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
     }
 }
 
-/// Reads JSON; every number is a float, as in Go.
+/// Parses JSON; every number becomes a float, as in Go.
 fn from_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let text = argument(args, 0).text()?;
-    budget.write(text.len())?;
+    budget.charge_text(text.len())?;
     let value: Value = serde_json::from_str(text).map_err(|err| {
         if err.is_eof() {
             "unexpected end of JSON input".to_owned()

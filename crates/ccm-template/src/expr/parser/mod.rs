@@ -1,8 +1,8 @@
-//! Turns tokens into a tree by precedence climbing.
+//! Parser: turns tokens into a tree by precedence climbing.
 //!
-//! Knows the grammar and nothing of kinds or values. Refuses what is too large or too deep, so
-//! that nobody after it needs to count. Here are operators and what surrounds them; what they
-//! stand between is in `operand`.
+//! Knows only the grammar, not kinds or values. Refuses expressions that are too large or too deep,
+//! so that checker and evaluator need no such limits. This file has the operators and statements;
+//! operands are in `operand`.
 
 mod operand;
 
@@ -10,14 +10,13 @@ use super::ast::{Binary, Id, NodeKind, Tree, Unary};
 use super::error::Fault;
 use super::lexer::{Lexer, Token, TokenKind};
 
-/// How many nodes an expression may have.
+/// Maximum number of nodes of an expression.
 const MAX_NODES: usize = 10_000;
 
-/// How deep an expression may nest; each level costs stack in the parser and the evaluator.
+/// Maximum nesting of an expression; each level uses stack in the parser and the evaluator.
 pub(super) const MAX_DEPTH: u16 = 100;
 
-/// Returns the tree of an expression. `overridden` tells which built-in names the caller has
-/// given a meaning of its own.
+/// Parses an expression. `overridden` returns whether the caller redefines a built-in name.
 pub(super) fn parse(code: &str, overridden: &dyn Fn(&str) -> bool) -> Result<Tree, Fault> {
     let mut lexer = Lexer::new(code);
     let current = lexer.token()?;
@@ -41,16 +40,16 @@ pub(super) fn parse(code: &str, overridden: &dyn Fn(&str) -> bool) -> Result<Tre
 struct Parser<'a> {
     lexer: Lexer<'a>,
     current: Token<'a>,
-    /// A token read too far, when `not` turned out to belong to an outer operator.
+    /// A token read ahead, when `not` turned out to belong to an outer operator.
     stashed: Option<Token<'a>>,
     tree: Tree,
     overridden: &'a dyn Fn(&str) -> bool,
-    /// How many predicates surround the current token; `#` and `.x` mean something inside one.
+    /// Number of predicates around the current token; `#` and `.x` are valid only inside one.
     predicates: usize,
     depth: u16,
 }
 
-/// Returns an operator between two operands and how tightly it binds.
+/// Returns a binary operator and its precedence.
 fn binary(text: &str) -> Option<(Binary, u16)> {
     Some(match text {
         "or" | "||" => (Binary::Or, 10),
@@ -87,7 +86,7 @@ fn unary(text: &str) -> Option<(Unary, u16)> {
     })
 }
 
-/// Tells whether `not` may stand before this operator.
+/// Returns whether `not` may precede this operator.
 fn may_be_negated(text: &str) -> bool {
     matches!(
         text,
@@ -153,7 +152,7 @@ impl<'a> Parser<'a> {
         )
     }
 
-    /// Runs `inner` one level deeper.
+    /// Runs `inner` one nesting level deeper.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.depth >= MAX_DEPTH {
             return Err(self.too_deep());
@@ -180,7 +179,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses operators that bind at least as tightly as `floor`.
+    /// Parses operators with a precedence of at least `floor`.
     fn expression(&mut self, floor: u16) -> Result<Id, Fault> {
         self.nested(|parser| parser.expression_inside(floor))
     }
@@ -238,7 +237,7 @@ impl<'a> Parser<'a> {
             if op.is_comparison() {
                 left = self.comparison(left, op, at)?;
             } else {
-                // `**` groups to the right, everything else to the left.
+                // `**` is right-associative, all others are left-associative.
                 let floor = if op == Binary::Power {
                     binds
                 } else {

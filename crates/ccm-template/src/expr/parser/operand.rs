@@ -1,7 +1,7 @@
-//! Operands: literals, names, calls, and the members and slices that follow them.
+//! Parser for operands: literals, names, calls, and the members and slices that follow them.
 
 use super::{Parser, unary};
-use crate::expr::ast::{Each, Id, NodeKind};
+use crate::expr::ast::{Id, LoopBuiltin, NodeKind};
 use crate::expr::builtins;
 use crate::expr::error::Fault;
 use crate::expr::lexer::{Text, TokenKind, is_word};
@@ -39,7 +39,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `#`, `#index`, `#acc`, and the item that `.field` leaves out.
+    /// Parses `#`, `#index`, `#acc`, and the implicit item of `.field`.
     fn pointer(&mut self, text: &str) -> Result<Id, Fault> {
         let at = self.current.at;
         let mut name = "";
@@ -180,7 +180,7 @@ impl Parser<'_> {
         self.push(NodeKind::Text(text), at)
     }
 
-    /// Parses the arguments of a call; `arguments` holds what came through a pipe.
+    /// Parses the arguments of a call; `arguments` already holds a piped value.
     pub(super) fn call(
         &mut self,
         name: &str,
@@ -189,8 +189,8 @@ impl Parser<'_> {
         overridable: bool,
     ) -> Result<Id, Fault> {
         let overridden = overridable && (self.overridden)(name);
-        if let Some(each) = Each::named(name).filter(|_| !overridden) {
-            return self.each(each, at, arguments);
+        if let Some(builtin) = LoopBuiltin::named(name).filter(|_| !overridden) {
+            return self.loop_builtin(builtin, at, arguments);
         }
         let builtin = builtins::named(name).filter(|_| !overridden);
         self.arguments(&mut arguments)?;
@@ -220,7 +220,12 @@ impl Parser<'_> {
         self.expect_bracket(")")
     }
 
-    fn each(&mut self, each: Each, at: usize, piped: Vec<Id>) -> Result<Id, Fault> {
+    fn loop_builtin(
+        &mut self,
+        builtin: LoopBuiltin,
+        at: usize,
+        piped: Vec<Id>,
+    ) -> Result<Id, Fault> {
         self.expect_bracket("(")?;
         let wanted = 2 - piped.len().min(1);
         let missing = |parser: &Self| {
@@ -235,7 +240,7 @@ impl Parser<'_> {
             None => {
                 let list = self.expression(0)?;
                 if self.current.is_bracket(")") {
-                    if !each.predicate_is_optional() {
+                    if !builtin.predicate_is_optional() {
                         return Err(missing(self));
                     }
                 } else {
@@ -248,7 +253,7 @@ impl Parser<'_> {
         let mut extra = None;
         if !self.current.is_bracket(")") {
             predicate = Some(self.predicate()?);
-            if each.takes_extra() && self.current.is_operator(",") {
+            if builtin.takes_extra() && self.current.is_operator(",") {
                 self.next()?;
                 if !self.current.is_bracket(")") {
                     extra = Some(self.expression(0)?);
@@ -257,12 +262,12 @@ impl Parser<'_> {
             if self.current.is_operator(",") {
                 self.next()?;
             }
-        } else if !each.predicate_is_optional() {
+        } else if !builtin.predicate_is_optional() {
             return Err(missing(self));
         }
         self.expect_bracket(")")?;
         let kind = NodeKind::Loop {
-            each,
+            builtin,
             list,
             predicate,
             extra,
@@ -311,7 +316,7 @@ impl Parser<'_> {
         let at = self.current.at;
         let name = match self.current.kind {
             TokenKind::Name(name) => name,
-            // Reserved words are fine as names of members.
+            // Reserved words are valid member names.
             TokenKind::Operator(name) if name.starts_with(is_word) => name,
             TokenKind::End => return Err(Fault::at(at, "unexpected end of expression")),
             _ => return Err(Fault::at(at, "expected name")),

@@ -1,4 +1,4 @@
-//! What the built-ins give, dates and durations included.
+//! Tests of the built-ins, including dates and durations.
 
 use super::check_all;
 

@@ -1,10 +1,10 @@
-//! Errors: their texts, their places, and whether they are found before running.
+//! Tests of errors: messages, locations, and whether they are found at compile time.
 
 use super::{check_errors, env, eval};
 use crate::expr::{Cache, eval_bool};
 
 #[test]
-fn mistakes_are_found_before_running() {
+fn static_errors_are_found_at_compile_time() {
     check_errors(&[
         ("nosuch", "compile: unknown name nosuch (1:1)"),
         ("false and nosuch", "compile: unknown name nosuch (1:11)"),
@@ -76,7 +76,7 @@ fn mistakes_are_found_before_running() {
 }
 
 #[test]
-fn a_bad_pattern_is_found_before_running() {
+fn an_invalid_pattern_is_found_at_compile_time() {
     let err = eval("Data.app matches '['").unwrap_err().to_string();
     assert!(err.contains("error parsing regexp"), "{err}");
     assert!(
@@ -86,7 +86,7 @@ fn a_bad_pattern_is_found_before_running() {
 }
 
 #[test]
-fn what_only_running_shows_names_the_place() {
+fn run_time_errors_have_a_location() {
     check_errors(&[
         ("Data.nope.x", "run: cannot fetch x from <nil> (1:11)"),
         ("Data.on + 1", "run: invalid operation: bool + int (1:9)"),

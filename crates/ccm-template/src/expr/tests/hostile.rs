@@ -1,4 +1,4 @@
-//! Expressions made to hurt: too large, too deep, too much work, or no sense at all.
+//! Tests with hostile expressions: too large, too deep, too much work, or invalid.
 
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ fn size_depth_memory_and_work_are_bounded() {
 
 #[test]
 fn the_deepest_expression_allowed_fits_the_stack() {
-    // Levels of different kinds cost different amounts of stack; each must fit.
+    // Each kind of nesting uses a different amount of stack; all must fit.
     for (open, middle, close) in [
         ("(", "1", ")"),
         ("[", "1", "]"),

@@ -1,6 +1,6 @@
-//! Tests of whole expressions: the language as an author meets it.
+//! Tests of whole expressions.
 //!
-//! Expected values are written as they print, because that is what ends up in a file.
+//! Expected values are given in printed form, which is what ends up in a file.
 
 mod builtins;
 mod errors;
@@ -47,7 +47,7 @@ fn check_all(cases: &[(&str, &str)]) {
     }
 }
 
-/// Checks the first line of errors, and whether they were found before running.
+/// Checks the first line of errors, and whether they were found at compile time.
 fn check_errors(cases: &[(&str, &str)]) {
     for (code, expected) in cases {
         let err = eval(code).unwrap_err();
@@ -157,7 +157,7 @@ fn an_optional_chain_ends_at_the_first_null() {
 }
 
 #[test]
-fn facts_answer_to_json_names_and_go_names() {
+fn facts_have_json_names_and_go_names() {
     check_all(&[
         ("Facts.host.info.platformFamily", "debian"),
         ("Facts.host.info.PlatformFamily", "debian"),
@@ -290,7 +290,7 @@ fn a_cache_compiles_each_expression_once() {
 }
 
 #[test]
-fn an_environment_without_data_has_nothing_of_any_name() {
+fn any_name_is_null_in_an_environment_without_data() {
     for (code, expected) in [
         ("Data.x", "<nil>"),
         ("Data?.x ?? 1", "1"),

@@ -1,12 +1,12 @@
-//! Checksums and encodings.
+//! Sprig functions for checksums and encodings.
 
 use data_encoding::{BASE32, BASE64, Encoding, HEXLOWER};
 use sha1::Digest;
 
 use crate::base64;
-use crate::go::call::{Answer, Args, Native, takes};
+use crate::go::call::{Args, CallResult, Native, takes};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "sha1sum" => takes(1, |args| {
@@ -27,14 +27,14 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-fn encode(args: &Args<'_>, encoding: &Encoding) -> Answer {
+fn encode(args: &Args<'_>, encoding: &Encoding) -> CallResult {
     let text = args.str(0)?;
     args.meter().spend(text.len().saturating_mul(2))?;
     Ok(encoding.encode(text.as_bytes()).into())
 }
 
-/// Returns the decoded text, or, as sprig does, the text of the error.
-fn decoded<E: std::fmt::Display>(name: &str, bytes: Result<Vec<u8>, E>) -> Answer {
+/// Returns the decoded text, or the error message as text, as sprig does.
+fn decoded<E: std::fmt::Display>(name: &str, bytes: Result<Vec<u8>, E>) -> CallResult {
     match bytes {
         Ok(bytes) => String::from_utf8(bytes)
             .map(Into::into)
@@ -48,7 +48,7 @@ fn decoded<E: std::fmt::Display>(name: &str, bytes: Result<Vec<u8>, E>) -> Answe
 struct Base32Error(usize);
 
 fn base32(text: &str) -> Result<Vec<u8>, Base32Error> {
-    // Go passes over line breaks.
+    // Go ignores line breaks.
     let text = text.replace(['\r', '\n'], "");
     BASE32
         .decode(text.as_bytes())

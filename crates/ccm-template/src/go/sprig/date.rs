@@ -1,26 +1,30 @@
-//! Dates and spans of time.
+//! Sprig functions for dates and durations.
 //!
-//! Where sprig swallows an error, so do these; the `must` variants report it.
+//! Errors that sprig ignores are ignored here too; the `must` variants report them.
 
 use crate::CallError;
-use crate::go::call::{Answer, Args, Native, takes};
+use crate::go::call::{Args, CallResult, Native, takes};
 use crate::go::datum::Datum;
 use crate::time::duration::{self, HOUR, MINUTE, SECOND};
 use crate::time::{self, Time, Zone};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "now" => takes(0, |args| Ok(Datum::Time(now(args)))),
-        "date" => takes(2, |args| shown(args, args.str(0)?, args.any(1), "Local")),
+        "date" => takes(2, |args| {
+            format_time(args, args.str(0)?, args.any(1), "Local")
+        }),
         "dateInZone" | "date_in_zone" => takes(3, |args| {
-            shown(args, args.str(0)?, args.any(1), args.str(2)?)
+            format_time(args, args.str(0)?, args.any(1), args.str(2)?)
         }),
-        "htmlDate" => takes(1, |args| shown(args, "2006-01-02", args.any(0), "Local")),
+        "htmlDate" => takes(1, |args| {
+            format_time(args, "2006-01-02", args.any(0), "Local")
+        }),
         "htmlDateInZone" => takes(2, |args| {
-            shown(args, "2006-01-02", args.any(0), args.str(1)?)
+            format_time(args, "2006-01-02", args.any(0), args.str(1)?)
         }),
-        // A span that cannot be read leaves the date as it is; only `must` says so.
+        // An invalid duration leaves the date unchanged; only `must` reports it.
         "dateModify" | "date_modify" => takes(2, |args| {
             let time = args.time(1)?;
             match duration::parse(args.str(0)?) {
@@ -52,12 +56,12 @@ pub(super) fn find(name: &str) -> Option<Native> {
 }
 
 fn now(args: &Args<'_>) -> Time {
-    Time::now(args.world.now)
+    Time::now(args.context.now)
 }
 
-/// Returns the moment a datum stands for: a time, or seconds since 1970. Anything else is now,
-/// as in sprig.
-fn moment(args: &Args<'_>, datum: &Datum) -> Result<Time, CallError> {
+/// Converts a value to a time: a time, or seconds since 1970. Anything else is the current time, as
+/// in sprig.
+fn to_time(args: &Args<'_>, datum: &Datum) -> Result<Time, CallError> {
     match datum {
         Datum::Time(time) => Ok(time.clone()),
         Datum::Int(seconds) | Datum::Int64(seconds) => Ok(Time::from_unix(*seconds, Zone::Local)?),
@@ -65,21 +69,21 @@ fn moment(args: &Args<'_>, datum: &Datum) -> Result<Time, CallError> {
     }
 }
 
-fn shown(args: &Args<'_>, layout: &str, datum: &Datum, zone: &str) -> Answer {
-    let most = layout.len().saturating_mul(time::GROWTH);
+fn format_time(args: &Args<'_>, layout: &str, datum: &Datum, zone: &str) -> CallResult {
+    let most = layout.len().saturating_mul(time::MAX_FORMAT_GROWTH);
     args.meter().spend(most)?;
     let zone = Zone::load(zone).unwrap_or(Zone::Utc);
-    let time = moment(args, datum)?.within(zone);
+    let time = to_time(args, datum)?.in_zone(zone);
     Ok(time.format(layout).into())
 }
 
-fn ago(args: &Args<'_>) -> Answer {
-    let nanos = now(args).since(&moment(args, args.any(0))?);
+fn ago(args: &Args<'_>) -> CallResult {
+    let nanos = now(args).since(&to_time(args, args.any(0))?);
     Ok(duration::print(duration::round(nanos, SECOND)).into())
 }
 
-/// Prints a count of seconds. An `int` counts as 0: sprig knows only text and `int64`.
-fn seconds(args: &Args<'_>) -> Answer {
+/// Formats a number of seconds. An `int` counts as 0, because sprig handles only text and `int64`.
+fn seconds(args: &Args<'_>) -> CallResult {
     let seconds: i64 = match args.any(0) {
         Datum::Str(text) => text.parse().unwrap_or(0),
         Datum::Int64(seconds) => *seconds,
@@ -88,8 +92,8 @@ fn seconds(args: &Args<'_>) -> Answer {
     Ok(duration::print(seconds.wrapping_mul(SECOND)).into())
 }
 
-/// Prints only the largest unit of a span.
-fn duration_round(args: &Args<'_>) -> Answer {
+/// Formats only the largest unit of a duration.
+fn duration_round(args: &Args<'_>) -> CallResult {
     let nanos = match args.any(0) {
         Datum::Str(text) => duration::parse(text).unwrap_or(0),
         Datum::Int64(nanos) => *nanos,

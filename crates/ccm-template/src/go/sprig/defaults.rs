@@ -1,9 +1,9 @@
-//! Values for when there is none. Empty is what `if` takes for false.
+//! Sprig functions for default values. A value is empty if it is false in `if`.
 
-use crate::go::call::{Answer, Args, Native, takes, takes_from};
+use crate::go::call::{Args, CallResult, Native, takes, takes_from};
 use crate::go::datum::Datum;
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "default" => takes_from(1, default),
@@ -22,7 +22,7 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-fn default(args: &Args<'_>) -> Answer {
+fn default(args: &Args<'_>) -> CallResult {
     let given = args.any(1);
     Ok(if given.is_true() { given } else { args.any(0) }.clone())
 }

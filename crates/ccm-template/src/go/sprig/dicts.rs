@@ -1,17 +1,17 @@
-//! Dicts: made, read, changed and merged.
+//! Sprig functions on dicts.
 //!
-//! `set`, `unset`, `merge` and `mergeOverwrite` change their first dict in place, as sprig does,
-//! and everybody who holds it sees that. Merged-in values are copies, and a dict refuses to be
-//! put into itself: so no value can ever hold itself.
+//! `set`, `unset`, `merge` and `mergeOverwrite` change their first dict in place, as in sprig,
+//! which is visible through every reference to it. Merged-in values are copied, and a dict cannot
+//! be inserted into itself, so no value ever contains itself.
 
 use std::rc::Rc;
 
 use crate::CallError;
-use crate::go::call::{Answer, Args, Native, as_dict, as_str, shown, takes, takes_from};
+use crate::go::call::{Args, CallResult, Native, as_dict, as_str, takes, takes_from, to_text};
 use crate::go::datum::{Datum, Dict, Entries};
 use crate::go::limits::Meter;
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "dict" => takes_from(0, dict),
@@ -36,8 +36,8 @@ pub(super) fn find(name: &str) -> Option<Native> {
             args.meter().steps(items.len())?;
             Ok(Datum::list(items))
         }),
-        "pick" => takes_from(1, |args| sifted(args, true)),
-        "omit" => takes_from(1, |args| sifted(args, false)),
+        "pick" => takes_from(1, |args| filter_keys(args, true)),
+        "omit" => takes_from(1, |args| filter_keys(args, false)),
         "merge" | "mustMerge" => takes_from(1, |args| merged(args, false)),
         "mergeOverwrite" | "mustMergeOverwrite" => takes_from(1, |args| merged(args, true)),
         "dig" => takes_from(0, dig),
@@ -45,30 +45,30 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-fn dict(args: &Args<'_>) -> Answer {
+fn dict(args: &Args<'_>) -> CallResult {
     let mut entries = Entries::new();
     for pair in args.values.chunks(2) {
         if let [key, rest @ ..] = pair {
-            // A last key without a value has the empty one.
+            // A last key without a value gets empty text.
             let value = rest.first().cloned().unwrap_or_else(|| "".into());
-            entries.insert(shown(key, args.meter())?, value);
+            entries.insert(to_text(key, args.meter())?, value);
         }
     }
     args.meter().steps(entries.len())?;
     Ok(Datum::dict(entries))
 }
 
-fn set(args: &Args<'_>) -> Answer {
+fn set(args: &Args<'_>) -> CallResult {
     let (dict, key, value) = (args.dict(0)?, args.str(1)?, args.any(2));
-    if value.holds(dict) {
-        return Err(format!("a dict cannot be put into itself (key {key:?})").into());
+    if value.contains_dict(dict) {
+        return Err(format!("a dict cannot contain itself (key {key:?})").into());
     }
     args.meter().step()?;
     dict.entries.borrow_mut().insert(key.into(), value.clone());
     Ok(Datum::Dict(dict.clone()))
 }
 
-fn pluck(args: &Args<'_>) -> Answer {
+fn pluck(args: &Args<'_>) -> CallResult {
     let key = args.str(0)?;
     let mut found = Vec::new();
     for dict in args.from(1) {
@@ -78,7 +78,7 @@ fn pluck(args: &Args<'_>) -> Answer {
     Ok(Datum::list(found))
 }
 
-fn keys(args: &Args<'_>) -> Answer {
+fn keys(args: &Args<'_>) -> CallResult {
     let mut found = Vec::new();
     for dict in args.values {
         let entries = as_dict(dict)?.entries.borrow();
@@ -88,8 +88,8 @@ fn keys(args: &Args<'_>) -> Answer {
     Ok(Datum::strings(found))
 }
 
-/// Returns the entries whose keys are named, or all others.
-fn sifted(args: &Args<'_>, wanted: bool) -> Answer {
+/// Implements `pick` and `omit`: returns the entries whose keys are named, or all others.
+fn filter_keys(args: &Args<'_>, wanted: bool) -> CallResult {
     let dict = args.dict(0)?;
     let mut names = std::collections::BTreeSet::new();
     for name in args.from(1) {
@@ -106,10 +106,10 @@ fn sifted(args: &Args<'_>, wanted: bool) -> Answer {
     Ok(Datum::dict(entries))
 }
 
-fn merged(args: &Args<'_>, overwrite: bool) -> Answer {
+fn merged(args: &Args<'_>, overwrite: bool) -> CallResult {
     let target = args.dict(0)?;
     for source in args.from(1) {
-        // A copy: the source may hold the target.
+        // Merges from a copy, because the source may contain the target.
         let source = source.deep_copy(args.meter())?;
         merge(target, as_dict(&source)?, overwrite, args.meter())?;
     }
@@ -126,7 +126,7 @@ fn merge(
         meter.step()?;
         let old = target.entries.borrow().get(key).cloned();
         match (&old, value) {
-            // Bounded by the depth of the copy that `source` is.
+            // Recursion is limited by the depth of the copied `source`.
             (Some(Datum::Dict(old)), Datum::Dict(new)) => merge(old, new, overwrite, meter)?,
             (Some(old), _) if old.is_true() && !overwrite => {}
             (_, Datum::Nil) if !overwrite => {}
@@ -141,7 +141,7 @@ fn merge(
     Ok(())
 }
 
-fn dig(args: &Args<'_>) -> Answer {
+fn dig(args: &Args<'_>) -> CallResult {
     let [first, path @ .., default, root] = args.values else {
         return Err("dig needs at least three arguments".into());
     };

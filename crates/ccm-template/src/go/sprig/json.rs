@@ -1,4 +1,4 @@
-//! JSON in and out, as Go's encoder has it. Numbers that are read are floats, as in Go.
+//! Sprig functions for JSON, in the format of Go's encoder. Parsed numbers are floats, as in Go.
 
 use crate::CallError;
 use crate::go::call::{Args, Native, takes};
@@ -6,29 +6,29 @@ use crate::go::datum::Datum;
 use crate::path::with_float_numbers;
 use ccm_value::{Value, json};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
-        // Only `mustFromJson` reports that the text is no JSON.
-        "fromJson" => takes(1, |args| Ok(read(args.str(0)?).unwrap_or_default())),
-        "mustFromJson" => takes(1, |args| read(args.str(0)?)),
-        "toJson" | "mustToJson" => takes(1, |args| Ok(written(args, json::compact)?.into())),
+        // Only `mustFromJson` reports invalid JSON.
+        "fromJson" => takes(1, |args| Ok(from_json(args.str(0)?).unwrap_or_default())),
+        "mustFromJson" => takes(1, |args| from_json(args.str(0)?)),
+        "toJson" | "mustToJson" => takes(1, |args| Ok(to_json(args, json::compact)?.into())),
         "toPrettyJson" | "mustToPrettyJson" => {
-            takes(1, |args| Ok(written(args, json::pretty)?.into()))
+            takes(1, |args| Ok(to_json(args, json::pretty)?.into()))
         }
         "toRawJson" | "mustToRawJson" => takes(1, |args| {
-            Ok(unescaped(&written(args, json::compact)?).into())
+            Ok(unescape_html(&to_json(args, json::compact)?).into())
         }),
         _ => return None,
     })
 }
 
-fn read(text: &str) -> Result<Datum, CallError> {
+fn from_json(text: &str) -> Result<Datum, CallError> {
     let value: Value = serde_json::from_str(text)?;
     Ok(Datum::from_value(&with_float_numbers(value)))
 }
 
-fn written(
+fn to_json(
     args: &Args<'_>,
     write: fn(&Value) -> Result<String, serde_json::Error>,
 ) -> Result<String, CallError> {
@@ -38,8 +38,8 @@ fn written(
     Ok(text)
 }
 
-/// Takes back the escapes that protect HTML.
-fn unescaped(json: &str) -> String {
+/// Reverts the escapes of HTML characters.
+fn unescape_html(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
     while let Some((plain, escape)) = rest.split_once('\\') {
@@ -53,7 +53,7 @@ fn unescaped(json: &str) -> String {
                 after
             }
             None => {
-                // Keep the escaped character with its backslash: it may be a backslash itself.
+                // Copies the escaped character with its backslash: it may be a backslash itself.
                 out.push('\\');
                 let mut chars = escape.chars();
                 out.extend(chars.next());
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_escapes_of_html_are_taken_back() {
+    fn only_escapes_of_html_characters_are_reverted() {
         assert_eq!(
-            unescaped(r#""\u003ca\\u003c\u0026\n\u2028""#),
+            unescape_html(r#""\u003ca\\u003c\u0026\n\u2028""#),
             r#""<a\\u003c&\n\u2028""#
         );
     }

@@ -1,23 +1,23 @@
-//! Lists: made, cut and searched. None is ever changed; each function answers with a new one.
+//! Sprig functions on lists. Lists are immutable; every function returns a new one.
 
 use super::numbers::to_int;
 use crate::CallError;
-use crate::go::call::{Answer, Args, Native, takes, takes_from};
+use crate::go::call::{Args, CallResult, Native, takes, takes_from};
 use crate::go::datum::{Datum, Element};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
-        "list" | "tuple" => takes_from(0, |args| made(args, args.values.to_vec())),
+        "list" | "tuple" => takes_from(0, |args| charged_list(args, args.values.to_vec())),
         "append" | "push" | "mustAppend" | "mustPush" => takes(2, |args| {
             let mut items = args.list(0, "push on")?.to_vec();
             items.push(args.any(1).clone());
-            made(args, items)
+            charged_list(args, items)
         }),
         "prepend" | "mustPrepend" => takes(2, |args| {
             let mut items = vec![args.any(1).clone()];
             items.extend_from_slice(args.list(0, "prepend on")?);
-            made(args, items)
+            charged_list(args, items)
         }),
         "first" | "mustFirst" => takes(1, |args| {
             Ok(args
@@ -34,26 +34,26 @@ pub(super) fn find(name: &str) -> Option<Native> {
                 .unwrap_or_default())
         }),
         "rest" | "mustRest" => takes(1, |args| match args.list(0, "find rest on")? {
-            [] => made(args, Vec::new()),
-            [_, rest @ ..] => made(args, rest.to_vec()),
+            [] => charged_list(args, Vec::new()),
+            [_, rest @ ..] => charged_list(args, rest.to_vec()),
         }),
         "initial" | "mustInitial" => takes(1, |args| match args.list(0, "find initial on")? {
-            [] => made(args, Vec::new()),
-            [initial @ .., _] => made(args, initial.to_vec()),
+            [] => charged_list(args, Vec::new()),
+            [initial @ .., _] => charged_list(args, initial.to_vec()),
         }),
         "reverse" | "mustReverse" => takes(1, |args| {
             let items = args.list(0, "find reverse on")?;
-            made(args, items.iter().rev().cloned().collect())
+            charged_list(args, items.iter().rev().cloned().collect())
         }),
         "compact" | "mustCompact" => takes(1, |args| {
             let items = args.list(0, "compact on")?.iter();
-            made(args, items.filter(|item| item.is_true()).cloned().collect())
+            charged_list(args, items.filter(|item| item.is_true()).cloned().collect())
         }),
         "uniq" | "mustUniq" => takes(1, uniq),
         "without" | "mustWithout" => takes_from(1, without),
         "has" | "mustHas" => takes(2, |args| match args.any(1) {
             Datum::Nil => Ok(false.into()),
-            _ => Ok(holds(args, args.list(1, "find has on")?, args.any(0))?.into()),
+            _ => Ok(contains(args, args.list(1, "find has on")?, args.any(0))?.into()),
         }),
         "slice" | "mustSlice" => takes_from(1, slice),
         "concat" => takes_from(0, concat),
@@ -62,12 +62,12 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-fn made(args: &Args<'_>, items: Vec<Datum>) -> Answer {
+fn charged_list(args: &Args<'_>, items: Vec<Datum>) -> CallResult {
     args.meter().steps(items.len())?;
     Ok(Datum::list(items))
 }
 
-fn holds(args: &Args<'_>, items: &[Datum], wanted: &Datum) -> Result<bool, CallError> {
+fn contains(args: &Args<'_>, items: &[Datum], wanted: &Datum) -> Result<bool, CallError> {
     for item in items {
         if item.deep_equal(wanted, args.meter())? {
             return Ok(true);
@@ -76,27 +76,27 @@ fn holds(args: &Args<'_>, items: &[Datum], wanted: &Datum) -> Result<bool, CallE
     Ok(false)
 }
 
-fn uniq(args: &Args<'_>) -> Answer {
+fn uniq(args: &Args<'_>) -> CallResult {
     let mut kept = Vec::new();
     for item in args.list(0, "find uniq on")? {
-        if !holds(args, &kept, item)? {
+        if !contains(args, &kept, item)? {
             kept.push(item.clone());
         }
     }
-    made(args, kept)
+    charged_list(args, kept)
 }
 
-fn without(args: &Args<'_>) -> Answer {
+fn without(args: &Args<'_>) -> CallResult {
     let mut kept = Vec::new();
     for item in args.list(0, "find without on")? {
-        if !holds(args, args.from(1), item)? {
+        if !contains(args, args.from(1), item)? {
             kept.push(item.clone());
         }
     }
-    made(args, kept)
+    charged_list(args, kept)
 }
 
-fn slice(args: &Args<'_>) -> Answer {
+fn slice(args: &Args<'_>) -> CallResult {
     let Datum::List(list) = args.any(0) else {
         let found = args.any(0).kind_name();
         return Err(format!("list should be type of slice or array but {found}").into());
@@ -120,7 +120,7 @@ fn slice(args: &Args<'_>) -> Answer {
     Ok(Datum::list_of(list.of, items.to_vec()))
 }
 
-fn concat(args: &Args<'_>) -> Answer {
+fn concat(args: &Args<'_>) -> CallResult {
     let mut items = Vec::new();
     for index in 0..args.len() {
         let more = args.list(index, "concat")?;
@@ -130,13 +130,13 @@ fn concat(args: &Args<'_>) -> Answer {
     Ok(Datum::list(items))
 }
 
-fn chunk(args: &Args<'_>) -> Answer {
+fn chunk(args: &Args<'_>) -> CallResult {
     let size = args.int(0)?;
     let items = args.list(1, "chunk")?;
     let size = usize::try_from(size)
         .ok()
         .filter(|size| *size > 0)
-        .ok_or_else(|| format!("cannot make chunks of {size}"))?;
+        .ok_or_else(|| format!("invalid chunk size {size}"))?;
     args.meter().steps(items.len())?;
     let chunks = items.chunks(size).map(|chunk| Datum::list(chunk.to_vec()));
     Ok(Datum::list_of(Element::Lists, chunks.collect()))

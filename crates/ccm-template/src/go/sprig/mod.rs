@@ -1,10 +1,10 @@
-//! The functions of sprig 3.3, by group.
+//! Functions of sprig 3.3, by group.
 //!
-//! Argument orders are sprig's: the subject comes last, so that it can be piped in. The `must`
-//! variants are the same functions under another name, because all of ours report errors where
-//! sprig's plain ones panic; only where sprig swallows an error do the two differ.
+//! Argument orders are sprig's: the subject comes last, so that it can be piped. The `must`
+//! variants are aliases, because all functions here report errors where sprig's plain ones panic;
+//! the two differ only where sprig ignores an error.
 //!
-//! A `match` per group is the table: nothing is registered at start-up.
+//! Each group's table is a `match` in its `find`.
 
 mod codec;
 mod date;
@@ -24,7 +24,7 @@ mod words;
 
 use super::call::{Native, takes, takes_from};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     text::find(name)
         .or_else(|| words::find(name))
@@ -48,8 +48,8 @@ fn other(name: &str) -> Option<Native> {
     Some(match name {
         "hello" => takes(0, |_| Ok("Hello!".into())),
         "fail" => takes(1, |args| Err(args.str(0)?.to_owned().into())),
-        // Keys and certificates made while rendering differ on every run, so nothing that holds
-        // one could ever be stable.
+        // Keys and certificates generated while rendering differ on every run, so a resource that
+        // contains one would never be stable.
         "bcrypt"
         | "htpasswd"
         | "genPrivateKey"
@@ -62,9 +62,11 @@ fn other(name: &str) -> Option<Native> {
         | "genSignedCert"
         | "genSignedCertWithKey"
         | "encryptAES"
-        | "decryptAES" => takes_from(0, |_| {
-            Err("not supported: keys, certificates and ciphers are not made in templates".into())
-        }),
+        | "decryptAES" => {
+            takes_from(0, |_| {
+                Err("not supported: templates cannot generate keys and certificates or encrypt text".into())
+            })
+        }
         _ => return None,
     })
 }

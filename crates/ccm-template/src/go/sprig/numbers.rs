@@ -1,13 +1,13 @@
-//! Arithmetic on whatever can be a number: text, floats and booleans are converted as the Go
-//! library `cast` does, and what cannot be converted counts as 0.
+//! Sprig functions for arithmetic. Text, floats and booleans are converted like the Go library
+//! `cast` does; a value that cannot be converted counts as 0.
 
 use std::cmp::Ordering;
 
 use crate::CallError;
-use crate::go::call::{Answer, Args, Native, takes, takes_from};
+use crate::go::call::{Args, CallResult, Native, takes, takes_from};
 use crate::go::datum::{Datum, Element};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "atoi" => takes(1, |args| Ok(Datum::Int(args.str(0)?.parse().unwrap_or(0)))),
@@ -15,7 +15,7 @@ pub(super) fn find(name: &str) -> Option<Native> {
         "int64" => takes(1, |args| Ok(Datum::Int64(to_int(args.any(0))))),
         "float64" => takes(1, |args| Ok(Datum::Float(to_float(args.any(0))))),
         "toDecimal" => takes(1, |args| {
-            let octal = i64::from_str_radix(&args.shown(0)?, 8);
+            let octal = i64::from_str_radix(&args.to_text(0)?, 8);
             Ok(Datum::Int64(octal.unwrap_or(0)))
         }),
         "add1" => takes(1, |args| {
@@ -74,16 +74,16 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-/// Returns the whole number a datum stands for, or 0.
+/// Converts a value to an integer, or 0.
 pub(super) fn to_int(datum: &Datum) -> i64 {
     match datum {
         Datum::Bool(value) => (*value).into(),
         Datum::Int(value) | Datum::Int64(value) => *value,
-        // Go wraps around; nobody can mean that.
+        // Go wraps around; the maximum is more useful.
         Datum::Uint(value) => i64::try_from(*value).unwrap_or(i64::MAX),
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "cutting the fraction is the task"
+            reason = "truncates the fraction on purpose"
         )]
         Datum::Float(value) => *value as i64,
         Datum::Str(text) => parse_int(text).unwrap_or(0),
@@ -91,7 +91,7 @@ pub(super) fn to_int(datum: &Datum) -> i64 {
     }
 }
 
-/// Reads an integer with Go's prefixes; `1.00` counts as whole.
+/// Parses an integer with Go's prefixes; `1.00` counts as an integer.
 fn parse_int(text: &str) -> Option<i64> {
     let text = match text.split_once('.') {
         Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|b| b == b'0') => whole,
@@ -118,9 +118,15 @@ fn parse_int(text: &str) -> Option<i64> {
 pub(super) fn to_float(datum: &Datum) -> f64 {
     match datum {
         Datum::Bool(value) => f64::from(u8::from(*value)),
-        #[expect(clippy::cast_precision_loss, reason = "a float is what was asked for")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the conversion to a float is the purpose"
+        )]
         Datum::Int(value) | Datum::Int64(value) => *value as f64,
-        #[expect(clippy::cast_precision_loss, reason = "a float is what was asked for")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the conversion to a float is the purpose"
+        )]
         Datum::Uint(value) => *value as f64,
         Datum::Float(value) => *value,
         Datum::Str(text) => text.parse().unwrap_or(0.0),
@@ -128,17 +134,17 @@ pub(super) fn to_float(datum: &Datum) -> f64 {
     }
 }
 
-fn whole(args: &Args<'_>, operation: fn(i64, i64) -> Option<i64>) -> Answer {
+fn whole(args: &Args<'_>, operation: fn(i64, i64) -> Option<i64>) -> CallResult {
     operation(to_int(args.any(0)), to_int(args.any(1)))
         .map(Datum::Int64)
         .ok_or("integer divide by zero".into())
 }
 
-fn extreme(args: &Args<'_>, wanted: Ordering) -> Answer {
+fn extreme(args: &Args<'_>, wanted: Ordering) -> CallResult {
     let numbers = args.values.iter().map(to_float);
     let found = numbers.reduce(|best, next| {
         if best.is_nan() || next.partial_cmp(&best) == Some(wanted) {
-            // A NaN stays, as in Go.
+            // A NaN is kept, as in Go.
             if best.is_nan() { best } else { next }
         } else if next.is_nan() {
             next
@@ -149,7 +155,7 @@ fn extreme(args: &Args<'_>, wanted: Ordering) -> Answer {
     Ok(Datum::Float(found.unwrap_or(0.0)))
 }
 
-fn round(args: &Args<'_>) -> Answer {
+fn round(args: &Args<'_>) -> CallResult {
     if args.len() > 3 {
         return Err("wrong number of args for round: want 2 or 3".into());
     }
@@ -169,7 +175,7 @@ fn round(args: &Args<'_>) -> Answer {
     Ok(Datum::Float(rounded / power))
 }
 
-/// Returns the numbers from `start` up or down to just before `stop`.
+/// Returns the numbers from `start` to `stop`, exclusive, in either direction.
 fn until_step(args: &Args<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<i64>, CallError> {
     let up = step > 0 && start < stop;
     let down = step < 0 && stop < start;
@@ -187,8 +193,8 @@ fn ints(numbers: Vec<i64>) -> Datum {
     Datum::list_of(Element::Int, numbers.into_iter().map(Datum::Int).collect())
 }
 
-/// Counts as the shell command does: last; first and last; first, step and last.
-fn seq(args: &Args<'_>) -> Answer {
+/// Implements the arguments of the shell's `seq`: last; first and last; first, step and last.
+fn seq(args: &Args<'_>) -> CallResult {
     let ends = |first: i64, last: i64| if last < first { -1 } else { 1 } as i64;
     let (first, step, last) = match args.len() {
         1 => (1, ends(1, args.int(0)?), args.int(0)?),
@@ -213,10 +219,10 @@ enum Operation {
     Divide,
 }
 
-/// Folds numbers in decimal, so that 0.1 and 0.2 make 0.3.
-fn decimals(first: f64, rest: &[Datum], operation: Operation) -> Answer {
+/// Computes in decimal, so that 0.1 and 0.2 make 0.3.
+fn decimals(first: f64, rest: &[Datum], operation: Operation) -> CallResult {
     let mut total = first;
-    // Intermediate results stay decimal as long as they fit; floats take over when they do not.
+    // Intermediate results are decimal as long as they fit, and floats after that.
     let mut exact = Decimal::from_float(first);
     for datum in rest {
         let next = to_float(datum);
@@ -248,7 +254,7 @@ struct Decimal {
     scale: u32,
 }
 
-/// How many decimals a division computes, as in the Go library.
+/// Number of decimals of a division, as in the Go library.
 const DIVISION_SCALE: u32 = 16;
 
 impl Decimal {
@@ -295,7 +301,7 @@ impl Decimal {
     }
 
     fn divide(self, other: Self) -> Option<Self> {
-        // One digit more than wanted, for rounding.
+        // One extra digit, for rounding.
         let scale = DIVISION_SCALE + 1;
         let top = self.scaled((scale + other.scale).max(self.scale))?;
         let excess = self.scale.saturating_sub(scale + other.scale);

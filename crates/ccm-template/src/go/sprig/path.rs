@@ -1,9 +1,10 @@
-//! Paths by their text alone, and the environment of the root data. No file is touched.
+//! Sprig functions for paths and environment variables. Paths are handled as text, without file
+//! access; environment variables come from the root data.
 
-use crate::go::call::{Answer, Args, Native, takes};
+use crate::go::call::{Args, CallResult, Native, takes};
 use ccm_value::Value;
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "base" | "osBase" => takes(1, |args| Ok(base(args.str(0)?).into())),
@@ -38,7 +39,7 @@ fn base(path: &str) -> &str {
     }
 }
 
-/// Returns the shortest path that means the same: no empty or `.` parts, `..` resolved.
+/// Returns the shortest equivalent path: no empty or `.` parts, `..` resolved.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut kept: Vec<&str> = Vec::new();
@@ -63,12 +64,12 @@ fn clean(path: &str) -> String {
 }
 
 fn variable<'a>(args: &Args<'a>, name: &str) -> &'a str {
-    let found = args.world.environ.and_then(|environ| environ.get(name));
+    let found = args.context.environ.and_then(|environ| environ.get(name));
     found.and_then(Value::as_str).unwrap_or("")
 }
 
-/// Replaces `$NAME` and `${NAME}`; an unknown name becomes nothing.
-fn expand(args: &Args<'_>) -> Answer {
+/// Replaces `$NAME` and `${NAME}`; an unknown name becomes empty text.
+fn expand(args: &Args<'_>) -> CallResult {
     let mut out = String::new();
     let mut rest = args.str(0)?;
     while let Some((plain, after)) = rest.split_once('$') {
@@ -78,7 +79,7 @@ fn expand(args: &Args<'_>) -> Answer {
         let (name, tail) = if let Some(braced) = after.strip_prefix('{') {
             match braced.split_once('}') {
                 Some((name, tail)) => (name, tail),
-                // Go drops a brace that never closes.
+                // Go drops an unclosed brace.
                 None => ("", braced),
             }
         } else if after.starts_with(is_special) {

@@ -1,25 +1,26 @@
-//! Chance, from the operating system: passwords are made of this.
+//! Sprig functions for random values, from the operating system's generator.
 //!
-//! A template that uses it renders differently every time, so the file it makes is never stable.
+//! A template that uses them renders differently every time, so a file with this content is never
+//! stable.
 
 use data_encoding::BASE64;
 
 use crate::CallError;
-use crate::go::call::{Answer, Args, Native, takes};
+use crate::go::call::{Args, CallResult, Native, takes};
 use crate::go::datum::Datum;
 
 const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const DIGITS: &str = "0123456789";
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
-        "randAlphaNum" => takes(1, |args| drawn(args, &format!("{LETTERS}{DIGITS}"))),
-        "randAlpha" => takes(1, |args| drawn(args, LETTERS)),
-        "randNumeric" => takes(1, |args| drawn(args, DIGITS)),
+        "randAlphaNum" => takes(1, |args| random_text(args, &format!("{LETTERS}{DIGITS}"))),
+        "randAlpha" => takes(1, |args| random_text(args, LETTERS)),
+        "randNumeric" => takes(1, |args| random_text(args, DIGITS)),
         "randAscii" => takes(1, |args| {
             let printable: String = (' '..='~').collect();
-            drawn(args, &printable)
+            random_text(args, &printable)
         }),
         "randBytes" => takes(1, |args| {
             let mut bytes = vec![0; count(args)?];
@@ -35,56 +36,56 @@ pub(super) fn find(name: &str) -> Option<Native> {
 
 fn count(args: &Args<'_>) -> Result<usize, CallError> {
     let count = args.int(0)?;
-    let count = usize::try_from(count).map_err(|_| format!("cannot make {count} characters"))?;
+    let count = usize::try_from(count).map_err(|_| format!("invalid length {count}"))?;
     args.meter().steps(count)?;
     Ok(count)
 }
 
-/// Returns a number below `bound`, each as likely as the others.
-fn below(bound: u64) -> Result<u64, CallError> {
-    // Draws from the uneven rest of the range are thrown away.
+/// Returns a uniformly distributed number below `bound`.
+fn random_below(bound: u64) -> Result<u64, CallError> {
+    // Values from the incomplete last interval are rejected to avoid bias.
     let fair = u64::MAX - u64::MAX % bound.max(1);
     loop {
-        let drawn = getrandom::u64()?;
-        if drawn < fair {
-            return Ok(drawn % bound.max(1));
+        let bits = getrandom::u64()?;
+        if bits < fair {
+            return Ok(bits % bound.max(1));
         }
     }
 }
 
-fn drawn(args: &Args<'_>, alphabet: &str) -> Answer {
+fn random_text(args: &Args<'_>, alphabet: &str) -> CallResult {
     let mut out = String::new();
     for _ in 0..count(args)? {
-        let index = below(alphabet.len() as u64)?;
+        let index = random_below(alphabet.len() as u64)?;
         let index = usize::try_from(index).unwrap_or(0);
         out.extend(alphabet.chars().nth(index));
     }
     Ok(out.into())
 }
 
-fn rand_int(args: &Args<'_>) -> Answer {
+fn rand_int(args: &Args<'_>) -> CallResult {
     let (least, end) = (args.int(0)?, args.int(1)?);
     if least >= end {
-        return Err(format!("there is no number from {least} to below {end}").into());
+        return Err(format!("randInt: {least} is not less than {end}").into());
     }
-    let offset = below(least.abs_diff(end))?;
+    let offset = random_below(least.abs_diff(end))?;
     Ok(Datum::Int(least.wrapping_add_unsigned(offset)))
 }
 
-fn shuffle(args: &Args<'_>) -> Answer {
+fn shuffle(args: &Args<'_>) -> CallResult {
     let mut chars: Vec<char> = args.str(0)?.chars().collect();
     args.meter().steps(chars.len())?;
     for last in (1..chars.len()).rev() {
-        let other = below(last as u64 + 1)?;
+        let other = random_below(last as u64 + 1)?;
         chars.swap(last, usize::try_from(other).unwrap_or(last));
     }
     Ok(chars.into_iter().collect::<String>().into())
 }
 
-fn uuid() -> Answer {
-    let drawn = u128::from(below(u64::MAX)?) << 64 | u128::from(below(u64::MAX)?);
-    // Version 4 and the variant of RFC 9562 have fixed bits.
-    let value = drawn & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+fn uuid() -> CallResult {
+    let bits = u128::from(random_below(u64::MAX)?) << 64 | u128::from(random_below(u64::MAX)?);
+    // Sets the fixed bits: version 4 and the variant of RFC 9562.
+    let value = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{value:032x}");
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or("").to_owned();
     let parts = [

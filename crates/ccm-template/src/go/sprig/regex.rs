@@ -1,15 +1,15 @@
-//! Regular expressions: found, replaced, split. What a pattern means is in `template::pattern`.
+//! Sprig functions for regular expressions. The syntax is in `crate::pattern`.
 
 use regex::NoExpand;
 
-use crate::go::call::{Answer, Args, Native, takes};
+use crate::go::call::{Args, CallResult, Native, takes};
 use crate::go::datum::Datum;
 use crate::pattern::compile;
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
-        // An expression that cannot be read matches nothing; only `must` reports it.
+        // An invalid pattern matches nothing; only `must` reports it.
         "regexMatch" => takes(2, |args| {
             let text = args.str(1)?;
             Ok(compile(args.str(0)?)
@@ -38,22 +38,22 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-/// A negative count means all.
+/// Converts a count; a negative one means all.
 fn at_most(count: i64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-fn replace(args: &Args<'_>, literally: bool) -> Answer {
+fn replace(args: &Args<'_>, literally: bool) -> CallResult {
     let regex = compile(args.str(0)?)?;
     let (text, with) = (args.str(1)?, args.str(2)?);
-    // Each hit grows by the replacement and by what its groups repeat of the text.
+    // Each match grows at most by the replacement and by the groups it inserts.
     let groups = if literally {
         0
     } else {
         with.matches('$').count()
     };
-    let hits = regex.find_iter(text).count();
-    let grown = hits
+    let matches = regex.find_iter(text).count();
+    let grown = matches
         .saturating_mul(with.len())
         .saturating_add(groups.saturating_mul(text.len()))
         .saturating_add(text.len());
@@ -66,7 +66,7 @@ fn replace(args: &Args<'_>, literally: bool) -> Answer {
     Ok(out.into_owned().into())
 }
 
-fn split(args: &Args<'_>) -> Answer {
+fn split(args: &Args<'_>) -> CallResult {
     let regex = compile(args.str(0)?)?;
     let (text, most) = (args.str(1)?, at_most(args.int(2)?));
     if most == 0 {
@@ -81,7 +81,7 @@ fn split(args: &Args<'_>) -> Answer {
         if pieces.len() + 1 >= most {
             break;
         }
-        // An empty hit at the start cuts nothing off.
+        // An empty match at the start splits nothing off.
         if found.end() == 0 {
             continue;
         }
@@ -94,7 +94,7 @@ fn split(args: &Args<'_>) -> Answer {
     Ok(Datum::strings(pieces))
 }
 
-/// Escapes what Go escapes, which is less than Rust's own quoting does.
+/// Escapes the characters that Go's `QuoteMeta` escapes, fewer than Rust's `regex::escape`.
 fn quote_meta(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,17 +1,17 @@
-//! Cutting, joining, padding and quoting text.
+//! Sprig functions for cutting, joining, padding and quoting text.
 //!
-//! Positions count bytes, as in Go. Where a cut falls inside a character, what is left of it is
-//! replaced by U+FFFD: text stays text.
+//! Positions count bytes, as in Go. A character cut in half is replaced by U+FFFD, so that the
+//! result is valid text.
 
 use std::sync::Arc;
 
-use crate::go::call::{Answer, Args, Native, shown, takes, takes_from};
+use crate::go::call::{Args, CallResult, Native, takes, takes_from, to_text};
 use crate::go::datum::{Datum, Element, Entries};
 use crate::go::limits::Meter;
 use crate::{CallError, text};
 use ccm_value::quote::quote;
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "trim" => takes(1, |args| Ok(args.str(0)?.trim().into())),
@@ -53,7 +53,7 @@ pub(super) fn find(name: &str) -> Option<Native> {
             let (one, many) = (args.str(0)?, args.str(1)?);
             Ok(if args.int(2)? == 1 { one } else { many }.into())
         }),
-        "toString" => takes(1, |args| Ok(Datum::Str(args.shown(0)?))),
+        "toString" => takes(1, |args| Ok(Datum::Str(args.to_text(0)?))),
         "toStrings" => takes(1, |args| {
             Ok(Datum::strings(strings(args.any(0), args.meter())?))
         }),
@@ -77,20 +77,20 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-/// Returns the bytes of `text` from `start` to `end`, as text.
+/// Returns the bytes of `text` from `start` to `end`, as valid text.
 pub(super) fn cut(text: &str, start: usize, end: usize) -> String {
     let bytes = text.as_bytes().get(start..end).unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn repeat(args: &Args<'_>) -> Answer {
+fn repeat(args: &Args<'_>) -> CallResult {
     let (count, text) = (args.int(0)?, args.str(1)?);
     let count = usize::try_from(count).map_err(|_| "negative repeat count")?;
     args.meter().spend(text.len().saturating_mul(count))?;
     Ok(text.repeat(count).into())
 }
 
-fn replace(args: &Args<'_>) -> Answer {
+fn replace(args: &Args<'_>) -> CallResult {
     let (old, new, text) = (args.str(0)?, args.str(1)?, args.str(2)?);
     let found = if old.is_empty() {
         text.len() + 1
@@ -102,7 +102,7 @@ fn replace(args: &Args<'_>) -> Answer {
     Ok(text.replace(old, new).into())
 }
 
-fn trunc(args: &Args<'_>) -> Answer {
+fn trunc(args: &Args<'_>) -> CallResult {
     let (count, text) = (args.int(0)?, args.str(1)?);
     let size = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     if size >= text.len() {
@@ -116,13 +116,13 @@ fn trunc(args: &Args<'_>) -> Answer {
     .into())
 }
 
-fn substr(args: &Args<'_>) -> Answer {
+fn substr(args: &Args<'_>) -> CallResult {
     let (start, end, text) = (args.int(0)?, args.int(1)?, args.str(2)?);
     let len = text.len();
     let start_at = usize::try_from(start).unwrap_or(0);
     let end_at = match usize::try_from(end) {
         Ok(end) if end <= len => end,
-        // Only with a start is an end beyond the text the end of the text.
+        // An end beyond the text is allowed only together with a start.
         _ if start >= 0 => len,
         _ => {
             return Err(format!("slice bounds out of range [:{end}] with length {len}").into());
@@ -134,8 +134,8 @@ fn substr(args: &Args<'_>) -> Answer {
     Ok(cut(text, start_at, end_at).into())
 }
 
-/// Shortens to `width` bytes with dots, keeping what is at `offset` in sight.
-fn abbreviate(text: &str, offset: i64, width: i64) -> Answer {
+/// Shortens to `width` bytes with dots, keeping the text at `offset`.
+fn abbreviate(text: &str, offset: i64, width: i64) -> CallResult {
     if width < 4 || (offset > 0 && width < 7) {
         return Ok(text.into());
     }
@@ -156,12 +156,12 @@ fn abbreviate(text: &str, offset: i64, width: i64) -> Answer {
     Ok(format!("...{}", cut(text, len - kept, len)).into())
 }
 
-/// Joins the arguments that are not nil with blanks.
-fn each_present(args: &Args<'_>, change: impl Fn(&str) -> String) -> Answer {
+/// Joins the non-nil arguments with spaces.
+fn each_present(args: &Args<'_>, change: impl Fn(&str) -> String) -> CallResult {
     let mut out = Vec::new();
     for value in args.values {
         if !matches!(value, Datum::Nil) {
-            let text = shown(value, args.meter())?;
+            let text = to_text(value, args.meter())?;
             args.meter().spend(text.len())?;
             out.push(change(&text));
         }
@@ -179,21 +179,21 @@ fn indent(args: &Args<'_>) -> Result<String, CallError> {
     Ok(format!("{pad}{}", text.replace('\n', &format!("\n{pad}"))))
 }
 
-/// Returns the items of a list as text, nil left out; anything else as a list of one.
+/// Converts the items of a list to text, without nil; any other value becomes a list of one.
 pub(super) fn strings(datum: &Datum, meter: &Meter) -> Result<Vec<Arc<str>>, CallError> {
     match datum {
         Datum::List(list) => list
             .items
             .iter()
             .filter(|item| !matches!(item, Datum::Nil))
-            .map(|item| shown(item, meter))
+            .map(|item| to_text(item, meter))
             .collect(),
         Datum::Nil => Ok(Vec::new()),
-        other => Ok(vec![shown(other, meter)?]),
+        other => Ok(vec![to_text(other, meter)?]),
     }
 }
 
-fn join(args: &Args<'_>) -> Answer {
+fn join(args: &Args<'_>) -> CallResult {
     let between = args.str(0)?;
     let items = strings(args.any(1), args.meter())?;
     let size = items
@@ -204,13 +204,13 @@ fn join(args: &Args<'_>) -> Answer {
     Ok(items.join(between).into())
 }
 
-fn sort_alpha(args: &Args<'_>) -> Answer {
+fn sort_alpha(args: &Args<'_>) -> CallResult {
     let mut items = strings(args.any(0), args.meter())?;
     items.sort();
     Ok(Datum::strings(items))
 }
 
-/// Splits as Go does: an empty separator splits into characters, without empty ends.
+/// Splits like Go: an empty separator splits into characters, without empty ends.
 fn pieces<'a>(separator: &str, text: &'a str, most: Option<usize>) -> Vec<&'a str> {
     let most = most.unwrap_or(usize::MAX);
     if !separator.is_empty() {
@@ -230,7 +230,7 @@ fn pieces<'a>(separator: &str, text: &'a str, most: Option<usize>) -> Vec<&'a st
     found
 }
 
-/// Returns pieces as the map `_0`, `_1`, …
+/// Returns pieces as a map with the keys `_0`, `_1`, …
 fn numbered(pieces: Vec<&str>) -> Datum {
     let entries: Entries = pieces
         .into_iter()

@@ -1,8 +1,8 @@
-//! What Go would call a value.
+//! Sprig functions for Go type names.
 
 use crate::go::call::{Native, takes};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "typeOf" => takes(1, |args| Ok(args.any(0).type_name().into())),

@@ -1,13 +1,13 @@
-//! URLs, taken apart and put together by their text, and host names.
+//! Sprig functions for URLs and host names, without network access.
 
 use std::net::IpAddr;
 
-use crate::go::call::{Answer, Args, Native, takes};
+use crate::go::call::{Args, CallResult, Native, takes};
 use crate::go::datum::{Datum, Entries};
 use crate::text::percent;
 use ccm_value::quote::quote;
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "urlParse" => takes(1, |args| parse(args.str(0)?)),
@@ -17,16 +17,17 @@ pub(super) fn find(name: &str) -> Option<Native> {
     })
 }
 
-/// Answers for what needs no network; a caller that wants more gives the function itself.
-fn host(args: &Args<'_>) -> Answer {
+/// Implements `getHostByName` for `localhost` and addresses; a caller with network access provides
+/// its own function.
+fn host(args: &Args<'_>) -> CallResult {
     match args.str(0)? {
         "localhost" => Ok("127.0.0.1".into()),
         name if name.parse::<IpAddr>().is_ok() => Ok(name.into()),
-        name => Err(format!("looking up {name} is not available here").into()),
+        name => Err(format!("host name lookup of {name} is not available here").into()),
     }
 }
 
-fn parse(text: &str) -> Answer {
+fn parse(text: &str) -> CallResult {
     let failed = |reason: &str| format!("unable to parse url: parse {}: {reason}", quote(text));
     if text.chars().any(|c| c.is_ascii_control()) {
         return Err(failed("invalid control character in URL").into());
@@ -64,7 +65,7 @@ fn parse(text: &str) -> Answer {
     Ok(Datum::dict(entries))
 }
 
-/// Splits the scheme off, where there is one.
+/// Splits off the scheme, if there is one.
 fn scheme(text: &str) -> Result<(&str, &str), &'static str> {
     let len = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c)))
@@ -96,7 +97,7 @@ fn hostname(host: &str) -> Result<&str, &'static str> {
     }
 }
 
-fn join(args: &Args<'_>) -> Answer {
+fn join(args: &Args<'_>) -> CallResult {
     let dict = args.dict(0)?;
     let entry = |key: &str| match dict.entries.borrow().get(key) {
         None => Ok(String::new()),
@@ -129,7 +130,7 @@ fn join(args: &Args<'_>) -> Answer {
                 out.push('/');
             }
         }
-        // A colon in a relative path would read as a scheme.
+        // A colon in the first part of a relative path would be read as a scheme.
         let first = path.split('/').next().unwrap_or("");
         if out.is_empty() && first.contains(':') {
             out.push_str("./");

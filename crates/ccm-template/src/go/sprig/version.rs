@@ -1,4 +1,4 @@
-//! Semantic versions.
+//! Sprig functions for semantic versions.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use crate::go::call::{Native, takes};
 use crate::go::datum::Datum;
 use crate::go::version::{Version, satisfies};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "semver" => takes(1, |args| {

@@ -1,13 +1,13 @@
-//! Words and their cases: titles, initials, snake_case, wrapping.
+//! Sprig functions for words and their case: titles, initials, snake_case, wrapping.
 //!
-//! The rules where a word begins are those of the Go libraries behind sprig, oddities included:
-//! `HTTPServer` is `http-server`, and digits stick to the letters after them.
+//! The rules for word boundaries are those of the Go libraries behind sprig, including their
+//! peculiarities: `HTTPServer` becomes `http-server`, and digits belong to the letters after them.
 
 use super::text::cut;
-use crate::go::call::{Answer, Args, Native, takes};
+use crate::go::call::{Args, CallResult, Native, takes};
 use crate::text::{lower_char, upper_char};
 
-/// Returns the function of a name.
+/// Returns the function with this name.
 pub(super) fn find(name: &str) -> Option<Native> {
     Some(match name {
         "title" => takes(1, |args| Ok(title(args.str(0)?).into())),
@@ -87,15 +87,15 @@ fn camel_case(text: &str) -> String {
     let Some(first) = chars.next() else {
         return out;
     };
-    // One character is always held back, since a connector is dropped only if a word follows it.
-    let mut held = upper_char(first);
+    // Output lags one character behind, because a connector is dropped only if a word follows it.
+    let mut pending = upper_char(first);
     let mut in_upper_run = first.is_uppercase();
     for c in chars {
         let mut next = c;
-        if is_connector(held) {
+        if is_connector(pending) {
             if is_connector(c) {
-                out.push(held);
-                held = c;
+                out.push(pending);
+                pending = c;
                 continue;
             }
             in_upper_run = c.is_uppercase();
@@ -108,11 +108,11 @@ fn camel_case(text: &str) -> String {
                     in_upper_run = false;
                 }
             }
-            out.push(held);
+            out.push(pending);
         }
-        held = next;
+        pending = next;
     }
-    out.push(held);
+    out.push(pending);
     out
 }
 
@@ -126,7 +126,8 @@ enum Kind {
     Other,
 }
 
-/// Cuts text into runs of one kind; capitals before a small letter give it their last one.
+/// Splits text into runs of one kind; the last of several capitals belongs to the lower-case
+/// letters after it.
 struct Runs<'a> {
     rest: &'a str,
 }
@@ -152,7 +153,7 @@ impl<'a> Runs<'a> {
         Runs { rest: self.rest }.next()
     }
 
-    /// Returns where the characters from `start` on stop to satisfy a rule.
+    /// Returns the end of the run of characters from `start` that satisfy a predicate.
     fn run_len(&self, start: usize, holds: impl Fn(char) -> bool) -> usize {
         let rest = self.rest.get(start..).unwrap_or("");
         start + rest.find(|c| !holds(c)).unwrap_or(rest.len())
@@ -182,7 +183,7 @@ fn kind(c: char) -> Kind {
         }
         '\u{2010}'..='\u{2027}' | '\u{2030}'..='\u{205e}' => Kind::Punctuation,
         c if c.is_uppercase() => Kind::Upper,
-        // Ideographs are letters without words.
+        // Ideographs do not form words.
         '\u{3400}'..='\u{9fff}' | '\u{20000}'..='\u{2fa1f}' => Kind::Other,
         c if c.is_alphabetic() => Kind::Letters,
         c if c.is_numeric() => Kind::Number,
@@ -190,7 +191,7 @@ fn kind(c: char) -> Kind {
     }
 }
 
-/// Returns the words in small letters with a connector between them.
+/// Returns the words in lower case, joined with a connector.
 fn joined_words(text: &str, connector: char) -> String {
     let mut runs = Runs { rest: text };
     let mut out = String::with_capacity(text.len() + 8);
@@ -199,11 +200,11 @@ fn joined_words(text: &str, connector: char) -> String {
         Kind::Connector => out.extend(run.chars().map(|_| connector)),
         _ => out.push_str(run),
     };
-    // Whether a connector belongs between a word and what follows it.
+    // Whether a connector goes between a word and what follows it.
     let joins = |next: Option<(Kind, &str)>| {
         next.is_some_and(|(kind, _)| !matches!(kind, Kind::Connector | Kind::Punctuation))
     };
-    // Digits and the small letters after them are one word.
+    // Digits and the lower-case letters after them are one word.
     let numbered = |out: &mut String, runs: &mut Runs<'_>| {
         while let Some(run @ (Kind::Letters | Kind::Number, _)) = runs.peek() {
             write(out, run);
@@ -230,7 +231,7 @@ fn joined_words(text: &str, connector: char) -> String {
                 }
                 runs.next();
                 let after = runs.peek();
-                // A number after a word belongs to it, unless small letters follow the number.
+                // A number after a word belongs to it, unless lower-case letters follow.
                 if after.is_some_and(|(kind, _)| kind == Kind::Letters) {
                     out.push(connector);
                     write(&mut out, next);
@@ -247,11 +248,10 @@ fn joined_words(text: &str, connector: char) -> String {
     out
 }
 
-/// Breaks lines at blanks so that they are at most `width` bytes; longer words are cut only if
-/// `cuts` says so.
-fn wrap(args: &Args<'_>, between: &str, text: &str, cuts: bool) -> Answer {
+/// Wraps lines at spaces to at most `width` bytes; longer words are cut only if `cuts` is set.
+fn wrap(args: &Args<'_>, between: &str, text: &str, cuts: bool) -> CallResult {
     let width = usize::try_from(args.int(0)?.max(1)).unwrap_or(usize::MAX);
-    // At worst every byte gets a line of its own.
+    // In the worst case every byte gets its own line.
     let breaks = text.len() / width + text.matches(' ').count();
     args.meter().spend(
         text.len()
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_told_apart_by_case_and_digits() {
+    fn words_are_split_by_case_and_digits() {
         let cases = [
             ("FirstName", "first_name"),
             ("HTTPServer", "http_server"),

@@ -1,9 +1,10 @@
-//! What a hostile template meets: an error, and never a panic, an overflow or a full memory.
+//! Tests of limits: a hostile template ends with an error, never with a panic, a stack overflow or
+//! exhausted memory.
 
 use super::*;
 
 #[test]
-fn nesting_without_end_is_an_error_and_no_overflow() {
+fn too_deep_nesting_is_an_error_and_not_an_overflow() {
     let deep = 100_000;
     for (open, close) in [
         ("[[ ", ""),
@@ -75,7 +76,7 @@ fn everything_that_nests_as_deep_as_allowed_still_runs() {
 }
 
 #[test]
-fn recursion_without_end_is_an_error_and_no_overflow() {
+fn infinite_recursion_is_an_error_and_not_an_overflow() {
     let nested = "[[ if true ]]".repeat(40) + "[[ yield b() ]]" + &"[[ end ]]".repeat(40);
     for body in [
         "[[ yield b() ]]",
@@ -93,13 +94,13 @@ fn recursion_without_end_is_an_error_and_no_overflow() {
 }
 
 #[test]
-fn loops_without_end_run_out_of_steps() {
+fn endless_loops_exceed_the_step_limit() {
     let error = failure("[[ range ints(0, 9e18) ]][[ end ]]");
     assert!(error.contains("steps"), "{error}");
 }
 
 #[test]
-fn no_try_and_no_isset_survives_an_exceeded_limit() {
+fn try_and_isset_do_not_catch_an_exceeded_limit() {
     let bomb = "repeat(\"x\", 1e12)";
     let template = format!("[[ try ]][[ {bomb} ]][[ catch ]]caught[[ end ]]");
     assert!(failure(&template).contains("bytes of text"));
@@ -107,7 +108,7 @@ fn no_try_and_no_isset_survives_an_exceeded_limit() {
 }
 
 #[test]
-fn text_that_grows_without_end_runs_out_of_bytes() {
+fn growing_text_exceeds_the_byte_limit() {
     for template in [
         "[[ x := \"xxxxxxxx\" ]][[ range ints(0, 99) ]][[ x = x + x ]][[ end ]]",
         "[[ x := repeat(\"a\", 1e6) ]][[ replace(x, \"a\", x, -1) ]]",
@@ -120,7 +121,7 @@ fn text_that_grows_without_end_runs_out_of_bytes() {
 }
 
 #[test]
-fn values_that_grow_without_end_are_refused() {
+fn values_that_grow_too_large_are_refused() {
     let twice = "[[ x := slice(1) ]][[ range ints(0, 99) ]][[ x = slice(x, x) ]][[ end ]]";
     assert!(failure(twice).contains("larger"));
     let deep = "[[ x := slice(1) ]][[ range ints(0, 999) ]][[ x = slice(x) ]][[ end ]]";

@@ -1,14 +1,14 @@
-//! Why a matcher makes no sense, or can't be compared with what there is, in goss's words.
+//! Errors of matchers, with the texts of goss where it has them.
 
 use std::fmt;
 
 use super::{MAX_DEPTH, short};
 use crate::model::Value;
 
-/// Why a matcher can't be read, or two values can't be compared.
+/// An invalid matcher, or values that cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum MatchError {
-    /// What goss answers where something must be given.
+    /// A required attribute is missing.
     #[error("Syntax Error: Missing required attribute")]
     Missing,
     #[error("Syntax Error: matchers are nested deeper than {MAX_DEPTH}")]
@@ -64,7 +64,7 @@ impl MatchError {
     }
 }
 
-/// The kind of a value and the beginning of what it holds.
+/// Type and beginning of a value.
 #[derive(Debug)]
 pub(in super::super) struct Shown {
     kind: &'static str,
@@ -86,7 +86,7 @@ impl Shown {
     }
 }
 
-/// Returns the last line of what the library says, which is the reason.
+/// Returns the last line of the library's text, which is the reason.
 fn reason(cause: &regex::Error) -> String {
     let text = cause.to_string();
     let reason = text.lines().last().unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Matchers: whether what is, is what was wanted.
+//! Matchers: comparison of actual and expected values.
 //!
-//! Plain data is a matcher by its kind: text equals what is printed as text, a number equals what
-//! can be read as one, a list asks for elements. A map with one key names any other matcher.
-//! `pattern` holds patterns of lines, `semver` ranges of versions, `pairing` the search for
-//! distinct elements. What can't be compared is an error, and an error is never a match, not even
-//! inside `not`.
+//! Plain data is a matcher by its type: text equals the value printed as text, a number equals the
+//! value parsed as a number, a list requires elements. A map with one key names another matcher.
+//! `pattern` has line patterns, `semver` version ranges, `pairing` the assignment of distinct
+//! elements. Values that cannot be compared are an error, which is never a match, not even inside
+//! `not`.
 
 mod error;
 mod pairing;
@@ -23,23 +23,23 @@ use self::semver::Range;
 use crate::model::value::{Map, Value};
 use ccm_template::path;
 
-/// How deep matchers may hold matchers.
+/// Maximum nesting of matchers.
 const MAX_DEPTH: usize = 32;
 
-/// How much of a value is shown.
-const SHOWN: usize = 300;
+/// Maximum length of a value in messages.
+const MAX_SHOWN: usize = 300;
 
-/// What something should be.
+/// An expected value.
 #[derive(Debug)]
 pub(super) struct Matcher {
     test: Test,
-    /// The argument, as its author wrote it.
+    /// The argument in the document.
     wanted: Value,
 }
 
 #[derive(Debug)]
 enum Test {
-    /// Equals when printed.
+    /// Equals the value printed as text.
     Text(String),
     Equal(Value),
     Number(Order, f64),
@@ -51,12 +51,12 @@ enum Test {
     Patterns(Patterns),
     Key(Box<Matcher>),
     Element(Box<Matcher>),
-    /// Some distinct element for each; with `lines` a text is taken apart first.
+    /// A distinct element for each; with `lines` a text is split first.
     Elements {
         each: Vec<Matcher>,
         lines: bool,
     },
-    /// Distinct elements for each, and none left.
+    /// A distinct element for each, and no others.
     ConsistOf(Vec<Matcher>),
     Not(Box<Matcher>),
     And(Vec<Matcher>),
@@ -75,12 +75,12 @@ enum Order {
 }
 
 impl Matcher {
-    /// Reads a matcher, or says in goss's words why it is none.
+    /// Parses a matcher.
     pub(super) fn parse(wanted: &Value) -> Result<Self, MatchError> {
         parse(wanted, 0)
     }
 
-    /// Reads a list of line patterns.
+    /// Parses a list of line patterns.
     pub(super) fn patterns(wanted: &Value) -> Result<Self, MatchError> {
         Ok(Self {
             test: Test::Patterns(Patterns::parse(wanted)?),
@@ -88,10 +88,10 @@ impl Matcher {
         })
     }
 
-    /// Returns what should be the case, as the end of a sentence.
-    pub(super) fn wish(&self) -> String {
+    /// Returns a description such as `to equal 1`.
+    pub(super) fn description(&self) -> String {
         let verb = match &self.test {
-            Test::Not(inner) => return format!("not {}", inner.wish()),
+            Test::Not(inner) => return format!("not {}", inner.description()),
             Test::Text(_) | Test::Equal(_) => "to equal",
             Test::Number(Order::Equal, _) => "to be numerically eq",
             Test::Number(Order::Above, _) => "to be numerically gt",
@@ -116,7 +116,7 @@ impl Matcher {
         format!("{verb} {}", short(&self.wanted))
     }
 
-    /// Tells whether a value is what was wanted, or why the two can't be compared.
+    /// Whether a value matches; an error if it cannot be compared.
     pub(super) fn check(&self, actual: &Value) -> Result<bool, MatchError> {
         Ok(match &self.test {
             Test::Text(text) => *printed(actual) == **text,
@@ -139,10 +139,12 @@ impl Matcher {
                 let elements = elements(actual, true)?;
                 any(matcher, &mut elements.iter().cloned())?
             }
-            Test::Elements { each, lines } => pairing::finds_all(each, &elements(actual, *lines)?)?,
+            Test::Elements { each, lines } => {
+                pairing::assigns_all(each, &elements(actual, *lines)?)?
+            }
             Test::ConsistOf(each) => {
                 let elements = elements(actual, false)?;
-                each.len() == elements.len() && pairing::finds_all(each, &elements)?
+                each.len() == elements.len() && pairing::assigns_all(each, &elements)?
             }
             Test::Not(matcher) => !matcher.check(actual)?,
             Test::And(all) => {
@@ -193,7 +195,7 @@ impl Order {
 
     #[expect(
         clippy::float_cmp,
-        reason = "what a person wrote is compared with what was read, not computed"
+        reason = "compares parsed values, not computed ones"
     )]
     fn holds(self, actual: f64, wanted: f64) -> bool {
         match self {
@@ -229,7 +231,7 @@ fn parse(wanted: &Value, depth: usize) -> Result<Matcher, MatchError> {
     })
 }
 
-/// Reads a matcher that a map names.
+/// Parses a matcher given as a map.
 fn named(map: &Map, depth: usize) -> Result<Matcher, MatchError> {
     let mut entries = map.iter();
     let (name, wanted) = match (entries.next(), entries.next()) {
@@ -319,7 +321,7 @@ fn all(name: &str, wanted: &Value, depth: usize) -> Result<Vec<Matcher>, MatchEr
     list.iter().map(|item| parse(item, depth + 1)).collect()
 }
 
-/// Tells whether some value matches. An error counts only if none does.
+/// Whether any value matches. An error is returned only if none does.
 fn any(matcher: &Matcher, values: &mut dyn Iterator<Item = Value>) -> Result<bool, MatchError> {
     let mut last = Ok(false);
     for value in values {
@@ -332,7 +334,7 @@ fn any(matcher: &Matcher, values: &mut dyn Iterator<Item = Value>) -> Result<boo
     last
 }
 
-/// Returns the text of a value; a list has one line for each of its items.
+/// Returns a value as text; a list has one line per item.
 fn printed(value: &Value) -> Cow<'_, str> {
     match value {
         Value::Str(text) => Cow::Borrowed(text),
@@ -362,7 +364,7 @@ fn number(value: &Value) -> Result<f64, MatchError> {
     }
 }
 
-/// Tells whether two values are the same, numbers by what they count.
+/// Whether two values are equal; numbers are compared by value, not by type.
 fn equal(a: &Value, b: &Value) -> bool {
     let is_number =
         |value: &Value| matches!(value, Value::Int(_) | Value::Uint(_) | Value::Float(_));
@@ -385,7 +387,7 @@ fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Returns the items of a list, the values of a map or, if asked to, the lines of a text.
+/// Returns the items of a list, the values of a map or, with `lines`, the lines of a text.
 fn elements(value: &Value, lines: bool) -> Result<Cow<'_, [Value]>, MatchError> {
     match value {
         Value::List(list) => Ok(Cow::Borrowed(list)),
@@ -404,18 +406,18 @@ fn size(value: &Value) -> Result<usize, MatchError> {
     }
 }
 
-/// Returns a value as JSON, cut if it is long.
+/// Returns a value as JSON, truncated if it is long.
 pub(super) fn short(value: &Value) -> String {
-    // Long text is cut before it is written out.
+    // Long text is truncated before it is formatted.
     let text = match value {
-        Value::Str(text) if text.len() > 4 * SHOWN => {
-            let head: String = text.chars().take(SHOWN + 1).collect();
+        Value::Str(text) if text.len() > 4 * MAX_SHOWN => {
+            let head: String = text.chars().take(MAX_SHOWN + 1).collect();
             serde_json::to_string(&head)
         }
         other => serde_json::to_string(other),
     };
     let text = text.unwrap_or_else(|_| value.to_string());
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,
     }

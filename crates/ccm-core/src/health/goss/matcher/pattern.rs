@@ -1,5 +1,5 @@
-//! Patterns of lines: `foo` some line holds it, `!foo` none does, `/re/` some line matches, `!/re/`
-//! none does. A backslash in front makes the next sign an ordinary one: `\!foo`.
+//! Line patterns: `foo` is in some line, `!foo` in none, `/re/` matches some line, `!/re/` none. A
+//! leading backslash escapes the first character: `\!foo`.
 
 use std::borrow::Cow;
 
@@ -11,20 +11,20 @@ use crate::model::Value;
 /// The longest line that is searched.
 const MAX_LINE: usize = 1024 * 1024;
 
-/// Patterns that must all come out as they say.
+/// Patterns that must all hold.
 #[derive(Debug)]
 pub(super) struct Patterns(Vec<Pattern>);
 
 #[derive(Debug)]
 struct Pattern {
     test: LineTest,
-    /// No line may pass.
+    /// No line may match.
     inverse: bool,
 }
 
 #[derive(Debug)]
 enum LineTest {
-    Holds(String),
+    Contains(String),
     Matches(Regex),
 }
 
@@ -38,10 +38,10 @@ impl Patterns {
         Ok(Self(patterns.collect::<Result<_, _>>()?))
     }
 
-    /// Tells whether every pattern comes out as it says.
+    /// Whether all patterns hold.
     pub(super) fn check(&self, text: &str) -> Result<bool, MatchError> {
-        let mut open: Vec<&Pattern> = self.0.iter().collect();
-        // A line break at the end starts no line.
+        let mut pending: Vec<&Pattern> = self.0.iter().collect();
+        // A trailing newline does not start another line.
         let text = text.strip_suffix('\n').unwrap_or(text);
         let lines = text.split('\n').filter(|_| !text.is_empty());
         for line in lines {
@@ -49,16 +49,19 @@ impl Patterns {
                 return Err(MatchError::LongLine(MAX_LINE));
             }
             let line = line.strip_suffix('\r').unwrap_or(line);
-            if open.iter().any(|found| found.inverse && found.test(line)) {
+            if pending
+                .iter()
+                .any(|found| found.inverse && found.test(line))
+            {
                 return Ok(false);
             }
-            open.retain(|pattern| pattern.inverse || !pattern.test(line));
-            if open.is_empty() {
+            pending.retain(|pattern| pattern.inverse || !pattern.test(line));
+            if pending.is_empty() {
                 break;
             }
         }
-        // Nothing is in every text, even in one without lines.
-        Ok(open
+        // The empty pattern is in every text, even in one without lines.
+        Ok(pending
             .iter()
             .all(|pattern| pattern.inverse || pattern.is_empty()))
     }
@@ -75,25 +78,25 @@ impl Pattern {
             .and_then(|rest| rest.strip_suffix('/'))
         {
             Some(pattern) => LineTest::Matches(compile(pattern)?),
-            None => LineTest::Holds(rest.trim_start_matches(['\\', '/', '!']).to_owned()),
+            None => LineTest::Contains(rest.trim_start_matches(['\\', '/', '!']).to_owned()),
         };
         Ok(Self { test, inverse })
     }
 
     fn test(&self, line: &str) -> bool {
         match &self.test {
-            LineTest::Holds(part) => line.contains(part.as_str()),
+            LineTest::Contains(part) => line.contains(part.as_str()),
             LineTest::Matches(pattern) => pattern.is_match(line),
         }
     }
 
     fn is_empty(&self) -> bool {
-        matches!(&self.test, LineTest::Holds(part) if part.is_empty())
+        matches!(&self.test, LineTest::Contains(part) if part.is_empty())
     }
 }
 
-/// Compiles a regular expression. As in RE2 a `{` that opens no repetition stands for itself, so
-/// that JSON can be matched without escapes.
+/// Compiles a regular expression. As in RE2, a `{` that does not start a repetition is literal, so
+/// JSON can be matched without escapes.
 pub(super) fn compile(pattern: &str) -> Result<Regex, MatchError> {
     Regex::new(pattern)
         .or_else(|error| Regex::new(&with_literal_braces(pattern)).map_err(|_| error))
@@ -104,7 +107,7 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, MatchError> {
 }
 
 fn with_literal_braces(pattern: &str) -> Cow<'_, str> {
-    // Escapes, classes and repetitions are matched first, and kept; what remains is a lone brace.
+    // Escapes, classes and repetitions are matched first and kept; what remains is a literal brace.
     match Regex::new(r"\\[pPx]\{[^}]*\}|\\.|\{\d+(?:,\d*)?\}|\{") {
         Ok(parts) => parts.replace_all(pattern, |found: &Captures<'_>| {
             match found.get(0).map_or("", |part| part.as_str()) {

@@ -1,12 +1,14 @@
-//! Ranges of semantic versions, as goss reads them: `>=1.2.0 <2.0.0 || 3.x`.
+//! Version ranges of goss (blang/semver): `>=1.2.0 <2.0.0 || 3.x`.
 //!
-//! Blanks mean and, `||` means or, a last part `x` stands for any. Versions have all three parts;
-//! a prerelease is older than its release and otherwise a version like any other.
+//! Blanks mean and, `||` means or, and a last part `x` is a wildcard. The `semver` crate parses and
+//! orders versions; its own range syntax differs from that of goss.
+
+use semver::{BuildMetadata, Version};
 
 use super::MatchError;
 use crate::model::Value;
 
-/// Versions that will do.
+/// A version range.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range(Vec<Vec<Bound>>);
 
@@ -14,7 +16,7 @@ pub(super) struct Range(Vec<Vec<Bound>>);
 struct Bound {
     relation: Relation,
     version: Version,
-    /// The first version that the last part of `1.2.x` does not stand for.
+    /// For a wildcard: the first version after it.
     end: Option<Version>,
 }
 
@@ -28,7 +30,7 @@ enum Relation {
     AtMost,
 }
 
-/// What may stand in front of a version, the longer ones first.
+/// Operators, longer ones first.
 const RELATIONS: [(&str, Relation); 9] = [
     (">=", Relation::AtLeast),
     ("<=", Relation::AtMost),
@@ -42,22 +44,24 @@ const RELATIONS: [(&str, Relation); 9] = [
 ];
 
 impl Range {
-    /// Reads a range; nothing if it is none.
+    /// Parses a range; `None` if it is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let groups = text.split("||").map(|group| {
-            let bounds: Option<Vec<Bound>> =
-                words(group).iter().map(|word| Bound::parse(word)).collect();
+            let bounds: Option<Vec<Bound>> = conditions(group)
+                .iter()
+                .map(|condition| Bound::parse(condition))
+                .collect();
             bounds.filter(|bounds| !bounds.is_empty())
         });
         groups.collect::<Option<_>>().map(Self)
     }
 
-    /// Tells whether a version, or every one of a list, will do.
+    /// Whether a version, or every version of a list, is in the range.
     pub(super) fn holds_all(&self, actual: &Value) -> Result<bool, MatchError> {
         let error = || MatchError::expected("one or more semantic versions", actual);
         let version = |value: &Value| {
             let text = value.as_str().ok_or_else(error)?;
-            Version::parse(text).ok_or_else(error)
+            parse_version(text).ok_or_else(error)
         };
         let versions: Vec<Version> = match actual {
             Value::List(list) => list.iter().map(version).collect::<Result<_, _>>()?,
@@ -75,54 +79,50 @@ impl Range {
     }
 }
 
-/// Returns the words of a group; a sign may stand apart from its version.
-fn words(group: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut sign = String::new();
+/// Returns the conditions of a group; an operator may be separated from its version.
+fn conditions(group: &str) -> Vec<String> {
+    let mut conditions = Vec::new();
+    let mut condition = String::new();
     for word in group.split_whitespace() {
-        sign.push_str(word);
+        condition.push_str(word);
         if !word.ends_with(['<', '>', '=', '!']) {
-            words.push(std::mem::take(&mut sign));
+            conditions.push(std::mem::take(&mut condition));
         }
     }
-    words.extend(Some(sign).filter(|sign| !sign.is_empty()));
-    words
+    conditions.extend(Some(condition).filter(|condition| !condition.is_empty()));
+    conditions
 }
 
 impl Bound {
-    fn parse(word: &str) -> Option<Self> {
-        let (relation, text) = RELATIONS
-            .iter()
-            .find_map(|(sign, relation)| Some((*relation, word.strip_prefix(sign)?)))?;
+    fn parse(condition: &str) -> Option<Self> {
+        let (relation, text) = RELATIONS.iter().find_map(|(operator, relation)| {
+            Some((*relation, condition.strip_prefix(operator)?))
+        })?;
         let parts: Vec<&str> = text.split('.').collect();
         let part = |index: usize| parts.get(index)?.parse().ok();
-        let (numbers, next) = match parts.as_slice() {
+        let (version, end) = match parts.as_slice() {
             [_, "x"] => {
                 let major: u64 = part(0)?;
-                ([major, 0, 0], [major.checked_add(1)?, 0, 0])
+                let end = Version::new(major.checked_add(1)?, 0, 0);
+                (Version::new(major, 0, 0), Some(end))
             }
             [_, _, "x"] => {
                 let (major, minor): (u64, u64) = (part(0)?, part(1)?);
-                ([major, minor, 0], [major, minor.checked_add(1)?, 0])
+                let end = Version::new(major, minor.checked_add(1)?, 0);
+                (Version::new(major, minor, 0), Some(end))
             }
-            _ => {
-                return Some(Self {
-                    relation,
-                    version: Version::parse(text)?,
-                    end: None,
-                });
-            }
+            _ => (parse_version(text)?, None),
         };
         Some(Self {
             relation,
-            version: numbers.into(),
-            end: Some(next.into()),
+            version,
+            end,
         })
     }
 
     fn holds(&self, version: &Version) -> bool {
         let order = version.cmp(&self.version);
-        // A plain version is all there is of its kind; `1.x` ends where 2.0.0 begins.
+        // Without a wildcard the range is a single version; `1.x` ends before 2.0.0.
         let is_before_end = match &self.end {
             Some(end) => version < end,
             None => order.is_le(),
@@ -139,84 +139,11 @@ impl Bound {
     }
 }
 
-/// A version; what follows a `+` does not count.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
-    numbers: [u64; 3],
-    stage: Stage,
-}
-
-/// Prereleases come before the release.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Prerelease(Vec<Identifier>),
-    Release,
-}
-
-/// Numbers come before words.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Identifier {
-    Number(u64),
-    Word(String),
-}
-
-impl From<[u64; 3]> for Version {
-    fn from(numbers: [u64; 3]) -> Self {
-        Self {
-            numbers,
-            stage: Stage::Release,
-        }
-    }
-}
-
-impl Version {
-    fn parse(text: &str) -> Option<Self> {
-        let (text, build) = match text.split_once('+') {
-            Some((text, build)) => (text, Some(build)),
-            None => (text, None),
-        };
-        if build.is_some_and(|build| !build.split('.').all(is_identifier)) {
-            return None;
-        }
-        let (core, prerelease) = match text.split_once('-') {
-            Some((core, prerelease)) => (core, Some(prerelease)),
-            None => (text, None),
-        };
-        let mut parts = core.split('.').map(number);
-        let numbers = [parts.next()??, parts.next()??, parts.next()??];
-        if parts.next().is_some() {
-            return None;
-        }
-        let stage = match prerelease {
-            Some(text) => {
-                let identifiers = text.split('.').map(Identifier::parse);
-                Stage::Prerelease(identifiers.collect::<Option<_>>()?)
-            }
-            None => Stage::Release,
-        };
-        Some(Self { numbers, stage })
-    }
-}
-
-impl Identifier {
-    fn parse(text: &str) -> Option<Self> {
-        if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return number(text).map(Self::Number);
-        }
-        is_identifier(text).then(|| Self::Word(text.to_owned()))
-    }
-}
-
-fn is_identifier(text: &str) -> bool {
-    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    !text.is_empty() && text.bytes().all(is_sign)
-}
-
-/// Returns a number without leading zeros.
-fn number(text: &str) -> Option<u64> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_padded = text.len() > 1 && text.starts_with('0');
-    (is_plain && !is_padded).then(|| text.parse().ok())?
+/// Parses a version without its build metadata, which does not affect the order.
+fn parse_version(text: &str) -> Option<Version> {
+    let mut version = Version::parse(text).ok()?;
+    version.build = BuildMetadata::EMPTY;
+    Some(version)
 }
 
 #[cfg(test)]
@@ -231,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_for_what_they_say() {
+    fn ranges_match_versions() {
         for (range, yes, no) in [
             ("1.2.3", "1.2.3", "1.2.4"),
             ("==1.2.3", "1.2.3+build", "1.2.3-rc.1"),
@@ -257,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         for range in [
             "", "x", "1", "1.2", ">", "foo", "1.2.3 ||", "~1.2.3", "^1.2.3", "1.2.3.4", "01.2.3",
             "1.2.3-", "1.2.3+", "1.2.3-01",
@@ -267,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn all_versions_of_a_list_must_hold_and_be_versions() {
+    fn all_versions_of_a_list_must_be_valid_and_in_range() {
         let range = Range::parse(">=1.0.0").unwrap();
         let check = |json: &str| range.holds_all(&serde_json::from_str(json).unwrap());
         assert!(check(r#"["1.0.0", "2.0.0"]"#).unwrap());
         assert!(!check(r#"["1.0.0", "0.1.0"]"#).unwrap());
-        for odd in [r#"["1.0.0", "1.0"]"#, "[]", "1", r#""v1.0.0""#] {
-            assert!(check(odd).is_err(), "{odd}");
+        for invalid in [r#"["1.0.0", "1.0"]"#, "[]", "1", r#""v1.0.0""#] {
+            assert!(check(invalid).is_err(), "{invalid}");
         }
     }
 }

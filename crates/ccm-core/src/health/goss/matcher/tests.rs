@@ -1,4 +1,4 @@
-//! Every matcher on what it fits, what it does not, and what it can't be compared with.
+//! Every matcher with matching, other and incomparable values.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn patterns(wanted: &str, text: &str) -> bool {
 }
 
 #[test]
-fn matchers_tell_what_fits_from_what_does_not() {
+fn matchers_match_and_reject() {
     for (wanted, yes, no) in [
         // Plain data.
         (r#""80""#, "80", "81"),
@@ -126,7 +126,7 @@ fn no_alternative_is_never_satisfied_and_no_condition_always() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_an_error_even_when_negated() {
+fn incomparable_values_are_an_error_even_when_negated() {
     for (wanted, actual) in [
         ("5", r#""five""#),
         ("5", "true"),
@@ -148,7 +148,7 @@ fn what_cannot_be_compared_is_an_error_even_when_negated() {
 }
 
 #[test]
-fn matchers_that_make_no_sense_are_refused_with_goss_s_words() {
+fn invalid_matchers_have_the_errors_of_goss() {
     let error = |wanted: &str| Matcher::parse(&value(wanted)).unwrap_err().to_string();
     for (wanted, text) in [
         (
@@ -213,21 +213,21 @@ fn line_patterns_are_found_in_some_line_or_in_none() {
 }
 
 #[test]
-fn a_text_without_lines_holds_nothing_but_nothing() {
+fn a_text_without_lines_contains_only_the_empty_pattern() {
     assert!(patterns(r#"["", "!x"]"#, ""));
     assert!(!patterns(r#"["x"]"#, ""));
     assert!(!patterns(r#"["/^$/"]"#, ""));
 }
 
 #[test]
-fn a_line_without_end_is_an_error() {
+fn a_very_long_line_is_an_error() {
     let matcher = Matcher::patterns(&value(r#"["x"]"#)).unwrap();
     let text = "y".repeat(1024 * 1024 + 1);
     assert!(matcher.check(&text.into()).is_err());
 }
 
 #[test]
-fn nesting_without_end_is_refused() {
+fn deep_nesting_is_refused() {
     let deep = (0..1000).fold(Value::from(1_i64), |inner, _| {
         [("not", inner)].into_iter().collect()
     });
@@ -236,7 +236,7 @@ fn nesting_without_end_is_refused() {
 }
 
 #[test]
-fn too_many_elements_are_refused_instead_of_compared_for_ever() {
+fn too_many_elements_are_refused() {
     let items = |count: i64| -> Value { (0..count).map(Value::from).collect() };
     let matcher = Matcher::parse(&items(1001)).unwrap();
     let reason = matcher.check(&items(1001)).unwrap_err().to_string();
@@ -245,7 +245,7 @@ fn too_many_elements_are_refused_instead_of_compared_for_ever() {
 }
 
 #[test]
-fn every_matcher_takes_an_element_of_its_own_whatever_the_order() {
+fn every_matcher_gets_its_own_element() {
     let anything = r#"{"have-prefix": ""}"#;
     let wanted = format!(r#"[{anything}, {anything}, "c", "b"]"#);
     assert_eq!(check(&wanted, r#"["a", "b", "c", "d"]"#), Ok(true));
@@ -253,19 +253,22 @@ fn every_matcher_takes_an_element_of_its_own_whatever_the_order() {
 }
 
 #[test]
-fn a_wish_reads_as_the_end_of_a_sentence() {
-    let wish = |wanted: &str| Matcher::parse(&value(wanted)).unwrap().wish();
-    assert_eq!(wish("5"), "to be numerically eq 5");
+fn descriptions_of_matchers() {
+    let description = |wanted: &str| Matcher::parse(&value(wanted)).unwrap().description();
+    assert_eq!(description("5"), "to be numerically eq 5");
     assert_eq!(
-        wish(r#"{"not": {"have-prefix": "a"}}"#),
+        description(r#"{"not": {"have-prefix": "a"}}"#),
         "not to have prefix \"a\""
     );
-    assert_eq!(wish(r#"["a"]"#), "to contain elements matching [\"a\"]");
+    assert_eq!(
+        description(r#"["a"]"#),
+        "to contain elements matching [\"a\"]"
+    );
 }
 
 #[test]
 fn long_values_are_cut_when_shown() {
     let shown = short(&"é".repeat(100_000).into());
-    assert_eq!(shown.chars().count(), SHOWN + 1);
+    assert_eq!(shown.chars().count(), MAX_SHOWN + 1);
     assert!(shown.ends_with('…'));
 }

@@ -1,15 +1,18 @@
-//! Users and groups, as the system's own lookup knows them: from files or over the network.
+//! Types `user` and `group`, by the lookup of the C library (NSS).
 
 use std::ffi::CString;
 
 use nix::unistd::{Group, User, getgrouplist};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    not_implemented,
+};
 use crate::model::Value;
 use crate::system::Accounts;
 
-pub(super) const USER: Family = Family {
+pub(super) const USER: ResourceType = ResourceType {
     key: "user",
     name: "User",
     target: "username",
@@ -22,21 +25,24 @@ pub(super) const USER: Family = Family {
         Attribute::new("groups"),
         Attribute::new("shell"),
     ],
-    first: First::Gate,
-    look: look_at_user,
+    first: FirstAttribute::Prerequisite,
+    inspect: inspect_user,
 };
 
-pub(super) const GROUP: Family = Family {
+pub(super) const GROUP: ResourceType = ResourceType {
     key: "group",
     name: "Group",
     target: "groupname",
     settings: &[],
     attributes: &[Attribute::new("exists"), Attribute::new("gid")],
-    first: First::Gate,
-    look: look_at_group,
+    first: FirstAttribute::Prerequisite,
+    inspect: inspect_group,
 };
 
-fn look_at_user<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect_user<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let name = entry.target();
     let user = lookup("user", &name, User::from_name)?;
     Ok(Box::new(move |attribute| {
@@ -49,17 +55,17 @@ fn look_at_user<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, 
             "uid" => i64::from(user.uid.as_raw()).into(),
             "gid" => i64::from(user.gid.as_raw()).into(),
             "home" => user.dir.to_string_lossy().as_ref().into(),
-            "groups" => groups(user, world.probes.accounts)?,
+            "groups" => groups(user, context.probes.accounts)?,
             "shell" => user.shell.to_string_lossy().as_ref().into(),
-            other => return unanswered(other),
+            other => return not_implemented(other),
         })
     }))
 }
 
-/// Returns the names of all groups of a user, the first one included, sorted.
-fn groups(user: &User, accounts: &Accounts) -> Result<Value, LookError> {
+/// Returns the names of all groups of a user, including the primary one, sorted.
+fn groups(user: &User, accounts: &Accounts) -> Result<Value, InspectError> {
     let name = CString::new(user.name.as_str()).map_err(|_| invalid("user", &user.name))?;
-    let ids = getgrouplist(&name, user.gid).map_err(|cause| LookError::Groups {
+    let ids = getgrouplist(&name, user.gid).map_err(|cause| InspectError::Groups {
         user: user.name.clone(),
         cause,
     })?;
@@ -75,14 +81,17 @@ fn groups(user: &User, accounts: &Accounts) -> Result<Value, LookError> {
         .collect())
 }
 
-fn look_at_group<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect_group<'a>(
+    entry: &'a Entry,
+    _: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let name = entry.target();
     let group = lookup("group", &name, Group::from_name)?;
     Ok(Box::new(move |attribute| match (attribute, &group) {
         ("exists", group) => Ok(group.is_some().into()),
         ("gid", Some(group)) => Ok(i64::from(group.gid.as_raw()).into()),
         (_, None) => Err(no_account("group", &name)),
-        (other, _) => unanswered(other),
+        (other, _) => not_implemented(other),
     }))
 }
 
@@ -90,23 +99,23 @@ fn lookup<T>(
     database: &'static str,
     name: &str,
     find: impl Fn(&str) -> nix::Result<Option<T>>,
-) -> Result<Option<T>, LookError> {
+) -> Result<Option<T>, InspectError> {
     if name.contains('\0') {
         return Err(invalid(database, name));
     }
-    find(name).map_err(|cause| LookError::Account {
+    find(name).map_err(|cause| InspectError::Account {
         database,
         name: name.to_owned(),
         cause,
     })
 }
 
-fn invalid(what: &'static str, name: &str) -> LookError {
+fn invalid(what: &'static str, name: &str) -> InspectError {
     let name = name.to_owned();
-    LookError::Name { what, name }
+    InspectError::Name { what, name }
 }
 
-fn no_account(database: &'static str, name: &str) -> LookError {
+fn no_account(database: &'static str, name: &str) -> InspectError {
     let name = name.to_owned();
-    LookError::NoAccount { database, name }
+    InspectError::NoAccount { database, name }
 }

@@ -1,5 +1,4 @@
-//! Addresses: whether something answers there. For a protocol without connections all that can be
-//! told is that there is a way.
+//! Type `addr`: whether an address is reachable. For UDP this only means that there is a route.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -10,44 +9,50 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered, within};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType, Setting,
+    not_implemented, run_with_timeout,
+};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "addr",
     name: "Addr",
     target: "address",
     settings: &[("local-address", Setting::Text), Setting::TIMEOUT],
     attributes: &[Attribute::new("reachable")],
-    first: First::Required,
-    look,
+    first: FirstAttribute::Required,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let target = entry.target();
     let dial = Dial::parse(&target, entry.text("local-address").as_deref())?;
-    let limit = world.limit(entry, 500);
+    let limit = context.limit(entry, 500);
     Ok(Box::new(move |attribute| match attribute {
         "reachable" => {
             let dial = dial.clone();
-            // Looking a name up can't be told when to end.
-            Ok((within(limit, move || dial.succeeds(limit)) == Some(true)).into())
+            // A DNS lookup has no timeout of its own.
+            Ok((run_with_timeout(limit, move || dial.succeeds(limit)) == Some(true)).into())
         }
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }
 
-/// An address to dial.
+/// A network address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Dial {
     is_tcp: bool,
-    /// Whether the newer family of addresses is meant, if not either.
+    /// `Some(true)` for IPv6 only, `Some(false)` for IPv4 only.
     v6: Option<bool>,
     address: String,
     local: Option<IpAddr>,
 }
 
 impl Dial {
-    fn parse(target: &str, local: Option<&str>) -> Result<Self, LookError> {
+    fn parse(target: &str, local: Option<&str>) -> Result<Self, InspectError> {
         let (network, address) = target.split_once("://").unwrap_or(("tcp", target));
         let (is_tcp, v6) = match network {
             "tcp" => (true, None),
@@ -57,17 +62,17 @@ impl Dial {
             "udp4" => (false, Some(false)),
             "udp6" => (false, Some(true)),
             other => {
-                return Err(LookError::Network {
+                return Err(InspectError::Network {
                     network: other.to_owned(),
                     target: target.to_owned(),
                 });
             }
         };
         if !address.contains(':') {
-            return Err(LookError::NoPort(target.to_owned()));
+            return Err(InspectError::NoPort(target.to_owned()));
         }
         let local = local.filter(|text| !text.is_empty()).map(|text| {
-            text.parse().map_err(|cause| LookError::LocalAddress {
+            text.parse().map_err(|cause| InspectError::LocalAddress {
                 text: text.to_owned(),
                 cause,
             })
@@ -80,15 +85,15 @@ impl Dial {
         })
     }
 
-    /// Tells whether any of the addresses can be dialled, each within a limit.
+    /// Whether a connection to any of the addresses succeeds, each within a limit.
     fn succeeds(&self, limit: Duration) -> bool {
         let addresses = self.address.to_socket_addrs().into_iter().flatten();
-        let fits = |address: &SocketAddr| {
+        let is_suitable = |address: &SocketAddr| {
             let is_v6 = address.is_ipv6();
             self.v6.is_none_or(|v6| v6 == is_v6)
                 && self.local.is_none_or(|local| local.is_ipv6() == is_v6)
         };
-        addresses.filter(fits).any(|address| {
+        addresses.filter(is_suitable).any(|address| {
             if self.is_tcp {
                 self.connect(address, limit).is_ok()
             } else {
@@ -133,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_its_network_or_means_tcp() {
+    fn the_default_network_is_tcp() {
         let dial = Dial::parse("udp6://[::1]:53", None).unwrap();
         assert_eq!((dial.is_tcp, dial.v6), (false, Some(true)));
         assert_eq!(dial.address, "[::1]:53");
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dialled_is_an_error() {
+    fn invalid_addresses_are_errors() {
         for (target, local, text) in [
             (
                 "unix:///x",

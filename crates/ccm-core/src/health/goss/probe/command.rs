@@ -1,19 +1,22 @@
-//! Commands: what a shell makes of a line, its exit code and what it prints.
+//! Type `command`: exit code and output of a shell command.
 //!
-//! Unlike plugins, these see the environment of the run and start in its directory, as goss lets
-//! them. The exit code does not gate the output: both are tested, whatever it is.
+//! Unlike Nagios plugins, commands have the environment and working directory of the run, as in
+//! goss. Output is tested whatever the exit code is.
 
 use std::borrow::Cow;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType, Setting,
+    not_implemented,
+};
 use crate::model::Value;
 use crate::system::{Command, RunError};
 
-/// How much of each stream is searched.
+/// Limit of captured output, per stream.
 const MAX_OUTPUT: usize = 16 * 1024 * 1024;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "command",
     name: "Command",
     target: "exec",
@@ -23,13 +26,16 @@ pub(super) const FAMILY: Family = Family {
         Attribute::stream("stdout"),
         Attribute::stream("stderr"),
     ],
-    first: First::Required,
-    look,
+    first: FirstAttribute::Required,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
-    let limit = world.limit(entry, 10_000);
-    let environ = world.probes.env.environ.as_map();
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
+    let limit = context.limit(entry, 10_000);
+    let environ = context.probes.env.environ.as_map();
     let command = Command {
         timeout: Some(limit),
         max_output: MAX_OUTPUT,
@@ -41,20 +47,24 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookErro
             .collect(),
         ..Command::new("sh", ["-c".to_owned(), entry.target()])
     };
-    let output = world.probes.runner.run(&command).map_err(|err| match err {
-        cause @ RunError::TimedOut { .. } => LookError::CommandTimedOut { limit, cause },
-        other => other.into(),
-    })?;
-    let whole = |text: Cow<'_, str>, is_cut: bool| {
-        if is_cut {
-            return Err(LookError::LongOutput(MAX_OUTPUT));
+    let output = context
+        .probes
+        .runner
+        .run(&command)
+        .map_err(|err| match err {
+            cause @ RunError::TimedOut { .. } => InspectError::CommandTimedOut { limit, cause },
+            other => other.into(),
+        })?;
+    let complete = |text: Cow<'_, str>, is_truncated: bool| {
+        if is_truncated {
+            return Err(InspectError::LongOutput(MAX_OUTPUT));
         }
         Ok(Value::from(text.as_ref()))
     };
     Ok(Box::new(move |attribute| match attribute {
         "exit-status" => Ok(i64::from(output.code).into()),
-        "stdout" => whole(output.stdout_text(), output.stdout_truncated),
-        "stderr" => whole(output.stderr_text(), output.stderr_truncated),
-        other => unanswered(other),
+        "stdout" => complete(output.stdout_text(), output.stdout_truncated),
+        "stderr" => complete(output.stderr_text(), output.stderr_truncated),
+        other => not_implemented(other),
     }))
 }

@@ -1,13 +1,16 @@
-//! Names: the addresses this machine finds for one, by whatever means it is set up to. Records
-//! that are no addresses, and other servers than its own, are out of its reach.
+//! Type `dns`: addresses of a name, by the system resolver. Other record types and other servers
+//! are not supported.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered, within};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType, Setting,
+    not_implemented, run_with_timeout,
+};
 use crate::model::Value;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "dns",
     name: "DNS",
     target: "resolve",
@@ -16,28 +19,31 @@ pub(super) const FAMILY: Family = Family {
         Attribute::new("resolvable").formerly("resolveable"),
         Attribute::new("addrs"),
     ],
-    first: First::Gate,
-    look,
+    first: FirstAttribute::Prerequisite,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
-    let (wanted, name) = question(&entry.target())?;
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
+    let (wanted, name) = parse_target(&entry.target())?;
     if entry
         .text("server")
         .is_some_and(|server| !server.is_empty())
     {
-        return Err(LookError::DnsServer);
+        return Err(InspectError::DnsServer);
     }
-    let limit = world.limit(entry, 500);
-    // A name that is not found can't be told from one that nobody could be asked for.
-    let found = within(limit, move || -> Vec<IpAddr> {
+    let limit = context.limit(entry, 500);
+    // An unknown name and an unreachable server give the same result.
+    let found = run_with_timeout(limit, move || -> Vec<IpAddr> {
         let found = (name.as_str(), 0).to_socket_addrs().into_iter().flatten();
         found.map(|address| address.ip()).collect()
     });
-    let found = found.ok_or(LookError::DnsTimedOut(limit))?;
+    let found = found.ok_or(InspectError::DnsTimedOut(limit))?;
     let mut addresses: Vec<String> = found
         .into_iter()
-        .filter(|ip| wanted.fits(*ip))
+        .filter(|ip| wanted.matches(*ip))
         .map(|ip| ip.to_string())
         .collect();
     addresses.sort();
@@ -48,7 +54,7 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookErro
             .iter()
             .map(|ip| Value::from(ip.as_str()))
             .collect()),
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }
 
@@ -60,7 +66,7 @@ enum Records {
 }
 
 impl Records {
-    fn fits(self, ip: IpAddr) -> bool {
+    fn matches(self, ip: IpAddr) -> bool {
         match self {
             Self::Any => true,
             Self::V4 => ip.is_ipv4(),
@@ -69,8 +75,8 @@ impl Records {
     }
 }
 
-/// Splits `AAAA:name` into the records that are wanted and the name.
-fn question(target: &str) -> Result<(Records, String), LookError> {
+/// Splits `AAAA:name` into record type and name.
+fn parse_target(target: &str) -> Result<(Records, String), InspectError> {
     let is_type = |(kind, _): &(&str, &str)| {
         !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_uppercase())
     };
@@ -78,7 +84,7 @@ fn question(target: &str) -> Result<(Records, String), LookError> {
         None => (Records::Any, target),
         Some(("A", name)) => (Records::V4, name),
         Some(("AAAA", name)) => (Records::V6, name),
-        Some((kind, _)) => return Err(LookError::DnsRecord(kind.to_owned())),
+        Some((kind, _)) => return Err(InspectError::DnsRecord(kind.to_owned())),
     };
     Ok((records, name.to_owned()))
 }
@@ -88,21 +94,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_type_stands_in_front_of_the_name() {
+    fn a_target_may_start_with_a_record_type() {
         for (target, records, name) in [
             ("localhost", Records::Any, "localhost"),
             ("A:localhost", Records::V4, "localhost"),
             ("AAAA:localhost", Records::V6, "localhost"),
             ("::1", Records::Any, "::1"),
         ] {
-            assert_eq!(question(target).unwrap(), (records, name.to_owned()));
+            assert_eq!(parse_target(target).unwrap(), (records, name.to_owned()));
         }
     }
 
     #[test]
-    fn records_that_are_no_addresses_are_refused_by_name() {
+    fn other_record_types_are_refused() {
         assert_eq!(
-            question("MX:example.net").unwrap_err().to_string(),
+            parse_target("MX:example.net").unwrap_err().to_string(),
             "dns record type MX is not supported, only A and AAAA"
         );
     }

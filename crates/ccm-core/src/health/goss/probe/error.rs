@@ -1,4 +1,4 @@
-//! Why something can't be looked at, in the words of goss where it has some.
+//! Errors of probes, with the texts of goss where it has them.
 
 use std::io;
 use std::num::ParseIntError;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::model::text::go_duration;
 use crate::system::{Cause, FileError, HttpError, RunError};
 
-/// Why a thing can't be looked at, or an attribute of it can't be told.
+/// A resource or an attribute that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(in super::super) enum LookError {
+pub(in super::super) enum InspectError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -18,7 +18,7 @@ pub(in super::super) enum LookError {
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error("attribute {0} is not implemented")]
-    Unanswered(String),
+    NotImplemented(String),
     #[error("invalid {what} name {name:?}")]
     Name { what: &'static str, name: String },
     #[error("a gossfile has no attributes")]
@@ -94,21 +94,21 @@ pub(in super::super) enum LookError {
     #[error("output is longer than {0} bytes")]
     LongOutput(usize),
 
-    #[error("dns checks ask the resolver of this machine; server is not supported")]
+    #[error("dns checks use the system resolver; server is not supported")]
     DnsServer,
     #[error("DNS lookup timed out ({})", go_duration(*.0))]
     DnsTimedOut(Duration),
     #[error("dns record type {0} is not supported, only A and AAAA")]
     DnsRecord(String),
 
-    #[error("cert-file and key-file need each other")]
-    HalfIdentity,
+    #[error("cert-file and key-file must be given together")]
+    IncompleteClientCertificate,
     #[error("a request header has no colon")]
     Header,
 
     #[error("no network interface {0}")]
     NoInterface(String),
-    /// What the facts could not find out, in their words.
+    /// A warning of the facts.
     #[error("{0}")]
     Facts(String),
 

@@ -1,5 +1,5 @@
-//! Files: what is at a path, whose it is, and what it holds. A link is looked at itself; only its
-//! content is that of what it points to.
+//! Type `file`: type, owner, mode and content of a file. A symlink is described itself; only its
+//! content is that of its target.
 
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -13,17 +13,20 @@ use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256, Sha512};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    not_implemented,
+};
 use crate::model::Value;
 use crate::system::Cause;
 
-/// How long a file may be whose content is tested.
+/// The largest file whose content is tested.
 const MAX_CONTENT: u64 = 64 * 1024 * 1024;
 
-/// Read at once.
+/// Size of one read.
 const CHUNK: usize = 64 * 1024;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "file",
     name: "File",
     target: "path",
@@ -44,12 +47,15 @@ pub(super) const FAMILY: Family = Family {
         Attribute::new("sha256"),
         Attribute::new("sha512"),
     ],
-    first: First::Gate,
-    look,
+    first: FirstAttribute::Prerequisite,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
-    let path = home_expanded(&entry.target())?;
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
+    let path = expand_home(&entry.target())?;
     let found = match path.symlink_metadata() {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -57,18 +63,18 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookErro
     };
     Ok(Box::new(move |attribute| match (attribute, &found) {
         ("exists", found) => Ok(found.is_some().into()),
-        (_, Some(metadata)) => ask(attribute, &path, metadata, world),
-        (_, None) => Err(LookError::NoFile(path.clone())),
+        (_, Some(metadata)) => attribute_value(attribute, &path, metadata, context),
+        (_, None) => Err(InspectError::NoFile(path.clone())),
     }))
 }
 
-fn ask(
+fn attribute_value(
     attribute: &str,
     path: &Path,
     metadata: &Metadata,
-    world: &World<'_>,
-) -> Result<Value, LookError> {
-    let accounts = world.probes.accounts;
+    context: &ProbeContext<'_>,
+) -> Result<Value, InspectError> {
+    let accounts = context.probes.accounts;
     Ok(match attribute {
         "mode" => format!("{:04o}", metadata.mode() & 0o7777).into(),
         "owner" => accounts.user_name(metadata.uid()).as_ref().into(),
@@ -81,11 +87,11 @@ fn ask(
             let target = std::fs::read_link(path).map_err(failed("readlink", path))?;
             target.to_string_lossy().as_ref().into()
         }
-        "contains" | "contents" => content(path, world)?.into(),
-        "md5" => hash::<Md5>(path, world)?.into(),
-        "sha256" => hash::<Sha256>(path, world)?.into(),
-        "sha512" => hash::<Sha512>(path, world)?.into(),
-        other => return unanswered(other),
+        "contains" | "contents" => content(path, context)?.into(),
+        "md5" => hash::<Md5>(path, context)?.into(),
+        "sha256" => hash::<Sha256>(path, context)?.into(),
+        "sha512" => hash::<Sha512>(path, context)?.into(),
+        other => return not_implemented(other),
     })
 }
 
@@ -108,8 +114,8 @@ fn file_type(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// Returns a path with `~` or `~name` in front replaced by a home.
-fn home_expanded(path: &str) -> Result<PathBuf, LookError> {
+/// Replaces a leading `~` or `~name` by the home directory.
+fn expand_home(path: &str) -> Result<PathBuf, InspectError> {
     let Some(rest) = path.strip_prefix('~') else {
         return Ok(path.into());
     };
@@ -120,40 +126,40 @@ fn home_expanded(path: &str) -> Result<PathBuf, LookError> {
     };
     match user {
         Ok(Some(user)) => Ok(user.dir.join(inside.trim_start_matches('/'))),
-        Ok(None) => Err(LookError::NoHome(path.to_owned())),
-        Err(cause) => Err(LookError::Home {
+        Ok(None) => Err(InspectError::NoHome(path.to_owned())),
+        Err(cause) => Err(InspectError::Home {
             path: path.to_owned(),
             cause,
         }),
     }
 }
 
-fn content(path: &Path, world: &World<'_>) -> Result<String, LookError> {
+fn content(path: &Path, context: &ProbeContext<'_>) -> Result<String, InspectError> {
     let mut content = Vec::new();
-    each_chunk(path, world, MAX_CONTENT, |chunk| content.extend(chunk))?;
+    each_chunk(path, context, MAX_CONTENT, |chunk| content.extend(chunk))?;
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
-fn hash<D: Digest>(path: &Path, world: &World<'_>) -> Result<String, LookError> {
+fn hash<D: Digest>(path: &Path, context: &ProbeContext<'_>) -> Result<String, InspectError> {
     let mut digest = D::new();
-    each_chunk(path, world, u64::MAX, |chunk| digest.update(chunk))?;
+    each_chunk(path, context, u64::MAX, |chunk| digest.update(chunk))?;
     Ok(HEXLOWER.encode(&digest.finalize()))
 }
 
-/// Reads a regular file piece by piece, for as long as there is time.
+/// Reads a regular file in chunks until the deadline.
 fn each_chunk(
     path: &Path,
-    world: &World<'_>,
+    context: &ProbeContext<'_>,
     limit: u64,
-    mut take: impl FnMut(&[u8]),
-) -> Result<(), LookError> {
-    // Opening a pipe this way does not wait for its other end.
+    mut on_chunk: impl FnMut(&[u8]),
+) -> Result<(), InspectError> {
+    // Does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |errno: rustix::io::Errno| failed("open", path)(errno.into());
     let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(open)?);
     let metadata = file.metadata().map_err(failed("stat", path))?;
     if !metadata.is_file() {
-        return Err(LookError::NotRegular(path.to_owned()));
+        return Err(InspectError::NotRegular(path.to_owned()));
     }
     let mut buffer = vec![0; CHUNK];
     let mut size = 0_u64;
@@ -168,17 +174,17 @@ fn each_chunk(
         size = size.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
         if size > limit {
             let path = path.to_owned();
-            return Err(LookError::TooLarge { path, limit });
+            return Err(InspectError::TooLarge { path, limit });
         }
-        take(chunk);
-        if world.is_over() {
-            return Err(LookError::NoTime(path.to_owned()));
+        on_chunk(chunk);
+        if context.is_expired() {
+            return Err(InspectError::NoTime(path.to_owned()));
         }
     }
 }
 
-fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> LookError {
-    move |error| LookError::Os {
+fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> InspectError {
+    move |error| InspectError::Os {
         action,
         path: path.to_owned(),
         cause: Cause::from(error),
@@ -190,11 +196,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tilde_is_a_home() {
+    fn a_tilde_is_expanded() {
         let root = User::from_name("root").unwrap().unwrap().dir;
-        assert_eq!(home_expanded("~root/.x").unwrap(), root.join(".x"));
-        assert_eq!(home_expanded("~root").unwrap(), root.join(""));
-        assert_eq!(home_expanded("/a/~b").unwrap(), Path::new("/a/~b"));
-        assert!(home_expanded("~no-such-user/x").is_err());
+        assert_eq!(expand_home("~root/.x").unwrap(), root.join(".x"));
+        assert_eq!(expand_home("~root").unwrap(), root.join(""));
+        assert_eq!(expand_home("/a/~b").unwrap(), Path::new("/a/~b"));
+        assert!(expand_home("~no-such-user/x").is_err());
     }
 }

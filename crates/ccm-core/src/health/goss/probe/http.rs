@@ -1,18 +1,20 @@
-//! Web pages: the status, the headers and the body of an answer, whatever it is. How a request
-//! travels, and with whom it may share what the rule gave it, is the client's.
+//! Type `http`: status, headers and body of a response.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType, Setting,
+    not_implemented,
+};
 use crate::model::secret::Secret;
-use crate::system::http::{self, Head, Request, Trust};
+use crate::system::http::{self, Head, Request, TlsOptions};
 
-/// What servers are told that we are.
-const AGENT: &str = concat!("goss/", env!("CARGO_PKG_VERSION"));
+/// The `User-Agent` header.
+const USER_AGENT: &str = concat!("goss/", env!("CARGO_PKG_VERSION"));
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "http",
     name: "HTTP",
     target: "url",
@@ -35,15 +37,18 @@ pub(super) const FAMILY: Family = Family {
         Attribute::stream("headers").shown_as("Headers"),
         Attribute::stream("body").shown_as("Body"),
     ],
-    first: First::Gate,
-    look,
+    first: FirstAttribute::Prerequisite,
+    inspect,
 };
 
-/// The largest body that is looked at.
+/// The largest body that is read.
 const MAX_BODY_BYTES: u64 = 64 << 20;
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
-    let (head, body) = ask(entry, world)?;
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
+    let (head, body) = send(entry, context)?;
     Ok(Box::new(move |attribute| match attribute {
         "status" => Ok(i64::from(head.status).into()),
         "headers" => {
@@ -55,12 +60,12 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookErro
             Ok(lines.join("\n").into())
         }
         "body" => Ok(String::from_utf8_lossy(&body).as_ref().into()),
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }
 
-/// Sends the request of a rule. A body that no one asks about is not read.
-fn ask(entry: &Entry, world: &World<'_>) -> Result<(Head, Vec<u8>), LookError> {
+/// Sends the request of a rule. The body is read only if it is tested.
+fn send(entry: &Entry, context: &ProbeContext<'_>) -> Result<(Head, Vec<u8>), InspectError> {
     let given = |name: &str| entry.text(name).filter(|text| !text.is_empty());
     let [method, user, password, sent, proxy] =
         ["method", "username", "password", "request-body", "proxy"].map(given);
@@ -72,7 +77,7 @@ fn ask(entry: &Entry, world: &World<'_>) -> Result<(Head, Vec<u8>), LookError> {
     let headers = headers(entry)?;
 
     let url = entry.target();
-    let mut request = Request::new(&url, world.limit(entry, 5_000), MAX_BODY_BYTES);
+    let mut request = Request::new(&url, context.limit(entry, 5_000), MAX_BODY_BYTES);
     request.method = method.as_deref().unwrap_or("GET");
     request.credentials = has_user.then_some((user.as_str(), &password));
     request.headers = headers
@@ -81,39 +86,39 @@ fn ask(entry: &Entry, world: &World<'_>) -> Result<(Head, Vec<u8>), LookError> {
         .collect();
     request.body = sent.as_deref().unwrap_or_default().as_bytes();
     request.follows_redirects = !entry.flag("no-follow-redirects");
-    request.trust = Trust {
+    request.tls = TlsOptions {
         ca_file: ca_file.as_deref(),
-        believes_anyone: entry.flag("allow-insecure"),
-        identity: match (&certificate, &key) {
+        accepts_any_certificate: entry.flag("allow-insecure"),
+        client_certificate: match (&certificate, &key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(LookError::HalfIdentity),
+            _ => return Err(InspectError::IncompleteClientCertificate),
         },
     };
     request.proxy = proxy.as_deref();
 
     let mut body = Vec::new();
     let into = entry.expects("body").then_some(&mut body as &mut dyn Write);
-    let head = http::fetch(&request, world.probes.clock, into)?;
+    let head = http::fetch(&request, context.probes.clock, into)?;
     Ok((head, body))
 }
 
-/// Returns the headers of a request, with a name for ourselves unless the rule has one.
-fn headers(entry: &Entry) -> Result<Vec<(String, Secret)>, LookError> {
+/// Returns the headers of a request, with a default user agent.
+fn headers(entry: &Entry) -> Result<Vec<(String, Secret)>, InspectError> {
     let mut headers = Vec::new();
     for line in entry.texts("request-headers") {
-        // What follows a colon may be a secret.
-        let (name, value) = line.split_once(':').ok_or(LookError::Header)?;
+        // The value may be a secret.
+        let (name, value) = line.split_once(':').ok_or(InspectError::Header)?;
         headers.push((name.trim().to_owned(), Secret::new(value.trim())));
     }
     let is_named = |(name, _): &(String, Secret)| name.eq_ignore_ascii_case("user-agent");
     if !headers.iter().any(is_named) {
-        headers.push(("User-Agent".into(), Secret::new(AGENT)));
+        headers.push(("User-Agent".into(), Secret::new(USER_AGENT)));
     }
     Ok(headers)
 }
 
-/// Returns the name of a header as rules write it: `Content-Type`.
+/// Returns the name of a header in Go's canonical form: `Content-Type`.
 fn canonical(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut word = word.to_ascii_lowercase();
@@ -130,7 +135,7 @@ mod tests {
     use super::canonical;
 
     #[test]
-    fn header_names_are_written_as_rules_have_them() {
+    fn header_names_are_canonicalized() {
         for (name, shown) in [
             ("content-type", "Content-Type"),
             ("x-XSS-protection", "X-Xss-Protection"),

@@ -1,15 +1,18 @@
-//! Network interfaces, their addresses and sizes, as the facts know them.
+//! Type `interface`: addresses and MTU of network interfaces, from the facts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, unanswered};
-use crate::facts::{Gatherer, Places};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    not_implemented,
+};
+use crate::facts::{FactPaths, Gatherer};
 use crate::model::Value;
 use crate::system::SystemClock;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "interface",
     name: "Interface",
     target: "name",
@@ -19,18 +22,21 @@ pub(super) const FAMILY: Family = Family {
         Attribute::new("addrs"),
         Attribute::new("mtu"),
     ],
-    first: First::Gate,
-    look,
+    first: FirstAttribute::Prerequisite,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    _: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let name = entry.target();
     let interface = find(&name)?;
     Ok(Box::new(move |attribute| {
         let interface = match (attribute, &interface) {
             ("exists", interface) => return Ok(interface.is_some().into()),
             (_, Some(interface)) => interface,
-            (_, None) => return Err(LookError::NoInterface(name.clone())),
+            (_, None) => return Err(InspectError::NoInterface(name.clone())),
         };
         let list = |key| interface.get(key).and_then(Value::as_list);
         match attribute {
@@ -41,21 +47,21 @@ fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
                     .collect())
             }
             "mtu" => Ok(interface.get("mtu").cloned().unwrap_or_default()),
-            other => unanswered(other),
+            other => not_implemented(other),
         }
     }))
 }
 
-/// Returns an interface of this machine. An administrator's own facts have no say here.
-fn find(name: &str) -> Result<Option<Value>, LookError> {
-    let places = Places {
+/// Returns a network interface. Custom facts are not used.
+fn find(name: &str) -> Result<Option<Value>, InspectError> {
+    let paths = FactPaths {
         config: Vec::new(),
-        ..Places::from_env(&BTreeMap::new())
+        ..FactPaths::from_env(&BTreeMap::new())
     };
-    let facts = Gatherer::new(places, Arc::new(SystemClock));
+    let facts = Gatherer::new(paths, Arc::new(SystemClock));
     let network = facts.section("network").unwrap_or_default();
     if let Some(reason) = facts.warnings().into_iter().next() {
-        return Err(LookError::Facts(reason));
+        return Err(InspectError::Facts(reason));
     }
     let interfaces = network.get("interfaces").and_then(Value::as_list);
     let is_wanted = |item: &&Value| item.get("name").and_then(Value::as_str) == Some(name);

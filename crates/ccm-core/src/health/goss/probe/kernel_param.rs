@@ -1,57 +1,63 @@
-//! Kernel parameters, read below `/proc/sys`.
+//! Type `kernel-param`: values in `/proc/sys`.
 
 use std::path::{Path, PathBuf};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    not_implemented,
+};
 use crate::system::files;
 
 /// The longest value.
 const MAX_VALUE: u64 = 1024 * 1024;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "kernel-param",
     name: "KernelParam",
     target: "name",
     settings: &[],
     attributes: &[Attribute::new("value")],
-    first: First::Required,
-    look,
+    first: FirstAttribute::Required,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
-    let path = place(&entry.target())?;
+fn inspect<'a>(
+    entry: &'a Entry,
+    _: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
+    let path = sysctl_path(&entry.target())?;
     Ok(Box::new(move |attribute| match attribute {
         "value" => {
             let value = files::read_to_string(&path, MAX_VALUE)?;
             Ok(value.trim().into())
         }
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }
 
-/// Returns where a parameter is. As for sysctl, a name whose first separator is a slash has dots
-/// in its parts: `net/ipv4/conf/eth0.1/forwarding`.
-fn place(name: &str) -> Result<PathBuf, LookError> {
+/// Returns the path of a parameter. As in sysctl, the first separator decides: after a slash, dots
+/// are part of names, as in `net/ipv4/conf/eth0.1/forwarding`.
+fn sysctl_path(name: &str) -> Result<PathBuf, InspectError> {
     let separator = match name.find(['.', '/']) {
         Some(at) if name.get(at..).is_some_and(|rest| rest.starts_with('/')) => '/',
         _ => '.',
     };
     let parts: Vec<&str> = name.split(separator).collect();
-    let is_odd =
+    let is_invalid =
         |part: &&str| part.is_empty() || *part == "." || *part == ".." || part.contains('\0');
-    if parts.iter().any(is_odd) {
+    if parts.iter().any(is_invalid) {
         let (what, name) = ("kernel parameter", name.to_owned());
-        return Err(LookError::Name { what, name });
+        return Err(InspectError::Name { what, name });
     }
-    // With dots as separators a slash stands for a dot.
-    let named = |part: &&str| match separator {
+    // With dots as separators, a slash means a dot.
+    let decode = |part: &&str| match separator {
         '.' => part.replace('/', "."),
         _ => (*part).to_owned(),
     };
     Ok(parts
         .iter()
-        .map(named)
+        .map(decode)
         .fold(Path::new("/proc/sys").to_owned(), |path, part| {
             path.join(part)
         }))
@@ -69,14 +75,14 @@ mod tests {
             ("net/ipv4/conf/eth0.1/x", "/proc/sys/net/ipv4/conf/eth0.1/x"),
             ("net.ipv4.conf.eth0/1.x", "/proc/sys/net/ipv4/conf/eth0.1/x"),
         ] {
-            assert_eq!(place(name).unwrap(), Path::new(path));
+            assert_eq!(sysctl_path(name).unwrap(), Path::new(path));
         }
     }
 
     #[test]
-    fn a_name_cannot_lead_elsewhere() {
+    fn names_outside_of_proc_sys_are_refused() {
         for name in ["", "a/../../b", "/etc/passwd", "a..b", "./a", "a.\0"] {
-            assert!(place(name).is_err(), "{name:?}");
+            assert!(sysctl_path(name).is_err(), "{name:?}");
         }
     }
 }

@@ -1,20 +1,26 @@
-//! Data in the rules themselves: a way to test what a template yields.
+//! Type `matching`: data in the rules themselves, to test template results.
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType, Setting,
+    not_implemented,
+};
 use crate::model::Value;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "matching",
     name: "Matching",
     target: "",
     settings: &[("content", Setting::Data), ("as-reader", Setting::Flag)],
     attributes: &[Attribute::new("matches")],
-    first: First::Required,
-    look,
+    first: FirstAttribute::Required,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    _: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     Ok(Box::new(move |attribute| match attribute {
         "matches" => {
             let content = entry.data("content").cloned().unwrap_or_default();
@@ -23,6 +29,6 @@ fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
             }
             Ok(content)
         }
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }

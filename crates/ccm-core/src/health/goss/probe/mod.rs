@@ -1,9 +1,8 @@
-//! Probes: what each type of thing can be asked, and where the answer is found.
+//! Goss resource types: their attributes, and how the actual values are read.
 //!
-//! One file per family, with its table on top: the names a document may use, then how to look.
-//! Looking starts processes through the runner only and reads `/proc` where the kernel answers
-//! there. It never compares. Every wait has an end: the family's own limit or that of the check,
-//! whichever comes first.
+//! One file per type, with its attribute table and its `inspect` function. Processes are started
+//! through the runner only. Nothing is compared here. Every wait is limited by the timeout of the
+//! type and by that of the check.
 
 mod account;
 mod addr;
@@ -31,57 +30,59 @@ use super::document::Entry;
 use crate::health::Probes;
 use crate::model::Value;
 
-pub(super) use error::LookError;
+pub(super) use error::InspectError;
 
-/// All families.
-pub(super) const FAMILIES: [&Family; 15] = [
-    &addr::FAMILY,
-    &command::FAMILY,
-    &dns::FAMILY,
-    &file::FAMILY,
+/// All types, sorted by key.
+pub(super) const RESOURCE_TYPES: [&ResourceType; 15] = [
+    &addr::RESOURCE_TYPE,
+    &command::RESOURCE_TYPE,
+    &dns::RESOURCE_TYPE,
+    &file::RESOURCE_TYPE,
     &account::GROUP,
-    &http::FAMILY,
-    &interface::FAMILY,
-    &kernel_param::FAMILY,
-    &matching::FAMILY,
-    &mount::FAMILY,
-    &package::FAMILY,
-    &port::FAMILY,
-    &process::FAMILY,
-    &service::FAMILY,
+    &http::RESOURCE_TYPE,
+    &interface::RESOURCE_TYPE,
+    &kernel_param::RESOURCE_TYPE,
+    &matching::RESOURCE_TYPE,
+    &mount::RESOURCE_TYPE,
+    &package::RESOURCE_TYPE,
+    &port::RESOURCE_TYPE,
+    &process::RESOURCE_TYPE,
+    &service::RESOURCE_TYPE,
     &account::USER,
 ];
 
-/// One type of thing.
-pub(super) struct Family {
-    /// What documents call it.
+/// A goss resource type.
+pub(super) struct ResourceType {
+    /// Name in documents.
     pub key: &'static str,
-    /// What findings call it.
+    /// Name in findings.
     pub name: &'static str,
-    /// The setting that says where to look, if not the id does.
+    /// The setting that replaces the id as target.
     pub target: &'static str,
     pub settings: &'static [(&'static str, Setting)],
-    /// What can be asked, in the order it is tested.
+    /// Attributes in the order they are tested.
     pub attributes: &'static [Attribute],
-    pub first: First,
-    pub look: LookFn,
+    pub first: FirstAttribute,
+    pub inspect: InspectFn,
 }
 
-/// Starts looking at a thing. What is costly and asked for once is done here.
-type LookFn = for<'a> fn(&'a Entry, &'a World<'a>) -> Result<Look<'a>, LookError>;
+/// Opens a resource for reading attributes. Work that is needed once is done here.
+type InspectFn =
+    for<'a> fn(&'a Entry, &'a ProbeContext<'a>) -> Result<AttributeReader<'a>, InspectError>;
 
-/// Tells what an attribute is, or why that can't be said.
-pub(super) type Look<'a> = Box<dyn FnMut(&'static str) -> Result<Value, LookError> + 'a>;
+/// Returns the actual value of an attribute.
+pub(super) type AttributeReader<'a> =
+    Box<dyn FnMut(&'static str) -> Result<Value, InspectError> + 'a>;
 
-impl Family {
-    /// Tells whether a name is that of an attribute.
+impl ResourceType {
+    /// Whether an attribute has this name.
     pub(super) fn expects(&self, name: &str) -> bool {
         self.attributes
             .iter()
             .any(|attribute| attribute.name == name || attribute.old_name == Some(name))
     }
 
-    /// Returns what a setting may be, if there is one of that name.
+    /// Returns the type of a setting, if there is one of that name.
     pub(super) fn setting(&self, name: &str) -> Option<Setting> {
         if !self.target.is_empty() && name == self.target {
             return Some(Setting::Text);
@@ -94,32 +95,32 @@ impl Family {
     }
 }
 
-impl fmt::Debug for Family {
+impl fmt::Debug for ResourceType {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.key)
     }
 }
 
-/// What the first attribute of a family is to the others.
+/// The role of the first attribute of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
-    /// Nothing, and it may be left out.
+pub(super) enum FirstAttribute {
+    /// May be omitted.
     Optional,
-    /// Nothing, but it must be given.
+    /// Must be given.
     Required,
-    /// It must be given, and unless it comes out well and true the others are skipped.
-    Gate,
+    /// Must be given; if it fails or is false, the others are skipped.
+    Prerequisite,
 }
 
-/// Something that can be asked.
+/// An attribute.
 #[derive(Debug)]
 pub(super) struct Attribute {
     pub name: &'static str,
-    /// A name from earlier times.
+    /// A deprecated name.
     pub old_name: Option<&'static str>,
-    /// What findings call it.
+    /// Name in findings.
     pub property: &'static str,
-    /// It is a text of many lines: a list means patterns of lines.
+    /// Whether it is multi-line text, where a list means line patterns.
     pub is_stream: bool,
 }
 
@@ -152,7 +153,7 @@ impl Attribute {
     }
 }
 
-/// What a setting may be.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Text,
@@ -163,7 +164,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// The setting of every family that waits.
+    /// The `timeout` setting.
     const TIMEOUT: (&'static str, Self) = ("timeout", Self::Milliseconds);
 
     pub(super) fn accepts(self, value: &Value) -> bool {
@@ -178,7 +179,7 @@ impl Setting {
         }
     }
 
-    /// Returns what it may be, for people.
+    /// Returns the expected type for messages.
     pub(super) fn wanted(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -190,60 +191,60 @@ impl Setting {
     }
 }
 
-/// The machine, for as long as a check may take.
-pub(super) struct World<'a> {
+/// System access and deadline of a check.
+pub(super) struct ProbeContext<'a> {
     pub probes: &'a Probes<'a>,
-    /// When the check must have ended, on the monotonic clock.
-    ends: Duration,
+    /// Deadline on the monotonic clock.
+    deadline: Duration,
 }
 
-impl<'a> World<'a> {
-    pub(super) fn new(probes: &'a Probes<'a>, ends: Duration) -> Self {
-        Self { probes, ends }
+impl<'a> ProbeContext<'a> {
+    pub(super) fn new(probes: &'a Probes<'a>, deadline: Duration) -> Self {
+        Self { probes, deadline }
     }
 
-    /// Returns how much time is left.
-    fn left(&self) -> Duration {
-        self.ends.saturating_sub(self.probes.clock.monotonic())
+    /// Returns the remaining time.
+    fn time_left(&self) -> Duration {
+        self.deadline.saturating_sub(self.probes.clock.monotonic())
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.left().is_zero()
+    pub(super) fn is_expired(&self) -> bool {
+        self.time_left().is_zero()
     }
 
-    /// Returns how long an entry may take: what it says or what is usual, within what is left.
-    fn limit(&self, entry: &Entry, usual: u64) -> Duration {
-        let own = entry.number("timeout").unwrap_or(usual);
-        // Nothing at all would mean no limit to some that are given it.
+    /// Returns the time limit of an entry: its own or the default, within the remaining time.
+    fn limit(&self, entry: &Entry, default: u64) -> Duration {
+        let own = entry.number("timeout").unwrap_or(default);
+        // Zero means no limit in some calls.
         Duration::from_millis(own)
-            .min(self.left())
+            .min(self.time_left())
             .max(Duration::from_millis(1))
     }
 }
 
-/// Does something that may never come back, and returns what came of it in time. What comes too
-/// late ends on its own, unheard.
-fn within<T: Send + 'static>(
+/// Runs a call that may block forever in a thread, and returns its result if it is in time. A late
+/// result is dropped.
+fn run_with_timeout<T: Send + 'static>(
     limit: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
+    call: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let (answer, wait) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     let worker = std::thread::Builder::new().name("probe".into());
-    // Nobody may be left to hear it.
-    let started = worker.spawn(move || drop(answer.send(work())));
-    started.ok().and_then(|_| wait.recv_timeout(limit).ok())
+    // Fails if the receiver has timed out.
+    let started = worker.spawn(move || drop(sender.send(call())));
+    started.ok().and_then(|_| receiver.recv_timeout(limit).ok())
 }
 
-/// Returns why a name can't be passed to a program, which would take it for an option or a path.
-fn check_name(what: &'static str, name: &str) -> Result<(), LookError> {
+/// Refuses names that a program would take for an option.
+fn check_name(what: &'static str, name: &str) -> Result<(), InspectError> {
     if name.is_empty() || name.starts_with('-') || name.contains('\0') {
         let name = name.to_owned();
-        return Err(LookError::Name { what, name });
+        return Err(InspectError::Name { what, name });
     }
     Ok(())
 }
 
-/// What a family answers for an attribute that its table has and its code has not.
-fn unanswered(attribute: &str) -> Result<Value, LookError> {
-    Err(LookError::Unanswered(attribute.to_owned()))
+/// Returns the error for an attribute that is in the table but not implemented.
+fn not_implemented(attribute: &str) -> Result<Value, InspectError> {
+    Err(InspectError::NotImplemented(attribute.to_owned()))
 }

@@ -1,18 +1,21 @@
-//! Mounts: what is mounted at a place, how, and how full it is.
+//! Type `mount`: source, options, file system and usage of a mount point.
 
 use std::path::Path;
 
 use rustix::io::Errno;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered, within};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType, Setting,
+    not_implemented, run_with_timeout,
+};
 use crate::model::Value;
 use crate::system::files;
 
-/// The longest list of mounts that is read.
+/// The largest list of mounts that is read.
 const MAX_LIST: u64 = 64 * 1024 * 1024;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "mount",
     name: "Mount",
     target: "mountpoint",
@@ -25,11 +28,14 @@ pub(super) const FAMILY: Family = Family {
         Attribute::new("filesystem"),
         Attribute::new("usage"),
     ],
-    first: First::Gate,
-    look,
+    first: FirstAttribute::Prerequisite,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let point = entry.target();
     let list = files::read(Path::new("/proc/self/mountinfo"), MAX_LIST)?;
     let mount = Mount::find(&String::from_utf8_lossy(&list), &point);
@@ -37,7 +43,7 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookErro
         let mount = match (attribute, &mount) {
             ("exists", mount) => return Ok(mount.is_some().into()),
             (_, Some(mount)) => mount,
-            (_, None) => return Err(LookError::NoMount),
+            (_, None) => return Err(InspectError::NoMount),
         };
         Ok(match attribute {
             "opts" => options(&mount.options),
@@ -45,18 +51,18 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookErro
             "source" => mount.source.as_str().into(),
             "filesystem" => mount.file_system.as_str().into(),
             "usage" => {
-                let limit = world.limit(entry, 1000);
-                let place = point.clone();
-                // The server of a network mount may be gone.
-                let measured = within(limit, move || usage(&place));
+                let limit = context.limit(entry, 1000);
+                let path = point.clone();
+                // Blocks if the server of a network mount is unreachable.
+                let measured = run_with_timeout(limit, move || usage(&path));
                 let point = point.clone();
                 match measured {
                     Some(Ok(percent)) => percent.into(),
-                    Some(Err(cause)) => return Err(LookError::Usage { point, cause }),
-                    None => return Err(LookError::UsageTimedOut { point, limit }),
+                    Some(Err(cause)) => return Err(InspectError::Usage { point, cause }),
+                    None => return Err(InspectError::UsageTimedOut { point, limit }),
                 }
             }
-            other => return unanswered(other),
+            other => return not_implemented(other),
         })
     }))
 }
@@ -71,17 +77,17 @@ struct Mount {
 }
 
 impl Mount {
-    /// Returns what is mounted at a place: the last of several hides the others.
+    /// Returns the mount at a path; the last of several hides the others.
     fn find(list: &str, point: &str) -> Option<Self> {
         let parse = |line: &str| {
             let (mount, file_system) = line.split_once(" - ")?;
             let mut mount = mount.split(' ').skip(4);
-            if unescaped(mount.next()?) != point {
+            if unescape(mount.next()?) != point {
                 return None;
             }
-            let mut file_system = file_system.split(' ').map(unescaped);
+            let mut file_system = file_system.split(' ').map(unescape);
             Some(Self {
-                options: unescaped(mount.next()?),
+                options: unescape(mount.next()?),
                 file_system: file_system.next()?,
                 source: file_system.next()?,
                 super_options: file_system.next().unwrap_or_default(),
@@ -91,8 +97,8 @@ impl Mount {
     }
 }
 
-/// Returns a field with `\040` and the like as the characters they stand for.
-fn unescaped(field: &str) -> String {
+/// Decodes octal escapes such as `\040`.
+fn unescape(field: &str) -> String {
     ["\\040", "\\011", "\\012", "\\134"]
         .iter()
         .zip([" ", "\t", "\n", "\\"])
@@ -101,7 +107,7 @@ fn unescaped(field: &str) -> String {
         })
 }
 
-/// Returns options without repetitions. A comma within quotes separates nothing.
+/// Splits options at commas outside quotes and removes duplicates.
 fn options(text: &str) -> Value {
     let mut is_quoted = false;
     let parts = text.split(|sign| {
@@ -117,7 +123,7 @@ fn options(text: &str) -> Value {
     found.into_iter().map(Value::from).collect()
 }
 
-/// Returns how full a file system is, in percent. One without blocks is empty.
+/// Returns the usage of a file system in percent; zero if it has no blocks.
 fn usage(point: &str) -> Result<i64, Errno> {
     let stat = rustix::fs::statvfs(point)?;
     let used = u128::from(stat.f_blocks.saturating_sub(stat.f_bfree));
@@ -139,7 +145,7 @@ junk - junk
 ";
 
     #[test]
-    fn the_last_mount_of_a_place_is_the_one_that_is_seen() {
+    fn the_last_mount_at_a_path_is_used() {
         let mount = Mount::find(LIST, "/my disk").unwrap();
         assert_eq!(mount.file_system, "nfs4");
         assert_eq!(mount.source, "server:/a b");
@@ -149,7 +155,7 @@ junk - junk
     }
 
     #[test]
-    fn options_are_split_outside_quotes_and_said_once() {
+    fn options_are_split_outside_quotes_without_duplicates() {
         assert_eq!(
             options("rw,context=\"a,b\",rw,,noexec").to_string(),
             "[rw context=\"a,b\" noexec]"

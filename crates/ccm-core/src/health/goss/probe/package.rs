@@ -1,18 +1,21 @@
-//! Packages: whether one is installed and in which versions, asked of dpkg or rpm.
+//! Type `package`: installed versions, by dpkg or rpm.
 
 use std::path::Path;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, check_name, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    check_name, not_implemented,
+};
 use crate::model::Value;
 use crate::system::{Command, Runner};
 
-/// How long a package manager may take to answer, in milliseconds.
+/// Timeout of the package manager, in milliseconds.
 const LIMIT: u64 = 30_000;
 
 const RPM_FORMAT: &str = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "package",
     name: "Package",
     target: "name",
@@ -21,20 +24,23 @@ pub(super) const FAMILY: Family = Family {
         Attribute::new("installed"),
         Attribute::new("versions").shown_as("version"),
     ],
-    first: First::Gate,
-    look,
+    first: FirstAttribute::Prerequisite,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let name = entry.target();
     check_name("package", &name)?;
-    let manager = Manager::find(world.probes.runner)?;
+    let manager = Manager::find(context.probes.runner)?;
     let command = Command {
-        timeout: Some(world.limit(entry, LIMIT)),
-        ..manager.question(&name)
+        timeout: Some(context.limit(entry, LIMIT)),
+        ..manager.query(&name)
     };
-    let output = world.probes.runner.run(&command)?;
-    // A package that is not known is a failure to both managers.
+    let output = context.probes.runner.run(&command)?;
+    // Both managers fail for an unknown package.
     let versions = if output.is_success() {
         manager.versions(&output.stdout_text())
     } else {
@@ -42,12 +48,12 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookErro
     };
     Ok(Box::new(move |attribute| match attribute {
         "installed" => Ok((!versions.is_empty()).into()),
-        "versions" if versions.is_empty() => Err(LookError::NoVersion),
+        "versions" if versions.is_empty() => Err(InspectError::NoVersion),
         "versions" => Ok(versions
             .iter()
             .map(|text| Value::from(text.as_str()))
             .collect()),
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }
 
@@ -58,18 +64,18 @@ enum Manager {
 }
 
 impl Manager {
-    /// Returns the manager of this host. Where both are there, one of them is only a tool.
-    fn find(runner: &dyn Runner) -> Result<Self, LookError> {
+    /// Returns the package manager of this host. If both are installed, the distribution decides.
+    fn find(runner: &dyn Runner) -> Result<Self, InspectError> {
         let has = |program| runner.locate(program).is_some();
         match (has("dpkg-query"), has("rpm")) {
             (true, true) if is_red_hat() => Ok(Self::Rpm),
             (true, _) => Ok(Self::Dpkg),
             (false, true) => Ok(Self::Rpm),
-            (false, false) => Err(LookError::NoPackageManager),
+            (false, false) => Err(InspectError::NoPackageManager),
         }
     }
 
-    fn question(self, name: &str) -> Command<'static> {
+    fn query(self, name: &str) -> Command<'static> {
         match self {
             Self::Dpkg => Command::new("dpkg-query", ["-f", "${Status} ${Version}\n", "-W", name]),
             Self::Rpm => Command::new(

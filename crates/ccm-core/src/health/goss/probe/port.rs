@@ -1,45 +1,50 @@
-//! Ports: who listens, from the kernel's tables of sockets. A listener for both families of
-//! addresses is in the table of the newer one only.
+//! Type `port`: listening sockets in `/proc/net`. A dual-stack listener is only in the IPv6 table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    not_implemented,
+};
 use crate::model::Value;
 use crate::system::files;
 
-/// The largest table that is read: hundreds of thousands of connections.
+/// The largest table that is read, enough for hundreds of thousands of connections.
 const MAX_TABLE: u64 = 64 * 1024 * 1024;
 
-/// The kernel's number of the state.
+/// The state `TCP_LISTEN`.
 const LISTEN: &str = "0A";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "port",
     name: "Port",
     target: "port",
     settings: &[],
     attributes: &[Attribute::new("listening"), Attribute::new("ip")],
-    first: First::Gate,
-    look,
+    first: FirstAttribute::Prerequisite,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    _: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let target = entry.target();
     let (network, port) = target.split_once(':').unwrap_or(("tcp", &target));
-    let port: u16 = port.parse().map_err(|cause| LookError::Port {
+    let port: u16 = port.parse().map_err(|cause| InspectError::Port {
         target: target.clone(),
         cause,
     })?;
     let is_tcp = match network {
         "tcp" | "tcp6" => true,
         "udp" | "udp6" => false,
-        _ => return Err(LookError::PortNetwork(target)),
+        _ => return Err(InspectError::PortNetwork(target)),
     };
     let addresses = match files::read_to_string(&Path::new("/proc/net").join(network), MAX_TABLE) {
         Ok(table) => listeners(&table, port, is_tcp),
-        // A kernel without the newer family has no table of it.
+        // A kernel without IPv6 has no table for it.
         Err(error) if error.is_not_found() => Vec::new(),
         Err(error) => return Err(error.into()),
     };
@@ -49,11 +54,11 @@ fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
             .iter()
             .map(|ip| Value::from(ip.to_string()))
             .collect()),
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }
 
-/// Returns the addresses that are listened on. Sockets without connections always listen.
+/// Returns the listening addresses. UDP sockets always listen.
 fn listeners(table: &str, port: u16, is_tcp: bool) -> Vec<IpAddr> {
     let listener = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -65,7 +70,7 @@ fn listeners(table: &str, port: u16, is_tcp: bool) -> Vec<IpAddr> {
     table.lines().skip(1).filter_map(listener).collect()
 }
 
-/// Reads an address: words of four bytes, each in the order of this machine.
+/// Parses an address: hexadecimal words of four bytes in native byte order.
 fn address(digits: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let word = u32::from_str_radix(digits.get(at..at + 8)?, 16).ok()?;
@@ -110,7 +115,7 @@ junk
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn any_socket_without_connections_listens() {
+    fn udp_sockets_always_listen() {
         assert_eq!(found(81, false), ["127.0.0.1"]);
     }
 
@@ -124,8 +129,8 @@ junk
             shown("0000000000000000FFFF00000100007F").unwrap(),
             "127.0.0.1"
         );
-        for odd in ["", "0100007", "0100007é", "zzzzzzzz"] {
-            assert_eq!(shown(odd), None, "{odd}");
+        for invalid in ["", "0100007", "0100007é", "zzzzzzzz"] {
+            assert_eq!(shown(invalid), None, "{invalid}");
         }
     }
 }

@@ -1,45 +1,51 @@
-//! Processes: whether one of a name runs. The kernel keeps fifteen bytes of a name; of a longer
-//! one the rest is taken from the command line.
+//! Type `process`: whether a process of a name is running. The kernel truncates names to 15 bytes;
+//! longer ones are compared with the command line.
 
 use std::fs;
 use std::path::Path;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    not_implemented,
+};
 
-/// How much of a name the kernel keeps.
-const KEPT: usize = 15;
+/// Maximum length of a name in `/proc/PID/comm`.
+const MAX_COMM: usize = 15;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "process",
     name: "Process",
     target: "comm",
     settings: &[],
     attributes: &[Attribute::new("running")],
-    first: First::Required,
-    look,
+    first: FirstAttribute::Required,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    _: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let name = entry.target();
     Ok(Box::new(move |attribute| match attribute {
-        "running" => runs(&name).map(Into::into),
-        other => unanswered(other),
+        "running" => is_running(&name).map(Into::into),
+        other => not_implemented(other),
     }))
 }
 
-fn runs(name: &str) -> Result<bool, LookError> {
-    let entries = fs::read_dir("/proc").map_err(LookError::Processes)?;
+fn is_running(name: &str) -> Result<bool, InspectError> {
+    let entries = fs::read_dir("/proc").map_err(InspectError::Processes)?;
     let is_process = |entry: &fs::DirEntry| {
         let name = entry.file_name();
         name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
     };
-    // Processes come and go while we look.
+    // Processes may exit meanwhile; unreadable ones are skipped.
     let mut processes = entries.flatten().filter(is_process);
-    Ok(processes.any(|process| is_called(&process.path(), name)))
+    Ok(processes.any(|process| has_name(&process.path(), name)))
 }
 
-fn is_called(process: &Path, name: &str) -> bool {
+fn has_name(process: &Path, name: &str) -> bool {
     let Ok(comm) = fs::read(process.join("comm")) else {
         return false;
     };
@@ -47,7 +53,7 @@ fn is_called(process: &Path, name: &str) -> bool {
     if comm == name.as_bytes() {
         return true;
     }
-    if comm.len() < KEPT || !name.as_bytes().starts_with(comm) {
+    if comm.len() < MAX_COMM || !name.as_bytes().starts_with(comm) {
         return false;
     }
     let line = fs::read(process.join("cmdline")).unwrap_or_default();
@@ -70,21 +76,21 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_finished_by_the_command_line() {
+    fn a_long_name_is_compared_with_the_command_line() {
         let long = process(
             "systemd-resolve\n",
             "/usr/lib/systemd/systemd-resolved\0-x\0",
         );
-        assert!(is_called(long.path(), "systemd-resolved"));
-        assert!(is_called(long.path(), "systemd-resolve"));
-        assert!(!is_called(long.path(), "systemd-resolver"));
+        assert!(has_name(long.path(), "systemd-resolved"));
+        assert!(has_name(long.path(), "systemd-resolve"));
+        assert!(!has_name(long.path(), "systemd-resolver"));
     }
 
     #[test]
-    fn a_short_name_is_the_whole_name() {
+    fn a_short_name_must_be_equal() {
         let short = process("sh\n", "/bin/shell\0");
-        assert!(is_called(short.path(), "sh"));
-        assert!(!is_called(short.path(), "shell"));
-        assert!(!is_called(Path::new("/no/such"), "sh"));
+        assert!(has_name(short.path(), "sh"));
+        assert!(!has_name(short.path(), "shell"));
+        assert!(!has_name(Path::new("/no/such"), "sh"));
     }
 }

@@ -1,14 +1,17 @@
-//! Services: whether systemd runs a unit and starts it at boot.
+//! Type `service`: whether a systemd unit is running and enabled.
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, LookError, World, check_name, unanswered};
+use super::{
+    Attribute, AttributeReader, FirstAttribute, InspectError, ProbeContext, ResourceType,
+    check_name, not_implemented,
+};
 use crate::model::Value;
 use crate::system::Command;
 
-/// How long systemd may take to answer, in milliseconds.
+/// Timeout of systemctl, in milliseconds.
 const LIMIT: u64 = 10_000;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const RESOURCE_TYPE: ResourceType = ResourceType {
     key: "service",
     name: "Service",
     target: "name",
@@ -18,29 +21,32 @@ pub(super) const FAMILY: Family = Family {
         Attribute::new("running"),
         Attribute::new("runlevels"),
     ],
-    first: First::Optional,
-    look,
+    first: FirstAttribute::Optional,
+    inspect,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
+fn inspect<'a>(
+    entry: &'a Entry,
+    context: &'a ProbeContext<'a>,
+) -> Result<AttributeReader<'a>, InspectError> {
     let name = entry.target();
     check_name("service", &name)?;
-    let asks = move |question: &str| {
-        // A path names no unit.
+    let query = move |verb: &str| {
+        // A path is not a unit name.
         if name.contains('/') {
             return Ok(false.into());
         }
         let command = Command {
-            timeout: Some(world.limit(entry, LIMIT)),
-            ..Command::new("systemctl", ["-q", question, &name])
+            timeout: Some(context.limit(entry, LIMIT)),
+            ..Command::new("systemctl", ["-q", verb, &name])
         };
-        Ok(world.probes.runner.run(&command)?.is_success().into())
+        Ok(context.probes.runner.run(&command)?.is_success().into())
     };
     Ok(Box::new(move |attribute| match attribute {
-        "enabled" => asks("is-enabled"),
-        "running" => asks("is-active"),
-        // Units belong to no run level.
+        "enabled" => query("is-enabled"),
+        "running" => query("is-active"),
+        // systemd has no run levels.
         "runlevels" => Ok(Value::from(Vec::new())),
-        other => unanswered(other),
+        other => not_implemented(other),
     }))
 }

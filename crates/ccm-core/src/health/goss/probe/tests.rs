@@ -1,5 +1,5 @@
-//! The commands that probes run, pinned; the tables, compared with the code; time that runs out.
-//! What the real machine answers is tested with the documents in `tests/data/goss`.
+//! Commands of the probes, completeness of the attribute tables, and time limits. Results on a real
+//! machine are tested with the documents in `tests/data/goss`.
 
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
@@ -7,16 +7,16 @@ use std::net::TcpListener;
 
 use chrono::DateTime;
 
-use super::super::{Outcome, document, examine, run};
+use super::super::{Outcome, document, run, test_entry};
 use super::*;
-use crate::health::{Note, ProbeError};
+use crate::health::{ProbeError, ProbeEvent};
 use crate::system::{
     Accounts, Clock as _, FixedClock, Output, RunError, ScriptedRunner, SystemClock, SystemRunner,
 };
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 
-/// Tests rules against a scripted machine; returns how each came out, in order.
+/// Tests rules with a scripted runner and returns the findings in order.
 fn findings(runner: &ScriptedRunner, rules: &str) -> Vec<String> {
     let (accounts, env, programs) = (Accounts::default(), Env::default(), Cache::default());
     let probes = Probes {
@@ -29,14 +29,14 @@ fn findings(runner: &ScriptedRunner, rules: &str) -> Vec<String> {
     let found = RefCell::new(Vec::new());
     let rules: Value = serde_json::from_str(rules).unwrap();
     let _ = run(&probes, Some(&rules), None, &mut |note| {
-        if let Note::Rule(finding) = note {
+        if let ProbeEvent::Rule(finding) = note {
             found.borrow_mut().push(finding.to_string());
         }
     });
     found.into_inner()
 }
 
-/// Returns the URL of a page that can be had once.
+/// Returns the URL of a server that replies once.
 fn a_page() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -54,7 +54,7 @@ fn argvs(runner: &ScriptedRunner) -> Vec<String> {
 }
 
 #[test]
-fn every_attribute_of_every_table_is_answered() {
+fn every_attribute_of_every_table_is_implemented() {
     let (accounts, env, programs) = (Accounts::default(), Env::default(), Cache::default());
     let runner = SystemRunner::default();
     let page = a_page();
@@ -65,8 +65,8 @@ fn every_attribute_of_every_table_is_answered() {
         env: &env,
         programs: &programs,
     };
-    let world = World::new(&probes, SystemClock.monotonic() + Duration::from_secs(60));
-    for (family, id) in FAMILIES.iter().zip([
+    let context = ProbeContext::new(&probes, SystemClock.monotonic() + Duration::from_secs(60));
+    for (resource_type, id) in RESOURCE_TYPES.iter().zip([
         "tcp://127.0.0.1:1",
         "true",
         "localhost",
@@ -83,21 +83,21 @@ fn every_attribute_of_every_table_is_answered() {
         "x",
         "root",
     ]) {
-        let attributes: Value = family
+        let attributes: Value = resource_type
             .attributes
             .iter()
             .map(|attribute| (attribute.name, Value::from("x")))
             .collect();
         let things: Value = [(id, attributes)].into_iter().collect();
-        let rules = [(family.key, things)].into_iter().collect();
-        let entries = document::read(&rules).unwrap();
-        let mut look = (family.look)(&entries[0], &world).unwrap();
-        for attribute in family.attributes {
-            if let Err(error) = look(attribute.name) {
+        let rules = [(resource_type.key, things)].into_iter().collect();
+        let entries = document::parse(&rules).unwrap();
+        let mut inspect = (resource_type.inspect)(&entries[0], &context).unwrap();
+        for attribute in resource_type.attributes {
+            if let Err(error) = inspect(attribute.name) {
                 assert!(
-                    !matches!(error, LookError::Unanswered(_)),
+                    !matches!(error, InspectError::NotImplemented(_)),
                     "{}: {error}",
-                    family.key
+                    resource_type.key
                 );
             }
         }
@@ -105,39 +105,44 @@ fn every_attribute_of_every_table_is_answered() {
 }
 
 #[test]
-fn families_are_sorted_and_their_names_do_not_clash() {
-    assert!(FAMILIES.is_sorted_by_key(|family| family.key));
-    for family in FAMILIES {
-        for attribute in family.attributes {
-            assert_eq!(family.setting(attribute.name), None, "{}", attribute.name);
+fn resource_types_are_sorted_and_names_unique() {
+    assert!(RESOURCE_TYPES.is_sorted_by_key(|resource_type| resource_type.key));
+    for resource_type in RESOURCE_TYPES {
+        for attribute in resource_type.attributes {
+            assert_eq!(
+                resource_type.setting(attribute.name),
+                None,
+                "{}",
+                attribute.name
+            );
         }
     }
 }
 
 #[test]
-fn a_text_that_is_not_as_wanted_is_not_told() {
+fn text_that_does_not_match_is_not_shown() {
     let runner = ScriptedRunner::new();
-    let ask = |stdout| {
-        runner.answer(&["sh", "-c", "show"], 0, "password=hunter2");
+    let finding = |stdout| {
+        runner.reply(&["sh", "-c", "show"], 0, "password=hunter2");
         let rules =
             format!(r#"{{"command": {{"show": {{"exit-status": 0, "stdout": {stdout}}}}}}}"#);
         findings(&runner, &rules).pop().unwrap()
     };
     assert_eq!(
-        ask(r#"["bar"]"#),
+        finding(r#"["bar"]"#),
         r#"Command: show: stdout: Expected a text of 16 bytes to have patterns ["bar"]"#
     );
     assert_eq!(
-        ask(r#"{"gt": 5}"#),
-        "Command: show: stdout: Error a text of 16 bytes can't be asked to be numerically gt 5"
+        finding(r#"{"gt": 5}"#),
+        "Command: show: stdout: Error a text of 16 bytes cannot be compared, expected to be numerically gt 5"
     );
 }
 
 #[test]
-fn a_service_is_asked_of_systemd() {
+fn a_service_is_queried_with_systemctl() {
     let runner = ScriptedRunner::new();
-    runner.answer(&["systemctl", "-q", "is-enabled", "web"], 1, "");
-    runner.answer(&["systemctl", "-q", "is-active", "web"], 0, "");
+    runner.reply(&["systemctl", "-q", "is-enabled", "web"], 1, "");
+    runner.reply(&["systemctl", "-q", "is-active", "web"], 0, "");
     let rules = r#"{"service": {"web": {"enabled": false, "running": true}}}"#;
     let found = findings(&runner, rules);
     assert_eq!(
@@ -150,7 +155,7 @@ fn a_service_is_asked_of_systemd() {
 }
 
 #[test]
-fn a_name_that_would_be_an_option_is_refused() {
+fn a_name_like_an_option_is_refused() {
     let runner = ScriptedRunner::new();
     runner.install("dpkg-query");
     for rules in [
@@ -164,10 +169,10 @@ fn a_name_that_would_be_an_option_is_refused() {
 }
 
 #[test]
-fn a_debian_package_is_asked_of_dpkg() {
+fn a_debian_package_is_queried_with_dpkg() {
     let runner = ScriptedRunner::new();
     let argv = ["dpkg-query", "-f", "${Status} ${Version}\n", "-W", "zsh"];
-    runner.answer(
+    runner.reply(
         &argv,
         0,
         "install ok installed 5.9-4\ndeinstall ok config-files 5.8\n",
@@ -183,7 +188,7 @@ fn a_debian_package_is_asked_of_dpkg() {
 }
 
 #[test]
-fn a_red_hat_package_is_asked_of_rpm() {
+fn a_red_hat_package_is_queried_with_rpm() {
     let runner = ScriptedRunner::new();
     let argv = [
         "rpm",
@@ -195,7 +200,7 @@ fn a_red_hat_package_is_asked_of_rpm() {
         "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n",
         "zsh",
     ];
-    runner.answer(&argv, 0, "2:5.9-4.el9\n5.8-9.el9\n");
+    runner.reply(&argv, 0, "2:5.9-4.el9\n5.8-9.el9\n");
     let rules = r#"{"package": {"shell": {"name": "zsh", "installed": true, "versions": ["2:5.9-4.el9"]}}}"#;
     let found = findings(&runner, rules);
     assert_eq!(
@@ -208,10 +213,10 @@ fn a_red_hat_package_is_asked_of_rpm() {
 }
 
 #[test]
-fn a_package_that_is_not_there_has_no_versions_to_test() {
+fn a_missing_package_has_no_versions() {
     let runner = ScriptedRunner::new();
     let argv = ["dpkg-query", "-f", "${Status} ${Version}\n", "-W", "zsh"];
-    runner.answer(&argv, 1, "");
+    runner.reply(&argv, 1, "");
     let rules = r#"{"package": {"zsh": {"installed": false, "versions": ["1"]}}}"#;
     assert_eq!(
         findings(&runner, rules),
@@ -244,7 +249,7 @@ fn a_command_goes_through_a_shell_and_runs_once() {
 }
 
 #[test]
-fn a_command_has_ten_seconds_unless_its_rule_says_otherwise() {
+fn the_default_timeout_of_a_command_is_ten_seconds() {
     let runner = ScriptedRunner::new();
     let late = || {
         Err(RunError::TimedOut {
@@ -274,7 +279,7 @@ fn a_command_has_ten_seconds_unless_its_rule_says_otherwise() {
 }
 
 #[test]
-fn a_cut_output_is_an_error_and_no_answer() {
+fn truncated_output_is_an_error() {
     let runner = ScriptedRunner::new();
     let output = Output {
         stdout: b"x".to_vec(),
@@ -291,7 +296,7 @@ fn a_cut_output_is_an_error_and_no_answer() {
 }
 
 #[test]
-fn the_limit_of_the_check_ends_what_is_left_of_it() {
+fn the_time_limit_of_the_check_ends_it() {
     struct Slow(FixedClock);
     impl crate::system::Runner for Slow {
         fn run(&self, command: &crate::system::Command<'_>) -> Result<Output, RunError> {
@@ -323,18 +328,18 @@ fn the_limit_of_the_check_ends_what_is_left_of_it() {
 }
 
 #[test]
-fn what_never_comes_back_is_not_waited_for() {
+fn a_blocking_call_is_abandoned() {
     let (hold, held) = mpsc::channel::<()>();
-    let answer = within(Duration::from_millis(5), move || held.recv());
-    assert!(answer.is_none());
+    let result = run_with_timeout(Duration::from_millis(5), move || held.recv());
+    assert!(result.is_none());
     drop(hold);
-    assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+    assert_eq!(run_with_timeout(Duration::from_secs(60), || 7), Some(7));
 }
 
 #[test]
-fn skipped_entries_are_not_looked_at() {
+fn skipped_entries_are_not_inspected() {
     let rules = r#"{"command": {"a": {"exit-status": 0, "stdout": "x", "skip": true}}}"#;
-    let entries = document::read(&serde_json::from_str(rules).unwrap()).unwrap();
+    let entries = document::parse(&serde_json::from_str(rules).unwrap()).unwrap();
     let (accounts, env, programs) = (Accounts::default(), Env::default(), Cache::default());
     let runner = ScriptedRunner::new();
     let probes = Probes {
@@ -345,9 +350,9 @@ fn skipped_entries_are_not_looked_at() {
         programs: &programs,
     };
     let mut outcomes = Vec::new();
-    examine(
+    test_entry(
         &entries[0],
-        &World::new(&probes, Duration::MAX),
+        &ProbeContext::new(&probes, Duration::MAX),
         &mut |finding| {
             outcomes.push(finding.outcome);
         },

@@ -1,32 +1,32 @@
-//! Debian versions, `[epoch:]upstream[-revision]`, in the order dpkg gives them.
+//! Debian versions, `[epoch:]upstream[-revision]`, compared like dpkg.
 //!
-//! Laxer than dpkg in two points that upstream's tests pin: a version need not start with a
-//! digit, and a last hyphen with nothing behind it belongs to the upstream part.
+//! More lenient than dpkg in two points that upstream CCM's tests require: a version need not start with
+//! a digit, and a trailing hyphen belongs to the upstream part.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use super::{VersionError, numbers, split};
 
-/// A Debian version, in its parts.
+/// A parsed Debian version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version<'a> {
     pub epoch: u32,
     pub upstream: &'a str,
-    /// Empty when there is none.
+    /// Empty if there is none.
     pub revision: &'a str,
 }
 
 impl<'a> Version<'a> {
-    /// Reads a version.
+    /// Parses a version.
     pub fn parse(text: &'a str) -> Result<Self, VersionError> {
         if text.is_empty() {
             return Err(VersionError::Empty);
         }
-        let refused = || VersionError::NotDebian(text.into());
+        let invalid = || VersionError::NotDebian(text.into());
         let (epoch, rest) = match text.split_once(':') {
             None => (0, text),
-            Some((epoch, rest)) => (read_epoch(text, epoch)?, rest),
+            Some((epoch, rest)) => (parse_epoch(text, epoch)?, rest),
         };
         let (upstream, revision) = match rest.rsplit_once('-') {
             Some((upstream, revision)) if !revision.is_empty() => (upstream, revision),
@@ -34,7 +34,7 @@ impl<'a> Version<'a> {
         };
         let allowed = |c: char| c.is_ascii_alphanumeric() || ".+~-:".contains(c);
         if upstream.is_empty() || !rest.chars().all(allowed) || revision.contains(':') {
-            return Err(refused());
+            return Err(invalid());
         }
         Ok(Self {
             epoch,
@@ -44,8 +44,8 @@ impl<'a> Version<'a> {
     }
 }
 
-/// Reads an epoch; like dpkg, none beyond 2^31 - 1.
-fn read_epoch(version: &str, epoch: &str) -> Result<u32, VersionError> {
+/// Parses an epoch; as in dpkg, at most 2^31 - 1.
+fn parse_epoch(version: &str, epoch: &str) -> Result<u32, VersionError> {
     if epoch.is_empty() || !epoch.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(VersionError::NotDebian(version.into()));
     }
@@ -57,7 +57,7 @@ fn read_epoch(version: &str, epoch: &str) -> Result<u32, VersionError> {
     Ok(number.unsigned_abs())
 }
 
-/// Prints a version without an epoch of zero.
+/// Displays a version without an epoch of zero.
 impl fmt::Display for Version<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.epoch > 0 {
@@ -71,18 +71,18 @@ impl fmt::Display for Version<'_> {
     }
 }
 
-/// Returns how two versions are ordered.
+/// Compares two versions.
 pub fn compare(left: &str, right: &str) -> Result<Ordering, VersionError> {
     let (left, right) = (Version::parse(left)?, Version::parse(right)?);
     Ok(left
         .epoch
         .cmp(&right.epoch)
-        .then_with(|| parts(left.upstream, right.upstream))
-        .then_with(|| parts(left.revision, right.revision)))
+        .then_with(|| compare_parts(left.upstream, right.upstream))
+        .then_with(|| compare_parts(left.revision, right.revision)))
 }
 
-/// Compares two parts: what is no number by weight, then numbers by value, in turn.
-fn parts(left: &str, right: &str) -> Ordering {
+/// Compares two parts: alternately non-digits by weight and numbers by value.
+fn compare_parts(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
     while !(left.is_empty() && right.is_empty()) {
         let ((words, left_rest), (other_words, right_rest)) = (
@@ -93,7 +93,7 @@ fn parts(left: &str, right: &str) -> Ordering {
             split(left_rest, |byte| byte.is_ascii_digit()),
             split(right_rest, |byte| byte.is_ascii_digit()),
         );
-        let order = texts(words, other_words).then_with(|| numbers(digits, other_digits));
+        let order = compare_texts(words, other_words).then_with(|| numbers(digits, other_digits));
         if order.is_ne() {
             return order;
         }
@@ -102,7 +102,7 @@ fn parts(left: &str, right: &str) -> Ordering {
     Ordering::Equal
 }
 
-fn texts(left: &[u8], right: &[u8]) -> Ordering {
+fn compare_texts(left: &[u8], right: &[u8]) -> Ordering {
     let longest = left.len().max(right.len());
     let weights = |text: &[u8]| text.iter().map(|byte| weight(*byte)).collect::<Vec<_>>();
     let (mut left, mut right) = (weights(left), weights(right));
@@ -114,7 +114,7 @@ fn texts(left: &[u8], right: &[u8]) -> Ordering {
 /// The weight of the end of a part: above a tilde, below everything else.
 const END: u16 = 1;
 
-/// A tilde, the end, letters, then the rest.
+/// Returns the weight of a byte: tilde, end of part, letters, then others.
 fn weight(byte: u8) -> u16 {
     match byte {
         b'~' => 0,
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_in_parts() {
+    fn versions_are_parsed_into_parts() {
         for (text, epoch, upstream, revision) in [
             ("1.0", 0, "1.0", ""),
             ("1:2.0-3", 1, "2.0", "3"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused_by_name() {
+    fn invalid_versions_are_rejected() {
         for (text, error) in [
             (
                 "",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_hyphen_belongs_to_the_upstream_part() {
+    fn a_trailing_hyphen_belongs_to_the_upstream_part() {
         assert_eq!(compare("1.0a", "1.0-").unwrap(), Ordering::Less);
         assert_eq!(compare("a1b2d-d1a", "a1b2d-d1-").unwrap(), Ordering::Less);
     }

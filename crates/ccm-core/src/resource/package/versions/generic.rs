@@ -1,12 +1,12 @@
-//! The order that upstream gives to versions it knows nothing about: hyphens, dots, numbers and
-//! words, one after the other. Total, and not transitive: it is what it is for compatibility.
+//! Generic version comparison, compatible with upstream CCM: by hyphens, dots, numbers and words, token
+//! by token. Total, but not transitive.
 
 use std::cmp::Ordering;
 
 use super::{numbers, split};
 
-/// Returns how two versions are ordered. With `ignore_trailing_zeroes`, `.0` at the end of what
-/// stands before the first hyphen does not count.
+/// Compares two versions. With `ignore_trailing_zeroes`, trailing `.0` segments before the first hyphen
+/// are ignored.
 pub fn compare(left: &str, right: &str, ignore_trailing_zeroes: bool) -> Ordering {
     let trim = |text: &str| {
         if ignore_trailing_zeroes {
@@ -24,13 +24,13 @@ pub fn compare(left: &str, right: &str, ignore_trailing_zeroes: bool) -> Orderin
             return left.cmp(&right);
         }
         if token != other {
-            return tokens(token, other);
+            return compare_tokens(token, other);
         }
         (left_rest, right_rest) = (rest, other_rest);
     }
 }
 
-/// Cuts off the next hyphen, dot, run of digits or run of anything else.
+/// Splits off the next hyphen, dot, run of digits or run of other bytes.
 fn next_token(text: &[u8]) -> (&[u8], &[u8]) {
     match text {
         [b'-' | b'.', ..] => text.split_at_checked(1).unwrap_or((text, &[])),
@@ -41,8 +41,8 @@ fn next_token(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Orders two different tokens.
-fn tokens(left: &[u8], right: &[u8]) -> Ordering {
+/// Compares two different tokens.
+fn compare_tokens(left: &[u8], right: &[u8]) -> Ordering {
     match (left, right) {
         (b"-", _) => Ordering::Less,
         (_, b"-") => Ordering::Greater,

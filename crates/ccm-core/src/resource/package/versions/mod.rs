@@ -1,5 +1,5 @@
-//! The order of versions, by the rules of who made them: Debian's, rpm's, and upstream's generic
-//! ones. Pure functions over text; which one counts is a provider's business.
+//! Version comparison: by the rules of Debian, of rpm, and upstream CCM's generic rules. Pure functions
+//! over text; providers choose one.
 
 pub mod debian;
 pub mod generic;
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 use crate::model::text::quote;
 
-/// Why a text is no version.
+/// An invalid version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     #[error("invalid version \"\": unable to parse empty string as a debian version identifier")]
@@ -34,7 +34,7 @@ fn trim_zeros(digits: &[u8]) -> &[u8] {
     split(digits, |byte| byte == b'0').1
 }
 
-/// Splits text behind its longest beginning whose bytes all satisfy `belongs`.
+/// Splits text after its longest prefix of bytes that satisfy `belongs`.
 fn split(text: &[u8], belongs: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
     let at = text.iter().position(|byte| !belongs(*byte));
     text.split_at_checked(at.unwrap_or(text.len()))

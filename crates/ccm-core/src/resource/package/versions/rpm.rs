@@ -1,13 +1,13 @@
-//! rpm versions, `[epoch:]version[-release]`, in the order rpm's own library gives them.
+//! rpm versions, `[epoch:]version[-release]`, compared like rpm's own library.
 //!
-//! Total: every text is a version. What was asked for may leave the epoch and the release out;
-//! [`matches()`] takes that as "any".
+//! Every text is a valid version. A wanted version may omit epoch and release; [`matches()`] then ignores
+//! them.
 
 use std::cmp::Ordering;
 
 use super::{numbers, split};
 
-/// An rpm version, in its parts.
+/// A parsed rpm version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evr<'a> {
     pub epoch: Option<&'a str>,
@@ -16,7 +16,7 @@ pub struct Evr<'a> {
 }
 
 impl<'a> Evr<'a> {
-    /// Takes a version apart.
+    /// Parses a version.
     pub fn parse(text: &'a str) -> Self {
         let is_number = |epoch: &str| epoch.bytes().all(|byte| byte.is_ascii_digit());
         let (epoch, rest) = match text.split_once(':') {
@@ -39,21 +39,21 @@ impl<'a> Evr<'a> {
     }
 }
 
-/// Returns how two versions are ordered. Without an epoch it is 0; a version with a release comes
-/// after the same version without.
+/// Compares two versions. A missing epoch is 0; a version with a release is newer than the same version
+/// without.
 pub fn compare(left: &str, right: &str) -> Ordering {
     let (left, right) = (Evr::parse(left), Evr::parse(right));
     let releases = || match (left.release, right.release) {
-        (Some(left), Some(right)) => parts(left, right),
+        (Some(left), Some(right)) => compare_parts(left, right),
         (left, right) => left.is_some().cmp(&right.is_some()),
     };
     numbers(left.epoch_digits(), right.epoch_digits())
-        .then_with(|| parts(left.version, right.version))
+        .then_with(|| compare_parts(left.version, right.version))
         .then_with(releases)
 }
 
-/// Returns how an installed version is ordered to one that was asked for. An epoch or release
-/// that was not asked for does not count.
+/// Compares an installed version with a wanted version. An epoch or release missing in the wanted version
+/// is ignored.
 pub fn matches(installed: &str, wanted: &str) -> Ordering {
     let (installed, wanted) = (Evr::parse(installed), Evr::parse(wanted));
     let epochs = match wanted.epoch {
@@ -61,17 +61,17 @@ pub fn matches(installed: &str, wanted: &str) -> Ordering {
         None => Ordering::Equal,
     };
     let releases = || match wanted.release {
-        Some(wanted) => parts(installed.release.unwrap_or_default(), wanted),
+        Some(wanted) => compare_parts(installed.release.unwrap_or_default(), wanted),
         None => Ordering::Equal,
     };
     epochs
-        .then_with(|| parts(installed.version, wanted.version))
+        .then_with(|| compare_parts(installed.version, wanted.version))
         .then_with(releases)
 }
 
-/// Compares two parts segment by segment: digits by value, letters by byte, and everything else
-/// only separates. A tilde comes before the end of a part, a caret after it but before any text.
-fn parts(left: &str, right: &str) -> Ordering {
+/// Compares two parts segment by segment: digits by value, letters by byte; other bytes are separators. A
+/// tilde sorts before the end of a part, a caret after it but before any text.
+fn compare_parts(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
     loop {
         (left, right) = (skip_separators(left), skip_separators(right));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_does_not_count() {
+    fn epoch_and_release_are_ignored_unless_wanted() {
         let installed = "1:5.8-9.el9";
         for (wanted, order) in [
             ("5.8", Ordering::Equal),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_colon_behind_letters_is_no_epoch() {
+    fn a_colon_after_letters_is_no_epoch() {
         assert_eq!(Evr::parse("a:1-2").epoch, None);
         assert_eq!(Evr::parse(":1-2").epoch, Some(""));
     }

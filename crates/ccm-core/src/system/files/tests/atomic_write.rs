@@ -1,4 +1,4 @@
-//! Writing files, and what is refused without a trace.
+//! Atomic writes and refused writes.
 
 use super::*;
 
@@ -6,19 +6,19 @@ mod writes {
     use super::*;
 
     #[test]
-    fn a_new_file_with_content_owner_and_mode_and_nothing_beside_it() {
-        let room = Room::new();
-        let target = room.at("target");
+    fn a_new_file_with_content_owner_and_mode_and_no_leftovers() {
+        let dir = TestDir::new();
+        let target = dir.at("target");
         store_text(&target, "hello", &EVERYTHING).unwrap();
         assert_eq!(text(&target), "hello");
         assert_eq!(attributes_of(&target), (1234, 2345, 0o4750));
-        assert_eq!(room.names(), ["target"]);
+        assert_eq!(dir.names(), ["target"]);
     }
 
     #[test]
     fn over_an_old_file_as_a_new_one() {
-        let room = Room::new();
-        let target = room.file("target", "old");
+        let dir = TestDir::new();
+        let target = dir.file("target", "old");
         let before = std::fs::metadata(&target).unwrap().ino();
         let held = std::fs::File::open(&target).unwrap();
         store_text(&target, "new", &EVERYTHING).unwrap();
@@ -29,10 +29,10 @@ mod writes {
 
     #[test]
     fn the_content_of_another_file_through_a_link() {
-        let room = Room::new();
-        room.file("source", "from there");
-        let link = room.link("link", "source");
-        let target = room.at("target");
+        let dir = TestDir::new();
+        dir.file("source", "from there");
+        let link = dir.link("link", "source");
+        let target = dir.at("target");
         store(
             &target,
             Content::File(&link),
@@ -45,10 +45,10 @@ mod writes {
     }
 
     #[test]
-    fn in_place_of_a_link_without_touching_what_it_leads_to() {
-        let room = Room::new();
-        let victim = room.file("victim", "safe");
-        let target = room.link("target", "victim");
+    fn over_a_symlink_without_changing_its_target() {
+        let dir = TestDir::new();
+        let victim = dir.file("victim", "safe");
+        let target = dir.link("target", "victim");
         store_text(&target, "new", &EVERYTHING).unwrap();
         assert!(!target.is_symlink());
         assert_eq!(text(&target), "new");
@@ -57,18 +57,18 @@ mod writes {
     }
 
     #[test]
-    fn in_place_of_a_dangling_link_without_making_what_it_leads_to() {
-        let room = Room::new();
-        let target = room.link("target", "nowhere");
+    fn over_a_dangling_symlink_without_creating_its_target() {
+        let dir = TestDir::new();
+        let target = dir.link("target", "nowhere");
         store_text(&target, "new", &EVERYTHING).unwrap();
-        assert_eq!(room.names(), ["target"]);
+        assert_eq!(dir.names(), ["target"]);
     }
 
     #[test]
     fn never_through_a_link_that_someone_keeps_putting_in_place() {
-        let room = Room::new();
-        let victim = room.file("victim", "safe");
-        let target = room.at("target");
+        let dir = TestDir::new();
+        let victim = dir.file("victim", "safe");
+        let target = dir.at("target");
         let is_done = AtomicBool::new(false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
@@ -80,7 +80,7 @@ mod writes {
             for _ in 0..200 {
                 let content = Content::Bytes(b"new");
                 store(&target, content, &EVERYTHING, Durability::Cached).unwrap();
-                // Finds the link, the file or nothing; must reach no further in any case.
+                // Finds the symlink, the file or nothing, and must never follow the symlink.
                 let _ = set_attributes(&target, &EVERYTHING);
             }
             is_done.store(true, Ordering::Relaxed);
@@ -91,25 +91,25 @@ mod writes {
 
     #[test]
     fn through_a_link_among_the_directories_above() {
-        let room = Room::new();
-        let real = room.directory("real");
-        room.link("link", "real");
-        store_text(&room.at("link/target"), "x", &EVERYTHING).unwrap();
+        let dir = TestDir::new();
+        let real = dir.directory("real");
+        dir.link("link", "real");
+        store_text(&dir.at("link/target"), "x", &EVERYTHING).unwrap();
         assert_eq!(text(&real.join("target")), "x");
     }
 
     #[test]
     fn a_name_as_long_as_names_can_be() {
-        let room = Room::new();
-        let target = room.at(&"n".repeat(255));
+        let dir = TestDir::new();
+        let target = dir.at(&"n".repeat(255));
         store_text(&target, "x", &EVERYTHING).unwrap();
         assert_eq!(text(&target), "x");
     }
 
     #[test]
-    fn for_the_owner_only_when_no_mode_is_asked_for() {
-        let room = Room::new();
-        let target = room.file("target", "old");
+    fn with_mode_0600_by_default() {
+        let dir = TestDir::new();
+        let target = dir.file("target", "old");
         write_private(&target, b"secret", Durability::Cached).unwrap();
         assert_eq!(text(&target), "secret");
         assert_eq!(attributes_of(&target), (0, 0, 0o600));
@@ -121,9 +121,9 @@ mod refuses {
 
     #[test]
     fn a_parent_that_is_missing_or_no_directory() {
-        let room = Room::new();
-        let file = room.file("file", "");
-        for parent in [file, room.at("missing")] {
+        let dir = TestDir::new();
+        let file = dir.file("file", "");
+        for parent in [file, dir.at("missing")] {
             let error = store_text(&parent.join("target"), "x", &EVERYTHING).unwrap_err();
             assert_eq!(
                 error.to_string(),
@@ -133,9 +133,9 @@ mod refuses {
     }
 
     #[test]
-    fn a_directory_as_target_and_leaves_nothing_behind() {
-        let room = Room::new();
-        let target = room.directory("target");
+    fn a_directory_as_target_and_leaves_no_leftovers() {
+        let dir = TestDir::new();
+        let target = dir.directory("target");
         let error = store_text(&target, "x", &EVERYTHING).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -144,14 +144,14 @@ mod refuses {
                 target.display()
             )
         );
-        assert_eq!(room.names(), ["target"]);
+        assert_eq!(dir.names(), ["target"]);
     }
 
     #[test]
     fn a_missing_source_and_leaves_the_old_target() {
-        let room = Room::new();
-        let target = room.file("target", "old");
-        let source = room.at("source");
+        let dir = TestDir::new();
+        let target = dir.file("target", "old");
+        let source = dir.at("source");
         let error = store(
             &target,
             Content::File(&source),
@@ -165,35 +165,35 @@ mod refuses {
         );
         assert!(error.is_not_found());
         assert_eq!(text(&target), "old");
-        assert_eq!(room.names(), ["target"]);
+        assert_eq!(dir.names(), ["target"]);
     }
 
     #[test]
     fn a_source_that_is_a_pipe_without_waiting_for_it() {
-        let room = Room::new();
-        let pipe = room.fifo("pipe");
+        let dir = TestDir::new();
+        let pipe = dir.fifo("pipe");
         let error = store(
-            &room.at("target"),
+            &dir.at("target"),
             Content::File(&pipe),
             &EVERYTHING,
             Durability::Content,
         )
         .unwrap_err();
         assert!(matches!(error, FileError::NotRegular(_)), "{error}");
-        assert_eq!(room.names(), ["pipe"]);
+        assert_eq!(dir.names(), ["pipe"]);
     }
 
     #[test]
     fn an_owner_that_the_system_would_read_as_leave_it() {
-        let room = Room::new();
+        let dir = TestDir::new();
         let attributes = Attributes {
             uid: Some(u32::MAX),
             ..EVERYTHING
         };
-        let target = room.at("target");
+        let target = dir.at("target");
         assert!(store_text(&target, "x", &attributes).is_err());
-        assert_eq!(room.names(), [""; 0]);
-        room.file("target", "");
+        assert_eq!(dir.names(), [""; 0]);
+        dir.file("target", "");
         assert!(set_attributes(&target, &attributes).is_err());
     }
 

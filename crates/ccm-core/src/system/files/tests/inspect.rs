@@ -1,9 +1,9 @@
-//! Looking at files and reading them.
+//! Metadata and content of files.
 
 use super::*;
 
 #[test]
-fn where_it_is_forbidden_is_told_apart_from_what_is_missing() {
+fn forbidden_paths_differ_from_missing_ones() {
     let failed = |errno: Errno| failed("stat", Path::new("/a"))(errno);
     assert!(failed(Errno::NOENT).is_not_found());
     assert!(!failed(Errno::ACCESS).is_not_found());
@@ -12,8 +12,8 @@ fn where_it_is_forbidden_is_told_apart_from_what_is_missing() {
 
 #[test]
 fn shows_kind_owner_mode_with_all_bits_size_and_time() {
-    let room = Room::new();
-    let file = room.file("file", "12345");
+    let dir = TestDir::new();
+    let file = dir.file("file", "12345");
     set_attributes(&file, &EVERYTHING).unwrap();
     let modified = std::fs::metadata(&file).unwrap();
     let found = inspect(&file, true).unwrap().unwrap();
@@ -28,29 +28,29 @@ fn shows_kind_owner_mode_with_all_bits_size_and_time() {
 }
 
 #[test]
-fn follows_links_if_asked_and_shows_those_that_lead_nowhere() {
-    let room = Room::new();
-    room.directory("directory");
-    let link = room.link("link", "directory");
-    let dangling = room.link("dangling", "nowhere");
+fn follows_symlinks_on_request_and_describes_dangling_ones() {
+    let dir = TestDir::new();
+    dir.directory("directory");
+    let link = dir.link("link", "directory");
+    let dangling = dir.link("dangling", "nowhere");
     let kind = |path: &Path, follow| inspect(path, follow).unwrap().unwrap().kind;
     assert_eq!(kind(&link, true), FileKind::Directory);
     assert_eq!(kind(&link, false), FileKind::Symlink);
     assert_eq!(kind(&dangling, true), FileKind::Symlink);
-    assert_eq!(kind(&room.fifo("pipe"), true), FileKind::Special);
-    assert_eq!(inspect(&room.at("missing"), true).unwrap(), None);
-    assert_eq!(inspect(&room.at("missing"), false).unwrap(), None);
+    assert_eq!(kind(&dir.fifo("pipe"), true), FileKind::Special);
+    assert_eq!(inspect(&dir.at("missing"), true).unwrap(), None);
+    assert_eq!(inspect(&dir.at("missing"), false).unwrap(), None);
 }
 
 #[test]
-fn at_a_path_through_a_file_or_a_circle_of_links_is_an_error() {
-    let room = Room::new();
-    let below = room.file("file", "").join("below");
+fn of_a_path_through_a_file_or_a_symlink_loop_is_an_error() {
+    let dir = TestDir::new();
+    let below = dir.file("file", "").join("below");
     assert_eq!(
         inspect(&below, true).unwrap_err().to_string(),
         format!("stat {}: not a directory", below.display())
     );
-    let circle = room.link("circle", "circle");
+    let circle = dir.link("circle", "circle");
     assert!(inspect(&circle, true).is_err());
     assert_eq!(
         inspect(&circle, false).unwrap().unwrap().kind,
@@ -60,10 +60,10 @@ fn at_a_path_through_a_file_or_a_circle_of_links_is_an_error() {
 
 #[test]
 fn hashes_regular_files_through_links() {
-    let room = Room::new();
+    let dir = TestDir::new();
     let content = "x".repeat(200_000);
-    room.file("file", &content);
-    let link = room.link("link", "file");
+    dir.file("file", &content);
+    let link = dir.link("link", "file");
     let wanted = Digest::of(content.as_bytes());
     assert_eq!(sha256(&link).unwrap(), wanted);
     let (found, digest) = inspect_and_hash(&link).unwrap().unwrap();
@@ -72,9 +72,9 @@ fn hashes_regular_files_through_links() {
 }
 
 #[test]
-fn hashes_an_empty_file_and_one_the_kernel_makes_up() {
-    let room = Room::new();
-    let empty = room.file("empty", "");
+fn hashes_an_empty_file_and_a_file_of_procfs() {
+    let dir = TestDir::new();
+    let empty = dir.file("empty", "");
     assert_eq!(sha256(&empty).unwrap(), Digest::of(b""));
     let version = Path::new("/proc/version");
     let content = std::fs::read(version).unwrap();
@@ -82,25 +82,25 @@ fn hashes_an_empty_file_and_one_the_kernel_makes_up() {
 }
 
 #[test]
-fn hashes_nothing_else_and_never_waits() {
-    let room = Room::new();
+fn hashes_regular_files_only_without_blocking() {
+    let dir = TestDir::new();
     for path in [
-        room.fifo("pipe"),
-        room.directory("directory"),
-        room.link("dangling", "nowhere"),
+        dir.fifo("pipe"),
+        dir.directory("directory"),
+        dir.link("dangling", "nowhere"),
         "/dev/zero".into(),
     ] {
         let (_, digest) = inspect_and_hash(&path).unwrap().unwrap();
         assert_eq!(digest, None);
         assert!(sha256(&path).is_err());
     }
-    assert_eq!(inspect_and_hash(&room.at("missing")).unwrap(), None);
+    assert_eq!(inspect_and_hash(&dir.at("missing")).unwrap(), None);
 }
 
 #[test]
 fn reads_up_to_a_limit() {
-    let room = Room::new();
-    let file = room.file("file", "12345");
+    let dir = TestDir::new();
+    let file = dir.file("file", "12345");
     assert_eq!(read_to_string(&file, 5).unwrap(), "12345");
     assert_eq!(
         read_to_string(&file, 4).unwrap_err().to_string(),
@@ -115,8 +115,8 @@ fn reads_up_to_a_limit() {
 
 #[test]
 fn reads_text_as_text_only() {
-    let room = Room::new();
-    let path = room.at("file");
+    let dir = TestDir::new();
+    let path = dir.at("file");
     write_private(&path, b"a\xff", Durability::Cached).unwrap();
     assert_eq!(
         read_to_string(&path, 10).unwrap_err().to_string(),
@@ -125,9 +125,9 @@ fn reads_text_as_text_only() {
 }
 
 #[test]
-fn a_secret_is_read_only_while_it_is_one() {
-    let room = Room::new();
-    let file = room.file("seed", "secret");
+fn a_secret_that_others_may_read_is_refused() {
+    let dir = TestDir::new();
+    let file = dir.file("seed", "secret");
     for (owner, mode, is_read) in [
         (0, 0o600, true),
         (0, 0o400, true),

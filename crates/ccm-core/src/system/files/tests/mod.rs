@@ -1,4 +1,4 @@
-//! Real files in a directory of their own. Ownership needs root, as the program itself does.
+//! Tests with real files in a temporary directory. Changing owners needs root.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ const EVERYTHING: Attributes = Attributes {
     mode: Some(0o4750),
 };
 
-/// A directory that vanishes, and short ways to fill and read it.
-struct Room(tempfile::TempDir);
+/// A temporary directory with helpers to create and read files.
+struct TestDir(tempfile::TempDir);
 
-impl Room {
+impl TestDir {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -76,7 +76,7 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Returns owner, group and mode, of a link itself if it is one.
+/// Returns owner, group and mode; symlinks are not followed.
 fn attributes_of(path: &Path) -> (u32, u32, u32) {
     let found = std::fs::symlink_metadata(path).unwrap();
     (found.uid(), found.gid(), found.mode() & 0o7777)

@@ -1,13 +1,13 @@
-//! The page: hand-written files inside the program. Nothing is built and nothing comes from
-//! elsewhere.
+//! Static files of the page, compiled into the program. There is no build step and no external
+//! resource.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// The description of the API.
+/// OpenAPI document of the API.
 pub(super) const OPENAPI: &str = include_str!("assets/openapi.json");
 
-/// One file of the page.
+/// A file of the page.
 #[derive(Debug)]
 pub(super) struct Asset {
     pub(super) path: &'static str,
@@ -30,7 +30,7 @@ macro_rules! asset {
     };
 }
 
-/// Every file of the page, by its path.
+/// All files of the page.
 pub(super) static ASSETS: [Asset; 14] = [
     asset!("/", HTML, "index.html"),
     asset!("/style.css", CSS, "style.css"),
@@ -39,7 +39,7 @@ pub(super) static ASSETS: [Asset; 14] = [
     asset!("/address.js", SCRIPT, "address.js"),
     asset!("/dom.js", SCRIPT, "dom.js"),
     asset!("/store.js", SCRIPT, "store.js"),
-    asset!("/deeds.js", SCRIPT, "deeds.js"),
+    asset!("/actions.js", SCRIPT, "actions.js"),
     asset!("/grid.js", SCRIPT, "grid.js"),
     asset!("/overview.js", SCRIPT, "overview.js"),
     asset!("/nodes.js", SCRIPT, "nodes.js"),
@@ -48,23 +48,23 @@ pub(super) static ASSETS: [Asset; 14] = [
     asset!("/events.js", SCRIPT, "events.js"),
 ];
 
-/// Reports whether a path is that of a file of the page. None of them holds data.
+/// Reports whether a path is that of a static file. Static files have no fleet data.
 pub(super) fn is_asset(path: &str) -> bool {
     ASSETS.iter().any(|asset| asset.path == path)
 }
 
-/// How the page is told that the server has a token, and to ask for it before anything else.
-const OPEN: &str = "<html lang=\"en\">";
-const LOCKED: &str = "<html lang=\"en\" data-token=\"required\">";
+/// Attribute that makes the page ask for the token before it loads anything.
+const PLAIN_TAG: &str = "<html lang=\"en\">";
+const TOKEN_TAG: &str = "<html lang=\"en\" data-token=\"required\">";
 
-pub(super) fn answer(asset: &'static Asset, has_token: bool) -> Response {
-    // A new program may have a new page under the same name.
+pub(super) fn serve(asset: &'static Asset, has_token: bool) -> Response {
+    // Another version of the program may have other files.
     let headers = [
         (header::CONTENT_TYPE, asset.media),
         (header::CACHE_CONTROL, "no-cache"),
     ];
     match asset.media == HTML && has_token {
-        true => (headers, asset.text.replacen(OPEN, LOCKED, 1)).into_response(),
+        true => (headers, asset.text.replacen(PLAIN_TAG, TOKEN_TAG, 1)).into_response(),
         false => (headers, asset.text).into_response(),
     }
 }
@@ -74,11 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_asks_nobody_else() {
+    fn the_page_has_no_external_resources() {
         for asset in &ASSETS {
             for scheme in ["http://", "https://", "//cdn"] {
                 let mut found = asset.text.match_indices(scheme);
-                // The name of a vocabulary is no address.
+                // An XML namespace is no address.
                 let is_outside = found.any(|(at, _)| {
                     let rest = asset.text.get(at..).unwrap_or_default();
                     !rest.starts_with("http://www.w3.org/2000/svg")
@@ -89,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn the_page_can_be_told_of_a_token() {
-        assert_eq!(ASSETS[0].text.matches(OPEN).count(), 1);
+    fn the_page_has_the_tag_that_requires_a_token() {
+        assert_eq!(ASSETS[0].text.matches(PLAIN_TAG).count(), 1);
     }
 
     #[test]
-    fn nothing_is_inline() {
+    fn the_page_has_no_inline_scripts_or_styles() {
         let page = ASSETS[0].text;
         for inline in ["<style", " style=", " onclick=", "javascript:"] {
             assert!(!page.contains(inline), "{inline}");
@@ -118,9 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn modules_import_in_one_direction_and_every_one_is_used() {
+    fn module_imports_have_no_cycle_and_every_module_is_used() {
         fn follow(path: &'static str, above: &mut Vec<&'static str>, seen: &mut Vec<&'static str>) {
-            assert!(!above.contains(&path), "in a circle: {above:?} and {path}");
+            assert!(!above.contains(&path), "import cycle: {above:?} and {path}");
             above.push(path);
             for inner in imports(module(path)) {
                 follow(inner, above, seen);

@@ -1,17 +1,17 @@
-//! Any bytes as a node's answer to any verb: what is shown of it is one short, printable line.
+//! Replies of nodes to every verb. Property: the displayed text is one short printable line.
 
 #![no_main]
 
 use std::time::Duration;
 
-use ccm_fleet::node_reply::understand;
-use ccm_fleet::scatter::Heard;
-use ccm_fuzz::halves;
+use ccm_fleet::node_reply::interpret;
+use ccm_fleet::scatter::RawReply;
+use ccm_fuzz::split_at_zero;
 use ccm_nats::{Headers, Reply, Verb, micro};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let (refusal, body) = halves(bytes);
+    let (refusal, body) = split_at_zero(bytes);
     let mut headers = Headers::new();
     if let Ok(text) = std::str::from_utf8(refusal)
         && let Some((code, text)) = text.split_once(' ')
@@ -20,24 +20,24 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = headers.set(micro::ERROR, text);
     }
     for verb in Verb::ALL {
-        let told = understand(
+        let reply = interpret(
             verb,
-            Heard {
-                node: "node.example.net".parse().expect("a name"),
+            RawReply {
+                node: "node.example.net".parse().expect("parse a node name"),
                 reply: Ok(Reply {
                     subject: "reply".into(),
                     reply: None,
                     headers: headers.clone(),
                     body: body.to_vec().into(),
                 }),
-                took: Duration::ZERO,
+                elapsed: Duration::ZERO,
             },
         );
-        assert!(!told.text.contains(char::is_control), "{:?}", told.text);
+        assert!(!reply.text.contains(char::is_control), "{:?}", reply.text);
         assert!(
-            told.text.chars().count() <= 501,
+            reply.text.chars().count() <= 501,
             "{verb}: {}",
-            told.text.len()
+            reply.text.len()
         );
     }
 });

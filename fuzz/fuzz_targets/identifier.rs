@@ -1,5 +1,5 @@
-//! Any text as each of the small words people and programs send: ids, names, labels, amounts,
-//! subjects, conditions, paths and command lines. What is accepted prints back to itself.
+//! Short texts: ids, names, labels, amounts, subjects, fact filters, paths and command lines. Property:
+//! an accepted text round-trips.
 
 #![no_main]
 
@@ -9,9 +9,9 @@ use ccm_core::model::id::{EventId, Reference, TypeName};
 use ccm_core::model::label::{LabelName, parse_label};
 use ccm_core::model::node::{BundleDigest, NodeName, Token};
 use ccm_core::run::ManifestLocation;
-use ccm_fleet::bundle_store::Wanted;
+use ccm_fleet::bundle_store::BundleSelector;
 use ccm_fleet::selection::parse_nodes;
-use ccm_fuzz::prints_back;
+use ccm_fuzz::text_round_trip;
 use ccm_nats::request_signature::{PublicKey, Signer};
 use ccm_nats::{Subject, Verb};
 use ccm_value::text::{clean_path, parse_wait, split_words, unescape, url_scheme};
@@ -19,15 +19,15 @@ use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    prints_back::<LabelName>(text);
-    prints_back::<NodeName>(text);
-    prints_back::<Token>(text);
-    prints_back::<BundleDigest>(text);
-    prints_back::<Amount>(text);
-    prints_back::<Percent>(text);
-    prints_back::<TypeName>(text);
-    prints_back::<Verb>(text);
-    prints_back::<Wanted>(text);
+    text_round_trip::<LabelName>(text);
+    text_round_trip::<NodeName>(text);
+    text_round_trip::<Token>(text);
+    text_round_trip::<BundleDigest>(text);
+    text_round_trip::<Amount>(text);
+    text_round_trip::<Percent>(text);
+    text_round_trip::<TypeName>(text);
+    text_round_trip::<Verb>(text);
+    text_round_trip::<BundleSelector>(text);
     if let Ok(subject) = text.parse::<Subject>() {
         assert_eq!(subject.to_string(), text);
     }
@@ -41,7 +41,7 @@ fuzz_target!(|text: &str| {
         );
     }
     if let Ok(id) = text.parse::<EventId>() {
-        assert_eq!(rebuilt(text), id, "an id is the one text of its bytes");
+        assert_eq!(decode_and_encode(text), id, "an id has one text form");
     }
     if let Ok((name, value)) = parse_label(text) {
         assert_eq!(parse_label(&format!("{name}={value}")), Ok((name, value)));
@@ -75,15 +75,15 @@ fuzz_target!(|text: &str| {
     let _ = (PublicKey::parse(text), Signer::from_seed(text));
 });
 
-/// Reads a KSUID digit by digit into its time and payload, and makes the id of those.
-fn rebuilt(text: &str) -> EventId {
+/// Decodes a KSUID into its time and payload, and returns their id.
+fn decode_and_encode(text: &str) -> EventId {
     let mut words = [0_u32; 5];
     for digit in text.bytes() {
         let value = match digit {
             b'0'..=b'9' => digit - b'0',
             b'A'..=b'Z' => digit - b'A' + 10,
             b'a'..=b'z' => digit - b'a' + 36,
-            other => panic!("{other} is no digit"),
+            other => panic!("{other} is not a digit"),
         };
         let mut carry = u64::from(value);
         for word in words.iter_mut().rev() {
@@ -98,5 +98,5 @@ fn rebuilt(text: &str) -> EventId {
         .iter()
         .fold(0, |all, word| all << 32 | u128::from(*word));
     let time = DateTime::from_timestamp(1_400_000_000 + i64::from(seconds), 0);
-    EventId::new(time.expect("a time"), payload)
+    EventId::new(time.expect("a valid time"), payload)
 }

@@ -1,0 +1,157 @@
+//! Operations: everything that applying one resource does, each checked against the policy's rules.
+//!
+//! The first operation is the resource itself. Health checks, post commands, package modules and
+//! unpack directories are operations of their own. Matching is in `rule_match`.
+
+use super::{Lookup, PolicyRequest};
+use crate::model::resource::{Exec, Properties, Resource, module_path};
+
+/// Longest text that is compared with patterns; an operation with a longer one is denied.
+pub(super) const MAX_NAME: usize = 4096;
+
+/// Provider of execs whose command line is run by a shell.
+pub(super) const SHELL: &str = "shell";
+
+/// One operation of applying a resource: what a rule is matched against.
+#[derive(Clone, Copy)]
+pub(super) struct Operation<'r> {
+    /// Role of the operation, shown before the resource's label when it is denied.
+    pub(super) what: &'static str,
+    pub(super) request: PolicyRequest<'r>,
+    pub(super) part: OperationPart<'r>,
+}
+
+/// Part of a resource that an operation covers.
+#[derive(Clone, Copy)]
+pub(super) enum OperationPart<'r> {
+    /// The whole resource; with the properties of an exec, if they are known.
+    Whole(Option<&'r Exec>),
+    /// Directory that an archive is unpacked into.
+    Directory(&'r str),
+    Check(&'r str),
+    Post(&'r str),
+    Module(&'r str),
+    Lookup(Lookup),
+}
+
+/// Returns the operations of applying a resource.
+pub(super) fn operations<'r>(
+    verb: &'r str,
+    resource: &'r Resource,
+    provider: &'r str,
+    noop: bool,
+) -> Vec<Operation<'r>> {
+    let common = &resource.common;
+    let request = PolicyRequest {
+        verb,
+        noop,
+        type_name: Some(resource.type_name()),
+        name: Some(&common.name),
+        provider: Some(provider),
+        command: resource.command_line(),
+    };
+    let operation = |what, part| Operation {
+        what,
+        request,
+        part,
+    };
+    let exec = match &resource.properties {
+        Properties::Exec(exec) => Some(exec),
+        _ => None,
+    };
+    let mut operations = vec![operation("resource", OperationPart::Whole(exec))];
+    if let Some(path) = module_path(&common.provider) {
+        // A module also runs in noop mode: it inspects the package.
+        let request = PolicyRequest {
+            noop: false,
+            ..request
+        };
+        operations.push(Operation {
+            request,
+            ..operation("package module of", OperationPart::Module(path))
+        });
+    }
+    match &resource.properties {
+        Properties::Archive(archive) => {
+            if !archive.extract_parent.is_empty() {
+                operations.push(operation(
+                    "resource",
+                    OperationPart::Directory(&archive.extract_parent),
+                ));
+            }
+        }
+        Properties::Scaffold(scaffold) => {
+            let commands = scaffold.post.iter().flat_map(|post| post.values());
+            operations.extend(
+                commands.map(|line| operation("post command of", OperationPart::Post(line))),
+            );
+        }
+        Properties::Apply(_)
+        | Properties::Exec(_)
+        | Properties::File(_)
+        | Properties::Package(_)
+        | Properties::Service(_) => {}
+    }
+    // Health checks do not run in noop mode.
+    operations.extend(common.health_checks.iter().map(|check| {
+        let line = match check.command.as_str() {
+            "" => "goss",
+            line => line,
+        };
+        operation("health check of", OperationPart::Check(line))
+    }));
+    operations
+}
+
+impl<'r> Operation<'r> {
+    pub(super) fn of(request: &PolicyRequest<'r>, part: OperationPart<'r>) -> Self {
+        Self {
+            what: "",
+            request: *request,
+            part,
+        }
+    }
+
+    pub(super) fn is_shell(&self) -> bool {
+        self.request.provider == Some(SHELL)
+    }
+
+    /// Returns the path or command line of the part.
+    pub(super) fn text(&self) -> Option<&'r str> {
+        match self.part {
+            OperationPart::Directory(text)
+            | OperationPart::Check(text)
+            | OperationPart::Post(text)
+            | OperationPart::Module(text) => Some(text),
+            OperationPart::Whole(_) | OperationPart::Lookup(_) => None,
+        }
+    }
+
+    /// Reports whether the operation starts a program other than the command of an exec.
+    pub(super) fn is_command(&self) -> bool {
+        matches!(
+            self.part,
+            OperationPart::Check(_) | OperationPart::Post(_) | OperationPart::Module(_)
+        )
+    }
+
+    pub(super) fn exec(&self) -> Option<&'r Exec> {
+        match self.part {
+            OperationPart::Whole(exec) => exec,
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_too_long(&self) -> bool {
+        let PolicyRequest {
+            name,
+            provider,
+            command,
+            ..
+        } = self.request;
+        let guards = self.exec().map(Exec::guards);
+        let all = [name, provider, command, self.text()].into_iter().flatten();
+        let mut all = all.chain(guards.into_iter().flatten());
+        all.any(|text| text.len() > MAX_NAME)
+    }
+}
