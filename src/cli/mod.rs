@@ -29,6 +29,7 @@ mod status;
 mod template;
 mod util;
 mod validate;
+mod version;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -43,7 +44,7 @@ use plugins::{PluginCall, Plugins};
 
 /// Configuration management for one node or a whole fleet, compatible with Choria CCM
 #[derive(Debug, Parser)]
-#[command(name = "ccm", version, disable_help_subcommand = false)]
+#[command(name = "ccm", version = version::long(), disable_help_subcommand = false)]
 struct Cli {
     /// Enable debug logging
     #[arg(long, global = true, help_heading = "Logging")]
@@ -250,7 +251,7 @@ fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
         "--completion-script-zsh" => Some(completion::script("zsh", program)),
         "--completion-bash" => Some(completion::candidate_lines(words)),
         "--help-long" => Some(Ok(help_pages::long_help(Cli::command()))),
-        "--help-man" => Some(help_pages::man_pages(Cli::command(), words)),
+        "--help-man" => Some(help_pages::man_text(Cli::command(), words)),
         _ => None,
     }
 }
