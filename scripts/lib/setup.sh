@@ -19,10 +19,14 @@ as_root() {
 }
 
 need_compiler() {
-    command -v cargo >/dev/null || {
-        echo "cargo is missing: install Rust first" >&2
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+    found=$(rustc --version 2>/dev/null | cut -d' ' -f2 || true)
+    if [ -z "$found" ] || [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -1)" != "$wanted" ]; then
+        echo "Rust $wanted or newer is needed, found ${found:-none}: install it with rustup" \
+            "(Debian's own cargo is too old)" >&2
         exit 1
-    }
+    fi
     command -v cc >/dev/null || need_packages build-essential
 }
 

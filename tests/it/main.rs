@@ -72,6 +72,7 @@ mod governor;
 mod health;
 mod hostile;
 mod http;
+mod install;
 mod monitoring;
 mod nats;
 mod nested;
