@@ -245,10 +245,11 @@ fn print_clap_error(err: &clap::Error) -> ExitCode {
 fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     let (flag, words) = args.get(1..)?.split_first()?;
     let program = Path::new(args.first()?);
-    match flag.to_str()? {
-        "--completion-script-bash" => Some(completion::script("bash", program)),
-        "--completion-script-fish" => Some(completion::script("fish", program)),
-        "--completion-script-zsh" => Some(completion::script("zsh", program)),
+    let flag = flag.to_str()?;
+    if let Some(shell) = flag.strip_prefix("--completion-script-") {
+        return Some(completion::script(shell, program));
+    }
+    match flag {
         "--completion-bash" => Some(completion::candidate_lines(words)),
         "--help-long" => Some(Ok(help_pages::long_help(Cli::command()))),
         "--help-man" => Some(help_pages::man_text(Cli::command(), words)),

@@ -205,7 +205,7 @@ fn whoever_changes_nodes_says_which() {
         &["resume"],
     ] {
         let error = fleet.ask(args).error(2);
-        assert!(error.contains("\nccm: hint: say which nodes"), "{error}");
+        assert!(error.contains("\nccm: hint: select nodes"), "{error}");
     }
     let error = fleet.ask(&["ping"]).error(2);
     assert_eq!(

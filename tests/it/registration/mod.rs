@@ -420,7 +420,7 @@ async fn what_is_no_entry_does_not_hide_the_others() {
     raw.flush().await.unwrap();
     let outcome = env.ccm(&["reg", "query", "--json"]);
     assert_eq!(
-        outcome.stderr.matches("can't be used").count(),
+        outcome.stderr.matches("invalid registration on ").count(),
         2,
         "{outcome:?}"
     );

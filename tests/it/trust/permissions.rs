@@ -595,7 +595,7 @@ fn init_warns_of_a_server_that_lets_everybody_in() {
     assert_eq!(init("", ""), "");
     let warned = init(others, "");
     assert!(
-        warned.contains("This NATS server is not protected"),
+        warned.contains("This NATS server requires no authentication"),
         "{warned}"
     );
     let warned = init(&format!("{others}\n{users}"), "ann:pw@");

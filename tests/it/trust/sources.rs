@@ -221,7 +221,7 @@ fn a_bundle_is_signed_from_the_command_line() {
     let digest = Digest::of(&std::fs::read(env.path("site.tgz")).unwrap());
     assert_eq!(signature.digest, digest.to_string());
     let error = env.ccm(&[&sign[..], &["/srv/site.tgz"]].concat()).error(2);
-    assert!(error.contains("is a path"), "{error}");
+    assert!(error.contains("is a local path"), "{error}");
     let text = env.ccm(&[&sign[..], &["KV://DATA/site"]].concat()).ok();
     let signature: BundleSignature = serde_json::from_str(&text).unwrap();
     assert_eq!(signature.source, "kv://DATA/site");
