@@ -344,6 +344,34 @@ async fn what_a_dead_controller_intended_and_did_not_do_is_done_once() {
 }
 
 #[test]
+fn the_page_drives_rollouts_that_start_while_it_drives_another() {
+    let fleet = fleet(&["a", "b"]);
+    push(&fleet, "slow", "true");
+    push(&fleet, "app", "true");
+    let mut controller = fleet.begin(&["serve", "--listen", "127.0.0.1:0", "--drive"]);
+    // Bakes for as long as the test takes.
+    let slow = ["rollout", "start", "slow", "--node", "a", "--detach"];
+    let baking = ["--bake", "1h", "--health-gate"];
+    fleet.ask(&[&slow[..], &baking].concat()).ok();
+    wait_for("bake", || {
+        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        when(all[0]["state"]["name"] == "baking", all)
+    });
+    let other = ["rollout", "start", "app", "--node", "b", "--detach"];
+    fleet.ask(&other).ok();
+    wait_for("the second rollout", || {
+        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        when(all[1]["state"]["name"] == "done", all)
+    });
+    assert_eq!(ran(&fleet, "b"), ["app"]);
+    let pid = rustix::process::Pid::from_child(&controller);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(controller.wait().unwrap().code(), Some(0));
+    let all = fleet.ask(&["rollout", "list", "--json"]).json();
+    assert_eq!(all[0]["lease"], Value::Null, "{all}");
+}
+
+#[test]
 fn a_controller_that_is_told_to_stop_gives_its_lease_back() {
     let fleet = fleet(&["a", "b"]);
     push(&fleet, "app", "true");
