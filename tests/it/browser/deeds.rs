@@ -89,7 +89,7 @@ fn a_rollout_that_halted_is_retried_and_rolled_back() {
     let mut browser = unlocked(&page, "#/rollouts");
     browser.click("a.rollout");
     becomes(&mut browser, "halted");
-    browser.wait("document.querySelector('[aria-label=Trouble]').innerText.includes('db1')");
+    browser.wait("document.querySelector('[aria-label=Problems]').innerText.includes('db1')");
     browser.wait("document.querySelectorAll('.dots a.pending').length === 2");
     std::fs::remove_file(&broken).unwrap();
     do_it(&mut browser, "retry", "");
