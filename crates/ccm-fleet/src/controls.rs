@@ -75,7 +75,7 @@ fn is_rollback_under_way(rollout: &Rollout) -> bool {
     rollout.state.is_rollback() && is_decided
 }
 
-/// Ends the rollout. Assigned nodes keep the assignment.
+/// Ends the rollout. Assigned nodes keep the assignment. A rollback can't be aborted.
 pub fn abort(rollout: &mut Rollout, by: &str) -> Result<(), ControlError> {
     allow(rollout, "abort", |state| {
         matches!(
@@ -83,7 +83,10 @@ pub fn abort(rollout: &mut Rollout, by: &str) -> Result<(), ControlError> {
             RolloutState::Running
                 | RolloutState::Baking { .. }
                 | RolloutState::Paused { .. }
-                | RolloutState::Halted { .. }
+                | RolloutState::Halted {
+                    rolling_back: false,
+                    ..
+                }
         )
     })?;
     rollout.state = RolloutState::Aborted { by: by.into() };
@@ -312,6 +315,11 @@ mod tests {
         assert_eq!(error.to_string(), "can't pause rollout r1: it is halted");
         assert!(resume(&mut rollout(RolloutState::Done), DateTime::UNIX_EPOCH).is_err());
         assert!(abort(&mut rollout(RolloutState::Done), "ann").is_err());
+        let halted_rollback = RolloutState::Halted {
+            reason: "not trusted".into(),
+            rolling_back: true,
+        };
+        assert!(abort(&mut rollout(halted_rollback), "ann").is_err());
         assert!(retry(&mut rollout(RolloutState::Running)).is_err());
         let rolled_back = &mut rollout(RolloutState::RolledBack);
         assert!(rollback(rolled_back, None, DateTime::UNIX_EPOCH).is_err());

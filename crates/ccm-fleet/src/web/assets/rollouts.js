@@ -139,7 +139,7 @@ export function rollout(main, id) {
       ["running", "baking"].includes(name) && ["pause", "Pause", "Reason"],
       ["paused", "halted"].includes(name) && ["resume", "Resume"],
       ["paused", "halted", "aborted", "done_with_failures", "rolled_back_with_failures"].includes(name) && bad > 0 && ["retry", "Retry failed"],
-      (name === "halted" || (one.active && name !== "rolling_back")) && ["abort", "Abort"],
+      (name === "halted" || (one.active && name !== "rolling_back")) && !one.state.rolling_back && ["abort", "Abort"],
       !["rolling_back", "rolled_back", "rolled_back_with_failures"].includes(name) && isStarted && ["rollback", "Roll back"],
     ].filter(Boolean);
   }
