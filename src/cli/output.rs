@@ -68,6 +68,11 @@ impl Console {
         self.target = Target::Nowhere;
     }
 
+    /// Reports whether standard output shows colours.
+    pub(super) fn has_colour(&self) -> bool {
+        self.colour
+    }
+
     /// Prints text unchanged on standard output.
     pub(super) fn print(&self, text: &str) {
         self.print_bytes(text.as_bytes());

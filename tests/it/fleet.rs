@@ -117,7 +117,7 @@ fn a_resource_changes_on_the_chosen_nodes_only() {
     );
     let said = ensure(&["--noop", "--group", "web"]).ok();
     assert!(said.contains("would change"), "{said}");
-    assert!(said.ends_with("2 nodes: 2 changed\n"), "{said}");
+    assert!(said.ends_with("2 nodes: 2 would change\n"), "{said}");
     assert!(!fleet.env.exists("web1.txt"));
     let said = ensure(&["--group", "web"]).ok();
     assert_eq!(
@@ -498,6 +498,7 @@ fn documents_have_the_same_shape_for_every_verb() {
                 "busy",
                 "no_answer",
                 "changed",
+                "would_change",
                 "ok"
             ]
         );

@@ -28,6 +28,7 @@
 //! - `registration`: services that register, are found, expire, and balancers that follow them
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `resource_types`: lists of types that the compiler can't check
+//! - `rollback`: rollouts that go back, and wait until their nodes did; states at the end of a rollout
 //! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
 //! - `sandbox`: the unit that we ship, on a real systemd
 //! - `schema`: schemas, types and real documents agree
@@ -85,6 +86,7 @@ mod publisher;
 mod registration;
 mod regression;
 mod resource_types;
+mod rollback;
 mod rollout;
 mod sandbox;
 mod scaffold;

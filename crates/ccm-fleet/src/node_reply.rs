@@ -142,11 +142,12 @@ fn ensured(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     Ok((outcome_of(&event), event_line(&event)))
 }
 
-/// Returns the outcome of an event. A noop change counts as changed.
+/// Returns the outcome of an event.
 fn outcome_of(event: &TransactionEvent) -> Outcome {
     match event.outcome() {
         _ if event.blocks() => Outcome::Failed,
         EventOutcome::Failed => Outcome::Failed,
+        EventOutcome::Changed if event.noop => Outcome::WouldChange,
         EventOutcome::Changed => Outcome::Changed,
         EventOutcome::Skipped | EventOutcome::Stable => Outcome::Ok,
     }
@@ -189,7 +190,8 @@ fn applied(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     };
     let outcome = match run.outcome {
         RunOutcome::Failed => Outcome::Failed,
-        RunOutcome::Changed | RunOutcome::Noop => Outcome::Changed,
+        RunOutcome::Changed => Outcome::Changed,
+        RunOutcome::Noop => Outcome::WouldChange,
         RunOutcome::Stable | RunOutcome::Skipped => Outcome::Ok,
     };
     Ok((outcome, run_line(&run, &response.events)))
@@ -367,7 +369,7 @@ mod tests {
             ),
             (
                 json!({"changed": true, "noop": true, "noop_message": "Would have upgraded"}),
-                Outcome::Changed,
+                Outcome::WouldChange,
                 "package#nginx would change: Would have upgraded",
             ),
             (

@@ -80,6 +80,10 @@ impl Reporter {
     /// Adds the reply of one node.
     pub(super) fn add(&mut self, reply: NodeReply, console: &Console) {
         self.bar.inc(1);
+        // A node that came online during the request replies as well.
+        if self.bar.length().is_some_and(|it| it < self.bar.position()) {
+            self.bar.set_length(self.bar.position());
+        }
         if self.format == Format::Text
             && let Some(diff) = reply.body.get("diff").and_then(Value::as_str)
         {
@@ -199,10 +203,22 @@ mod tests {
         assert_eq!(
             summary(&counts),
             json!({
-                "total": 2, "failed": 0, "denied": 0, "busy": 0, "no_answer": 1, "changed": 0,
+                "total": 2, "failed": 0, "denied": 0, "busy": 0, "no_answer": 1, "changed": 0, "would_change": 0,
                 "ok": 1
             })
         );
+    }
+
+    #[test]
+    fn the_progress_bar_never_exceeds_its_length() {
+        let console = Console::new(false, false);
+        let mut reporter = Reporter::new(Format::Json, TextStyle::Lines, 2);
+        for node in ["web1", "web2", "web3"] {
+            let reply = NodeReply::no_reply(node.parse().unwrap(), "offline");
+            reporter.add(reply, &console);
+        }
+        assert_eq!(reporter.bar.position(), 3);
+        assert_eq!(reporter.bar.length(), Some(3));
     }
 
     #[test]

@@ -199,7 +199,8 @@ impl FleetCall {
         let (targets, mut absent) = targets(inventory, &self.selection, console)?;
         let client = ScatterClient::new(connection, subjects, &caller(), Arc::new(SystemClock))
             .map_err(CliError::failed)?;
-        let mut reporter = Reporter::new(self.format, self.style, targets.nodes.len());
+        let expected = targets.nodes.len() + absent.len();
+        let mut reporter = Reporter::new(self.format, self.style, expected);
         let mut pending: BTreeSet<&NodeName> = targets.nodes.iter().collect();
         let mut counts = Counts::default();
         let sending = request_in_batches(&client, &self.request, &targets, self.batch, |reply| {

@@ -105,7 +105,7 @@ function assignmentCard(assignment, row, report) {
 function runCard(run) {
   if (!run) return card("Last run", "", emptyText("No run yet."));
   const { summary } = run;
-  const counts = [["changed", summary.changed_resources], ["failed", summary.failed_resources],
+  const counts = [[run.noop ? "would change" : "changed", summary.changed_resources], ["failed", summary.failed_resources],
     ["skipped", summary.skipped_resources], ["stable", summary.stable_resources]];
   const checks = [["ok", summary.health_check_ok_count], ["warning", summary.health_check_warning_count], ["critical", summary.health_check_critical_count]];
   const text = (pairsOf) => pairsOf.filter(([, number]) => number).map(([word, number]) => `${number} ${word}`).join(", ");
