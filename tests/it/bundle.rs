@@ -7,7 +7,7 @@ use ccm_core::run::manifest_source;
 use ccm_core::system::SystemClock;
 use ccm_fleet::bundle;
 use ccm_nats::{BlockingClient, Settings};
-use ccm_template::Env;
+use ccm_template::env::Facts;
 
 #[test]
 fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
@@ -17,7 +17,7 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
     // Sorts before the manifest, and must not be taken for it.
     fs::write(source.path().join("a/manifest.yaml"), "another").unwrap();
     fs::write(source.path().join("manifest.yaml"), manifest).unwrap();
-    let packed = bundle::pack(source.path(), &Env::default()).unwrap();
+    let packed = bundle::pack(source.path(), &Facts::Unknown).unwrap();
 
     let room = tempfile::tempdir().unwrap();
     fs::write(room.path().join("app.tar.gz"), &packed.bytes).unwrap();
