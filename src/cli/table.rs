@@ -119,7 +119,11 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new(["NODE", "STATUS", "NOTE"]);
-        table.row(["web1".into(), Cell::painted("online", Paint::Green), "".into()]);
+        table.row([
+            "web1".into(),
+            Cell::painted("online", Paint::Green),
+            "".into(),
+        ]);
         table.row(["db.example".into(), Cell::default(), "a\u{1b}b".into()]);
         table
     }

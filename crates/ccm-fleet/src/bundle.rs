@@ -20,7 +20,6 @@ use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
 use ccm_core::manifest::{self, Manifest, ManifestError, ManifestInput, Problem};
-use ccm_value::document::Mark;
 use ccm_core::model::node::{BundleDigest, NameError};
 use ccm_core::run::environment::MAX_READ;
 use ccm_core::system::files::{self, FileKind, Metadata};
@@ -29,6 +28,7 @@ use ccm_core::system::{Digest, FileError};
 use ccm_template::env::{Facts, ReadFile, Unknown};
 use ccm_template::expr::Cache;
 use ccm_template::{CallError, Env, UnknownValue};
+use ccm_value::document::Mark;
 
 /// File name of the manifest in a bundle.
 pub(super) const MANIFEST: &str = "manifest.yaml";
@@ -195,7 +195,9 @@ fn check_environment(directory: &Path, facts: &Facts) -> Env {
     let read_file: ReadFile = Arc::new(move |path| {
         let has_parents = path.components().any(|part| part == Component::ParentDir);
         if has_parents || !path.starts_with(&root) {
-            return Err(CallError::new(UnknownValue::Call("a file outside the bundle")));
+            return Err(CallError::new(UnknownValue::Call(
+                "a file outside the bundle",
+            )));
         }
         files::read_to_string(path, MAX_READ).map_err(CallError::new)
     });

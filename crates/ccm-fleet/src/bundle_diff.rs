@@ -238,7 +238,11 @@ mod tests {
             diff.files[0].diff,
             "--- a/manifest.yaml\n+++ b/manifest.yaml\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
         );
-        assert!(diff.files[2].diff.starts_with("--- /dev/null\n+++ b/a/new\n"));
+        assert!(
+            diff.files[2]
+                .diff
+                .starts_with("--- /dev/null\n+++ b/a/new\n")
+        );
     }
 
     #[test]

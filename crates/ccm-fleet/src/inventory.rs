@@ -18,7 +18,7 @@ use ccm_core::model::node::{BundleRef, NodeName, NodeReport, NodeStatus, StoredF
 use ccm_core::model::run::RunOutcome;
 use ccm_nats::kv::Entry;
 use ccm_nats::streams::{FACTS, LABELS, NODES, REPORTED};
-use ccm_nats::{Connection, NatsError, Subjects};
+use ccm_nats::{Connection, Denial, NatsError, Subjects};
 use ccm_value::Value;
 
 /// The last report of a node.
@@ -48,6 +48,9 @@ pub enum BadRecord {
     OtherNode(NodeName),
     #[error("{0}")]
     Json(#[source] Arc<serde_json::Error>),
+    /// The records can't be read with the permissions of the user.
+    #[error(transparent)]
+    Denied(Denial),
 }
 
 /// The nodes of a collective.
@@ -70,16 +73,22 @@ impl Inventory {
         let read = async |name| connection.bucket(name).await?.entries(&keys).await;
         let facts = async {
             match read(FACTS).await {
-                // A fleet or permissions of an older version.
-                Err(err) if err.is_not_found() || err.is_denied() => Ok(Vec::new()),
-                result => result,
+                // A fleet of an older version.
+                Err(err) if err.is_not_found() => Ok((Vec::new(), None)),
+                // Permissions of an older version.
+                Err(NatsError::Denied(denial)) => Ok((Vec::new(), Some(denial))),
+                result => result.map(|entries| (entries, None)),
             }
         };
-        let (nodes, facts, labels, reports) =
+        let (nodes, (facts, denial), labels, reports) =
             tokio::try_join!(read(NODES), facts, read(LABELS), read(REPORTED))?;
-        Ok(Self::from_entries(
-            subjects, &nodes, &facts, &labels, &reports,
-        ))
+        let mut inventory = Self::from_entries(subjects, &nodes, &facts, &labels, &reports);
+        inventory.unreadable.extend(denial.map(|denial| Unreadable {
+            bucket: FACTS,
+            key: keys.clone(),
+            reason: BadRecord::Denied(denial),
+        }));
+        Ok(inventory)
     }
 
     /// Builds the inventory from bucket entries.
@@ -104,7 +113,10 @@ impl Inventory {
         }
         for entry in facts {
             let name = name_of(subjects, entry);
-            if name.as_ref().is_ok_and(|name| inventory.known.contains_key(name)) {
+            if name
+                .as_ref()
+                .is_ok_and(|name| inventory.known.contains_key(name))
+            {
                 // The node is online: its presence is newer.
                 continue;
             }

@@ -87,7 +87,10 @@ fn conditions(status: &NodeStatus, newest: Option<&str>) -> Vec<(ConditionKind, 
         found.push((ConditionKind::Paused, reason));
     }
     if let Some(run) = &status.current_run {
-        found.push((ConditionKind::Busy, format!("{} {}", run.source, run.run_id)));
+        found.push((
+            ConditionKind::Busy,
+            format!("{} {}", run.source, run.run_id),
+        ));
     }
     if let Some(note) = status.open_note() {
         found.push((ConditionKind::NoTrust, note.into()));

@@ -413,7 +413,9 @@ mod tests {
                 seed,
                 ..Selection::default()
             };
-            resolve(&selection, fleet, &BTreeMap::new(), &BTreeMap::new()).unwrap().chosen
+            resolve(&selection, fleet, &BTreeMap::new(), &BTreeMap::new())
+                .unwrap()
+                .chosen
         };
         let first = sample(7, "10%", &fleet);
         assert_eq!(first.len(), 10);
@@ -482,7 +484,10 @@ mod tests {
             groups: vec!["edge".into()],
             ..Selection::default()
         };
-        for selection in [select("Facts.os == 'debian' && Labels.role == 'web'"), group] {
+        for selection in [
+            select("Facts.os == 'debian' && Labels.role == 'web'"),
+            group,
+        ] {
             let resolved = resolve_in_fleet(&selection);
             assert_eq!(names(&resolved.offline), ["away1"], "{selection:?}");
             assert_eq!(resolved.undecided, []);

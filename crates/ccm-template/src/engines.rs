@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn facts_are_only_gathered_for_a_template_that_refers_to_them() {
         let env = Env {
-            facts: super::super::env::Facts::Lazy(std::sync::Arc::new(|_| {
+            facts: Facts::Lazy(std::sync::Arc::new(|_| {
                 [("host", Value::from("gathered"))].into_iter().collect()
             })),
             ..Env::default()
@@ -327,5 +327,37 @@ mod tests {
             variables(b"[[ facts.x ]]", &env).get("facts"),
             Some(&Value::empty_map())
         );
+    }
+
+    #[test]
+    fn a_template_that_names_unknown_values_is_an_error() {
+        let render_in = |env: &Env, text: &str| {
+            let template = Template {
+                engine: Engine::Jinja,
+                name: "t",
+                text: text.as_bytes(),
+                left: "",
+                right: "",
+            };
+            let error = render(template, env).err()?;
+            crate::UnknownValue::in_chain(&error)
+        };
+        let unknown = Env {
+            facts: Facts::Unknown,
+            ..Env::default()
+        };
+        let text = "[[ facts.host.os ]]";
+        assert_eq!(render_in(&unknown, text), Some(crate::UnknownValue::Facts));
+        assert_eq!(render_in(&unknown, "[[ 1 + 1 ]]"), None);
+        let partial = |sections: &[&'static str]| Env {
+            facts: Facts::Partial {
+                known: Value::empty_map(),
+                unknown: sections.into(),
+            },
+            ..Env::default()
+        };
+        let section = crate::UnknownValue::Section("host");
+        assert_eq!(render_in(&partial(&["host"]), text), Some(section));
+        assert_eq!(render_in(&partial(&["network"]), text), None);
     }
 }

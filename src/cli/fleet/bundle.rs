@@ -279,8 +279,16 @@ async fn list(fleet: &FleetArgs, console: &Console) -> Result<Output, CliError> 
 
 async fn diff(args: &DiffArgs, fleet: &FleetArgs, console: &Console) -> Result<Output, CliError> {
     let bundles = open(fleet).await?;
-    let old = bundles.find(&args.old).await.map_err(CliError::from)?.bundle;
-    let new = bundles.find(&args.new).await.map_err(CliError::from)?.bundle;
+    let old = bundles
+        .find(&args.old)
+        .await
+        .map_err(CliError::from)?
+        .bundle;
+    let new = bundles
+        .find(&args.new)
+        .await
+        .map_err(CliError::from)?
+        .bundle;
     let diff = bundles.diff(&old, &new).await.map_err(CliError::from)?;
     let document = json!({
         "old": old,

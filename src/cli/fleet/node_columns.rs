@@ -139,7 +139,10 @@ impl Column {
                 Value::String(text) => text,
                 Value::Array(items) => items
                     .iter()
-                    .map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned))
+                    .map(|item| {
+                        item.as_str()
+                            .map_or_else(|| item.to_string(), str::to_owned)
+                    })
                     .collect::<Vec<String>>()
                     .join(" "),
                 Value::Object(entries) if *self == Self::Labels => entries
@@ -157,9 +160,9 @@ impl Column {
         match self {
             Self::Status => condition_cell(&node.condition()),
             Self::LastRun => last_run(node.name, node.inventory),
-            Self::FactsAge => node.facts_age().map_or_else(|| "-".into(), |age| {
-                Cell::from(short_age(age))
-            }),
+            Self::FactsAge => node
+                .facts_age()
+                .map_or_else(|| "-".into(), |age| Cell::from(short_age(age))),
             other => match other.text(node) {
                 empty if empty.is_empty() => "-".into(),
                 text => text.into(),

@@ -88,7 +88,9 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
     }
     if omitted > 0 {
         let count = count_of(omitted, "earlier run");
-        print_error(&format!("{count} not shown: use --limit or a later --since"));
+        print_error(&format!(
+            "{count} not shown: use --limit or a later --since"
+        ));
     }
     Ok(Verdict::default())
 }
@@ -121,7 +123,9 @@ impl History {
         let run: Token = "run".parse().map_err(CliError::failed)?;
         let node = single(&self.nodes);
         let options = ReadOptions {
-            filter: self.subjects.events_matching(node.as_ref(), Some(&run), None),
+            filter: self
+                .subjects
+                .events_matching(node.as_ref(), Some(&run), None),
             since: args
                 .since
                 .or_else(|| SystemClock.now().checked_sub_signed(RECENT)),

@@ -4,9 +4,9 @@
 use crate::model::registration::Port;
 use crate::model::resource::{Phase, Resource, TemplateField};
 use crate::model::value::{Map, Value};
-use ccm_template::{Env, UnknownValue};
 use ccm_template::expand::{self, Nulls, has_expressions};
 use ccm_template::expr::{Cache, ExprError};
+use ccm_template::{Env, UnknownValue};
 
 /// Failed expression of a property.
 #[derive(Clone, Debug, thiserror::Error)]
