@@ -26,6 +26,7 @@ mod runtime;
 mod session;
 mod signing;
 mod status;
+mod table;
 mod template;
 mod util;
 mod validate;

@@ -13,6 +13,7 @@
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
+//! - `fleet_view`: queries, runs, status and tables, from the fleet's stores alone
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `governor`: so many runs at once and no more, whoever dies meanwhile
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
@@ -69,6 +70,7 @@ mod exec;
 mod feed;
 mod file;
 mod fleet;
+mod fleet_view;
 mod governor;
 mod health;
 mod hostile;

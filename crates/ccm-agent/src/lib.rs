@@ -19,6 +19,7 @@ mod connection_log;
 mod data_cache;
 mod event_sink;
 mod facts_cache;
+mod facts_store;
 mod handlers;
 mod handover_import;
 mod http_server;

@@ -9,6 +9,8 @@
 //! - [`controls`]: pause, resume, abort, retry and rollback
 //! - [`rollout_encoding`]: rollouts as bytes of one message
 //! - [`bundle`]: packs a manifest and its files
+//! - [`bundle_diff`]: compares two bundles
+//! - [`node_condition`]: the condition of a node in one word
 //! - [`summarize`]: groups equal replies into lines
 //! - [`node_reply`]: interprets the reply of a node
 //! - [`node_progress`]: the effect of a report on a rollout
@@ -30,6 +32,7 @@
 mod assignments;
 pub mod batches;
 pub mod bundle;
+pub mod bundle_diff;
 pub mod bundle_store;
 pub mod controls;
 pub mod decision;
@@ -38,6 +41,7 @@ pub mod executor;
 #[cfg(test)]
 mod fixture;
 pub mod inventory;
+pub mod node_condition;
 pub mod node_progress;
 pub mod node_reply;
 pub mod planner;

@@ -1,11 +1,13 @@
 //! `ccm fleet cancel`: cancels a run on the node that has it.
 
 use super::FleetArgs;
+use super::candidates;
 use super::reply_report::TextStyle;
 use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
+use ccm_core::model::node::NodeName;
 use ccm_core::model::run::RunId;
 use ccm_nats::Verb;
 
@@ -16,6 +18,10 @@ pub(in crate::cli) struct Args {
     #[arg(value_name = "RUN")]
     run: RunId,
 
+    /// Nodes that may have the run [default: all nodes]
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
+
     #[command(flatten)]
     select: SelectArgs,
 
@@ -25,7 +31,7 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     // Nodes without this run ignore the request, so it may be sent to all of them.
-    let selection = args.select.selection(&[])?;
+    let selection = args.select.selection(&args.named)?;
     let mut call = FleetCall::new(Verb::Cancel, selection, &args.request);
     call.request.body = args.run.to_string().into();
     call.style = TextStyle::HideOk;

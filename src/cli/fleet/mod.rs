@@ -1,7 +1,7 @@
 //! `ccm fleet`: commands for a fleet of nodes. One file per command.
 //!
 //! Shared modules: `select` (node selection flags), `request` (requests to nodes), `reply_report`
-//! (output of replies), `flag_values` (errors about flag values) and `candidates` (shell completion).
+//! (output of replies), `node_columns` (columns of tables of nodes), `flag_values` (errors about flag values) and `candidates` (shell completion).
 
 mod apply;
 mod bundle;
@@ -14,14 +14,17 @@ mod facts;
 mod flag_values;
 mod init;
 mod label;
+mod node_columns;
 mod nodes;
 mod pause;
 mod permissions;
 mod ping;
+mod query;
 mod reply_report;
 mod request;
 mod resume;
 mod rollout;
+mod runs;
 mod select;
 mod serve;
 mod sign;
@@ -98,12 +101,14 @@ impl FleetArgs {
 enum Command {
     Init(init::Args),
     Nodes(nodes::Args),
+    Query(query::Args),
     Ping(ping::Args),
     Facts(facts::Args),
     Status(status::Args),
     Ensure(Box<ensure::Args>),
     Apply(Box<apply::Args>),
     Events(events::Args),
+    Runs(runs::Args),
     Pause(pause::Args),
     Resume(resume::Args),
     Cancel(cancel::Args),
@@ -122,8 +127,10 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     match args.command {
         Command::Init(command) => init::run(&command, fleet, console),
         Command::Nodes(command) => nodes::run(&command, fleet, console),
+        Command::Query(command) => query::run(&command, fleet, console),
+        Command::Runs(command) => runs::run(&command, fleet, console),
         Command::Ping(command) => ping::run(&command, fleet, console),
-        Command::Facts(command) => facts::run(command, fleet, console),
+        Command::Facts(command) => facts::run(&command, fleet, console),
         Command::Status(command) => status::run(&command, fleet, console),
         Command::Ensure(command) => ensure::run(*command, fleet, console),
         Command::Apply(command) => apply::run(&command, fleet, console),

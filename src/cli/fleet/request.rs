@@ -189,7 +189,8 @@ impl FleetCall {
         })
     }
 
-    async fn send(
+    /// Sends the request to nodes of an inventory.
+    pub(super) async fn send(
         self,
         connection: Connection,
         subjects: Subjects,

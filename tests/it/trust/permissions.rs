@@ -65,6 +65,9 @@ const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
             "$SRV.PING",
             "$KV.CCM_NODES.default.web2_example_net",
             "$KV.CCM_NODES.prod.web1_example_net",
+            "$KV.CCM_FACTS.default.web2_example_net",
+            "$KV.CCM_FACTS.prod.web1_example_net",
+            "$JS.API.DIRECT.GET.KV_CCM_FACTS",
             "$KV.CCM_REPORTED.default.web2_example_net",
             "$KV.CCM_DESIRED.default.web1_example_net",
             "$KV.CCM_DESIRED.default.web2_example_net",
@@ -99,6 +102,7 @@ const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
         &[
             "$KV.CCM_DESIRED.default.web1_example_net",
             "$KV.CCM_NODES.default.web1_example_net",
+            "$KV.CCM_FACTS.default.web1_example_net",
             "$KV.CCM_REPORTED.default.web1_example_net",
             "$KV.CCM_LABELS.prod.web1_example_net",
             "ccm.v1.prod.all.ping",

@@ -60,6 +60,19 @@ pub fn load(
     env: &mut Env,
     programs: &Cache,
 ) -> Result<Manifest, ManifestError> {
+    match load_known(input, env, programs)? {
+        (manifest, unchecked) if unchecked.is_empty() => Ok(manifest),
+        (_, problems) => Err(ManifestError { problems }),
+    }
+}
+
+/// Loads a manifest as far as its values are known, as [`Env::unknown`] and its facts define it. Also
+/// returns what could not be checked; such expressions remain unresolved.
+pub fn load_known(
+    input: ManifestInput<'_>,
+    env: &mut Env,
+    programs: &Cache,
+) -> Result<(Manifest, Vec<Problem>), ManifestError> {
     let mut problems = Problems::of(input.source);
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
@@ -72,7 +85,7 @@ pub fn load(
         check::gates(manifest, &mut problems);
     }
     match manifest {
-        Some(manifest) if problems.found.is_empty() => Ok(manifest),
+        Some(manifest) if problems.found.is_empty() => Ok((manifest, problems.unchecked)),
         _ => Err(ManifestError {
             problems: problems.found,
         }),
@@ -91,6 +104,8 @@ pub fn deep_check(manifest: &Manifest) -> Vec<Problem> {
 struct Problems<'a> {
     source: &'a str,
     found: Vec<Problem>,
+    /// What could not be checked, because values are not known.
+    unchecked: Vec<Problem>,
 }
 
 impl<'a> Problems<'a> {
@@ -98,16 +113,26 @@ impl<'a> Problems<'a> {
         Self {
             source,
             found: Vec::new(),
+            unchecked: Vec::new(),
         }
     }
 
     fn report(&mut self, mark: Mark, label: Option<String>, kind: impl Into<ProblemKind>) {
-        self.found.push(Problem {
+        let problem = Problem {
             source: self.source.into(),
             mark,
             label,
             kind: kind.into(),
-        });
+        };
+        match problem.unknown_value() {
+            Some(_) => self.unchecked.push(problem),
+            None => self.found.push(problem),
+        }
+    }
+
+    /// Returns the number of problems, including what could not be checked.
+    fn count(&self) -> usize {
+        self.found.len() + self.unchecked.len()
     }
 }
 

@@ -68,7 +68,7 @@ pub enum RunOutcome {
 }
 
 impl RunOutcome {
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
             Self::Changed => "changed",
