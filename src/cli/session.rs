@@ -103,24 +103,23 @@ fn report(
         console.report("Session Summary", &summary, Report::Session);
     }
     if remove {
-        remove_store(&store)?;
+        remove_store(&store, console)?;
     }
     Ok(Verdict::default())
 }
 
 /// Removes a store, but only inside the temporary directory.
-fn remove_store(store: &Path) -> Result<(), CliError> {
+fn remove_store(store: &Path, console: &Console) -> Result<(), CliError> {
     let Ok(real) = store.canonicalize() else {
         return Ok(());
     };
     let temporary = std::env::temp_dir();
     let temporary = temporary.canonicalize().unwrap_or(temporary);
     if real == temporary || !real.starts_with(&temporary) {
-        return Err(CliError::failed(format!(
-            "not removing {}: not in {}",
-            store.display(),
-            temporary.display()
-        )));
+        let text = "Session store is outside of the temporary directory and is not removed";
+        let line = Line::new(Level::Warn, text).with("store", store.display());
+        console.log(&line.with("temporary_directory", temporary.display()));
+        return Ok(());
     }
     files::remove_recursive(&real).map_err(CliError::failed)
 }

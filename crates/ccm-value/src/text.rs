@@ -275,7 +275,7 @@ pub mod maybe_timestamp {
 }
 
 /// Go's zero time, which means "never".
-const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// Serializes a file's time with its zone; an absent one as Go's zero time.
 pub mod mtime {

@@ -56,7 +56,7 @@ struct Options {
     )]
     session: Option<PathBuf>,
 
-    /// Hiera data source: a file, an http or https URL, or kv://BUCKET/KEY; a missing file is
+    /// Hiera data source: a file, an http or https URL, kv://BUCKET/KEY or obj://BUCKET/NAME; a missing file is
     /// ignored
     #[arg(
         long,

@@ -81,6 +81,25 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
     Ok(data)
 }
 
+/// Rejects an unknown merge mode and overrides that are not maps, whether or not a level matches.
+/// Upstream's schema of manifests does so; documents with data alone may contain both.
+pub fn check_sections(document: &Value) -> Result<(), HieraError> {
+    let section = document.get("hierarchy");
+    if let Some(Merge::Unknown(mode)) = section.map(Merge::read) {
+        return Err(HieraError::Merge(mode));
+    }
+    let overrides = document.get("overrides").and_then(Value::as_map);
+    for (level, data) in overrides.into_iter().flatten() {
+        if !matches!(data, Value::Map(_) | Value::Null) {
+            return Err(HieraError::Override {
+                level: level.to_string(),
+                found: data.kind(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Returns the key of the base data.
 pub(super) fn or_default(data_key: &str) -> &str {
     match data_key {
@@ -104,6 +123,18 @@ enum Merge {
     Unknown(String),
 }
 
+impl Merge {
+    /// Returns the mode of a `hierarchy` section.
+    fn read(section: &Value) -> Self {
+        let mode = section.get("merge").and_then(Value::as_str).unwrap_or("");
+        match mode.to_lowercase().as_str() {
+            "" | "first" => Self::First,
+            "deep" => Self::Deep,
+            other => Self::Unknown(other.into()),
+        }
+    }
+}
+
 impl<'a> Hierarchy<'a> {
     fn read(section: Option<&'a Value>) -> Result<Self, HieraError> {
         let Some(section) = section else {
@@ -112,18 +143,14 @@ impl<'a> Hierarchy<'a> {
                 merge: Merge::First,
             });
         };
+        let merge = Merge::read(section);
         let section = section.as_map().ok_or(HieraError::Hierarchy)?;
         let order = section.get("order").and_then(Value::as_list);
         let order = order.ok_or(HieraError::Order)?;
         let order: Option<Vec<_>> = order.iter().map(Value::as_str).collect();
-        let merge = section.get("merge").and_then(Value::as_str).unwrap_or("");
         Ok(Self {
             order: order.ok_or(HieraError::OrderEntry)?,
-            merge: match merge.to_lowercase().as_str() {
-                "" | "first" => Merge::First,
-                "deep" => Merge::Deep,
-                other => Merge::Unknown(other.into()),
-            },
+            merge,
         })
     }
 }
@@ -278,6 +305,26 @@ overrides:
     fn an_override_that_is_not_a_map_is_skipped() {
         let document = "hierarchy: {order: [a, b]}\noverrides: {a: 1, b: {x: 2}}";
         assert_eq!(resolved(document, "{}").unwrap(), data("{x: 2}"));
+    }
+
+    #[test]
+    fn a_manifest_may_not_have_what_its_schema_excludes_even_if_no_level_matches() {
+        let invalid = |text: &str| check_sections(&data(text)).unwrap_err().to_string();
+        assert_eq!(
+            invalid("hierarchy: {order: [default], merge: depp}\ndata: {a: 1}"),
+            "unsupported merge mode: depp"
+        );
+        assert_eq!(
+            invalid("overrides: {a: 5, b: {x: 2}}"),
+            "overrides \"a\" must be a map, found a integer"
+        );
+        for text in [
+            "",
+            "data: {a: 1}",
+            "overrides: {a: {}, b: ~}\nhierarchy: {order: [], merge: Deep}",
+        ] {
+            check_sections(&data(text)).unwrap();
+        }
     }
 
     #[test]

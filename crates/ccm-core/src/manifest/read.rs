@@ -264,6 +264,7 @@ fn resolve_data(
         .into_iter()
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
         .collect();
+    hiera::check_sections(&parts)?;
     layers.document = hiera::resolve(&parts, &env.facts, hiera::DATA_KEY)?;
     let data = layers.merge();
     hiera::validate(&data, &annotations.rules)?;

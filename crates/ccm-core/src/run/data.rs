@@ -1,4 +1,4 @@
-//! External data: fetched from a file, a URL or a KV bucket, resolved for a node's facts and validated.
+//! External data: fetched from a file, a URL, a KV bucket or an object store, resolved for a node's facts and validated.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,6 +31,9 @@ pub fn fetch(source: &Source, nats: &dyn NatsClient) -> Result<Vec<u8>, HieraErr
             .value(bucket, key)
             .map_err(|err| failed(CallError::new(err)))?
             .ok_or_else(|| failed("key not found".into())),
+        Source::Object { bucket, name } => nats
+            .object_bytes(bucket, name, MAX_DATA)
+            .map_err(|err| failed(CallError::new(err))),
     }
 }
 

@@ -380,6 +380,7 @@ pub fn load(
             external: external.clone(),
             ..Layers::default()
         },
+        applied_before: None,
     };
     let loaded = manifest::load(input, &mut env, &Cache::default());
     let manifest = loaded.map_err(|err| {
