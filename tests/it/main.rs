@@ -62,6 +62,7 @@ mod choria;
 mod cloudevents;
 mod crash;
 mod data;
+mod details;
 mod docs;
 mod entry_points;
 mod exec;

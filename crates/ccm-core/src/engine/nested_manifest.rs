@@ -3,7 +3,7 @@
 
 use super::apply_manifest::RunError;
 use super::pending_refreshes::outside_subscribers;
-use super::{Engine, Level, Line, Scope, directory_of};
+use super::{Engine, Level, Line, Scope, directory_of, levels_line};
 use crate::engine::apply_resource::ApplyError;
 use crate::hiera::{InheritedData, Layers};
 use crate::manifest::{self, Manifest, ManifestError, ManifestInput};
@@ -136,6 +136,10 @@ impl Engine<'_> {
             true => loaded.map_err(ManifestError::redacted)?,
             false => loaded?,
         };
+        if self.detail_level.is_some_and(|least| least <= Level::Info) {
+            let line = levels_line(&manifest.source, &manifest.levels);
+            self.sink.borrow_mut().detail(&line);
+        }
         Ok((scope, manifest))
     }
 

@@ -22,9 +22,25 @@ const DEFAULT_LEVEL: &str = "default";
 /// level concatenates its lists each time.
 const MAX_MERGED: usize = 20_000_000;
 
+/// Data of a document, and the sections it was taken from, in the order of merging.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResolvedData {
+    pub data: Value,
+    pub levels: Vec<String>,
+}
+
 /// Returns the data of a document for the given facts. `data_key` is the key of the base data; an
 /// empty key means [`DATA_KEY`].
 pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value, HieraError> {
+    resolve_levels(document, facts, data_key).map(|resolved| resolved.data)
+}
+
+/// Returns the data of a document like [`resolve`], with its levels.
+pub fn resolve_levels(
+    document: &Value,
+    facts: &Facts,
+    data_key: &str,
+) -> Result<ResolvedData, HieraError> {
     let empty = Map::new();
     let root = match document {
         Value::Map(map) => map,
@@ -49,6 +65,7 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
             })?,
         None => Value::empty_map(),
     };
+    let mut levels: Vec<String> = base.map(|_| data_key.to_owned()).into_iter().collect();
     let mut budget = MAX_MERGED;
     for entry in &hierarchy.order {
         let level = expander.level(entry)?;
@@ -67,18 +84,23 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
                 section: format!("overrides {level:?}"),
                 cause,
             })?;
-        match hierarchy.merge {
-            Merge::First => return Ok(data.merge_shallow(&over)),
+        match &hierarchy.merge {
+            Merge::First => {
+                levels.push(level);
+                let data = data.merge_shallow(&over);
+                return Ok(ResolvedData { data, levels });
+            }
             Merge::Deep => {
                 if !(spend(&data, &mut budget) && spend(&over, &mut budget)) {
                     return Err(HieraError::TooLarge { level });
                 }
                 data = data.merge_deep(&over);
+                levels.push(level);
             }
-            Merge::Unknown(mode) => return Err(HieraError::Merge(mode)),
+            Merge::Unknown(mode) => return Err(HieraError::Merge(mode.clone())),
         }
     }
-    Ok(data)
+    Ok(ResolvedData { data, levels })
 }
 
 /// Rejects an unknown merge mode and overrides that are not maps, whether or not a level matches.

@@ -36,6 +36,8 @@ pub struct Manifest {
     pub pre_message: String,
     pub post_message: String,
     pub data: Value,
+    /// Sections that the manifest's own data was taken from.
+    pub levels: Vec<String>,
     /// Governor slot that a run of the manifest needs.
     pub governor: Option<GovernorClaim>,
     pub resources: Vec<Arc<Resource>>,
