@@ -84,15 +84,24 @@ fn info_says_why_a_command_was_not_needed() {
 fn info_says_which_control_expression_skipped_a_resource() {
     let env = TestEnv::new();
     for (control, reason) in [
-        ("{if: '1 == 2'}", "reason=\"if is false\" expression=\"1 == 2\""),
-        ("{unless: '1 == 1'}", "reason=\"unless is true\" expression=\"1 == 1\""),
+        (
+            "{if: '1 == 2'}",
+            "reason=\"if is false\" expression=\"1 == 2\"",
+        ),
+        (
+            "{unless: '1 == 1'}",
+            "reason=\"unless is true\" expression=\"1 == 1\"",
+        ),
     ] {
         let text = details(
             &env,
             &exec(&format!("command: /bin/true, control: {control}")),
             &["--info"],
         );
-        assert_has(&text, &["msg=\"Resource is not managed\" resource=exec#run", reason]);
+        assert_has(
+            &text,
+            &["msg=\"Resource is not managed\" resource=exec#run", reason],
+        );
         assert!(!text.contains("Ran command"), "{text}");
     }
 }
@@ -105,7 +114,13 @@ fn info_says_what_caused_a_refresh() {
         "ccm:\n  resources:\n    - exec: [{a: {command: /bin/true}}, {b: {command: /bin/true, subscribe: ['exec#a']}}]\n",
         &["--info"],
     );
-    assert_has(&text, &["msg=\"Refreshing resource\" resource=exec#b", "changed=exec#a"]);
+    assert_has(
+        &text,
+        &[
+            "msg=\"Refreshing resource\" resource=exec#b",
+            "changed=exec#a",
+        ],
+    );
 }
 
 #[test]
@@ -121,7 +136,10 @@ fn info_names_the_levels_that_data_was_taken_from() {
         &text,
         &["msg=\"Resolved data\" source=m.yaml levels=\"data, role:web, base\""],
     );
-    assert_has(&text, &["msg=\"Resolved data\" source=d.yaml levels=\"data, default\""]);
+    assert_has(
+        &text,
+        &["msg=\"Resolved data\" source=d.yaml levels=\"data, default\""],
+    );
 }
 
 #[test]
@@ -135,8 +153,17 @@ fn debug_shows_state_and_plan_besides() {
         ),
         &["--debug"],
     );
-    assert_has(&text, &["level=DEBUG msg=\"Inspected resource\"", "ensure=absent"]);
-    assert_has(&text, &["level=DEBUG msg=\"Planned change\"", "Would have created the file"]);
+    assert_has(
+        &text,
+        &["level=DEBUG msg=\"Inspected resource\"", "ensure=absent"],
+    );
+    assert_has(
+        &text,
+        &[
+            "level=DEBUG msg=\"Planned change\"",
+            "Would have created the file",
+        ],
+    );
 }
 
 #[test]
@@ -145,17 +172,25 @@ fn a_sensitive_resource_shows_no_command() {
     for flag in ["--info", "--debug"] {
         let text = details(
             &env,
-            &exec("sensitive: true, command: /bin/echo hunter2, onlyif: /bin/echo hunter2, health_checks: [{command: /bin/echo hunter2}]"),
+            &exec(
+                "sensitive: true, command: /bin/echo hunter2, onlyif: /bin/echo hunter2, health_checks: [{command: /bin/echo hunter2}]",
+            ),
             &[flag],
         );
-        assert_has(&text, &["msg=\"Ran command\" resource=exec#run command=REDACTED exitcode=0"]);
+        assert_has(
+            &text,
+            &["msg=\"Ran command\" resource=exec#run command=REDACTED exitcode=0"],
+        );
         assert!(!text.contains("hunter2"), "{text}");
         let text = details(
             &env,
             &exec("sensitive: true, command: /nonexistent/hunter2"),
             &[flag],
         );
-        assert_has(&text, &["msg=\"Could not run command\" resource=exec#run command=REDACTED"]);
+        assert_has(
+            &text,
+            &["msg=\"Could not run command\" resource=exec#run command=REDACTED"],
+        );
         assert!(!text.contains("hunter2"), "{text}");
     }
 }
@@ -169,6 +204,9 @@ fn lines_of_a_nested_manifest_carry_its_name() {
         "ccm:\n  resources:\n    - apply: [{child.yaml: {}}]\n",
         &["--info"],
     );
-    assert_has(&text, &["msg=\"Ran command\" manifest=child.yaml resource=exec#run"]);
+    assert_has(
+        &text,
+        &["msg=\"Ran command\" manifest=child.yaml resource=exec#run"],
+    );
     assert_has(&text, &["msg=\"Resolved data\"", "source=child.yaml"]);
 }

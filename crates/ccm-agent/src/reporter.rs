@@ -54,7 +54,10 @@ impl Sink for Reporter<'_> {
     /// Details are logged as debug lines: an agent repeats its runs.
     fn detail(&mut self, line: &Line) {
         let level = Level::Debug;
-        let line = Line { level, ..line.clone() };
+        let line = Line {
+            level,
+            ..line.clone()
+        };
         self.node.services.log.line(&line);
     }
 

@@ -213,9 +213,13 @@ impl Engine<'_> {
         let host = self.host(scope);
         let before = managed.inspect(host)?;
         self.detail_commands(scope, resource);
-        self.detail(scope, Level::Debug, resource, "Inspected resource", |line| {
-            line.with("ensure", &before.common.ensure)
-        });
+        self.detail(
+            scope,
+            Level::Debug,
+            resource,
+            "Inspected resource",
+            |line| line.with("ensure", &before.common.ensure),
+        );
         let refresh = self.is_refreshed(scope, resource)?;
         let planned = managed.plan(&before, refresh, host)?;
         self.detail_plan(scope, resource, managed, &planned, &before);

@@ -82,7 +82,10 @@ mod tests {
         let _ = runner.run(&Command::new("/bin/sh", ["-c", "exit 4"]));
         let _ = runner.run(&Command::new("/nonexistent", [""; 0]));
         let [ran, failed] = runner.take().try_into().unwrap();
-        assert_eq!((ran.line.as_str(), ran.result), ("/bin/sh -c 'exit 4'", Ok(4)));
+        assert_eq!(
+            (ran.line.as_str(), ran.result),
+            ("/bin/sh -c 'exit 4'", Ok(4))
+        );
         assert!(failed.result.unwrap_err().contains("/nonexistent"));
         assert_eq!(runner.take(), []);
     }
