@@ -159,6 +159,15 @@ impl Sink for Console {
         }
     }
 
+    fn detail_level(&self) -> Option<Level> {
+        (self.system_level < Level::Warn).then_some(self.system_level)
+    }
+
+    fn detail(&mut self, line: &Line) {
+        self.clear_bar();
+        self.log(line);
+    }
+
     fn received(&mut self, resource: &str, bytes: u64, of: Option<u64>) {
         if !self.is_interactive || self.target != Target::Stdout {
             return;

@@ -385,3 +385,17 @@ fn commands_of_rules_see_the_environment_of_the_run() {
     let applied = env.apply(&manifest(&env, &check), &[]);
     assert_eq!(applied.event(0)["health_check"][0]["status"], 0);
 }
+
+#[test]
+fn a_failed_try_of_goss_rules_is_an_error_with_their_number() {
+    let env = TestEnv::new();
+    let check = "{goss_rules: {file: {/no/such: {exists: true}, /none: {exists: true}, /: {exists: true}}}, name: odd}";
+    assert_eq!(
+        env.apply(&manifest(&env, check), &[]).outcomes(),
+        ["failed"]
+    );
+    let lines = env.ccm(&["apply", "manifest.yaml"]).stdout;
+    let line = "ERROR Health check failed type=file name=$DIR/managed format=goss check=odd \
+                try=1 sleep=1s status=CRITICAL failed=2";
+    assert!(lines.contains(line), "{lines}");
+}

@@ -7,8 +7,10 @@
 //! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `cloudevents`: what Choria's tools hear of an agent, kind by kind
 //! - `choria`: the external agent, started as Choria's server starts it
+//! - `compatibility`: the page of differences from upstream, and differences that no other module shows
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
+//! - `details`: what `--info` and `--debug` show of a run
 //! - `docs`: examples in the documents, typed into a shell
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
@@ -62,8 +64,10 @@ mod bundle;
 mod cfengine;
 mod choria;
 mod cloudevents;
+mod compatibility;
 mod crash;
 mod data;
+mod details;
 mod docs;
 mod entry_points;
 mod exec;

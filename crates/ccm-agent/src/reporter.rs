@@ -46,6 +46,21 @@ impl Sink for Reporter<'_> {
         self.node.services.log.line(line);
     }
 
+    fn detail_level(&self) -> Option<Level> {
+        let is_debug = self.node.services.log.is_enabled(Level::Debug);
+        is_debug.then_some(Level::Debug)
+    }
+
+    /// Details are logged as debug lines: an agent repeats its runs.
+    fn detail(&mut self, line: &Line) {
+        let level = Level::Debug;
+        let line = Line {
+            level,
+            ..line.clone()
+        };
+        self.node.services.log.line(&line);
+    }
+
     fn checked(&mut self, checked: &CompletedCheck<'_>) {
         let type_name = checked.type_name.as_str();
         self.node.services.metrics.health_checked(

@@ -63,6 +63,9 @@ pub(crate) struct Schedule {
 struct ScheduledManifest {
     manifest: Arc<WatchedManifest>,
     applied: Option<Duration>,
+    /// What was last applied to its end, and the name of the requester: an update that arrives
+    /// during the run which already applies it starts no other.
+    completed: Option<(ManifestSource, Arc<str>)>,
 }
 
 /// Events that start a run, besides the intervals.
@@ -86,6 +89,7 @@ impl Schedule {
         let scheduled = |manifest| ScheduledManifest {
             manifest,
             applied: None,
+            completed: None,
         };
         Self {
             node,
@@ -167,8 +171,8 @@ impl Schedule {
         }
     }
 
-    /// Applies one manifest, unless the node is paused, nothing was fetched yet, or a scheduled run
-    /// follows another run too closely.
+    /// Applies one manifest, unless the node is paused, nothing was fetched yet, a scheduled run
+    /// follows another run too closely, or an update was already applied.
     async fn apply(&mut self, index: usize, trigger: Trigger) {
         let now = self.node.services.clock.monotonic();
         let Some(scheduled) = self.manifests.get_mut(index) else {
@@ -189,10 +193,21 @@ impl Schedule {
         let Some(source) = scheduled.manifest.current(&self.node) else {
             return;
         };
+        let content = (source.0.clone(), source.1.name.clone());
+        if trigger == Trigger::Source && scheduled.completed.as_ref() == Some(&content) {
+            return;
+        }
         scheduled.applied = Some(now);
-        if !self.is_paused() {
-            self.execute(run_task(&self.node, source, trigger, Mode::default()))
-                .await;
+        scheduled.completed = None;
+        if self.is_paused() {
+            return;
+        }
+        let task = run_task(&self.node, source, trigger, Mode::default());
+        let is_complete = |done: RunResult| done.run.error.is_empty();
+        if self.execute(task).await.is_some_and(is_complete)
+            && let Some(scheduled) = self.manifests.get_mut(index)
+        {
+            scheduled.completed = Some(content);
         }
     }
 

@@ -107,6 +107,10 @@ impl Engine<'_> {
             return Ok(event);
         }
         let selected = resource::select_provider(resource, self.host(scope))?;
+        self.detail(scope, Level::Info, resource, "Selected provider", |line| {
+            line.with("provider", selected.provider_name())
+        });
+        self.detail_commands(scope, resource);
         let began = clock.monotonic();
         let id = self.next_id(now)?;
         let provider = selected.provider_name();
@@ -173,6 +177,7 @@ impl Engine<'_> {
             });
             None
         });
+        self.detail_commands(scope, resource);
         if !scope.mode.noop {
             self.check_health(scope, resource, event);
         }
@@ -207,8 +212,17 @@ impl Engine<'_> {
     ) -> Result<State, ApplyError> {
         let host = self.host(scope);
         let before = managed.inspect(host)?;
-        let refresh = self.is_refreshed(resource)?;
+        self.detail_commands(scope, resource);
+        self.detail(
+            scope,
+            Level::Debug,
+            resource,
+            "Inspected resource",
+            |line| line.with("ensure", &before.common.ensure),
+        );
+        let refresh = self.is_refreshed(scope, resource)?;
         let planned = managed.plan(&before, refresh, host)?;
+        self.detail_plan(scope, resource, managed, &planned, &before);
         if scope.mode.diff
             && let Some(diff) = planned.diff(host)?
         {
@@ -236,6 +250,27 @@ impl Engine<'_> {
             common.noop_message = message;
         }
         Ok(state)
+    }
+
+    fn detail_plan(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+        managed: &ManagedResource<'_>,
+        planned: &PlannedChange<'_>,
+        before: &State,
+    ) {
+        let plan = planned.plan();
+        if !plan.is_empty() {
+            self.detail(scope, Level::Debug, resource, "Planned change", |line| {
+                line.with("plan", &plan.message)
+            });
+        } else if let Some(reason) = managed.condition(before) {
+            let message = "Command is not needed";
+            self.detail(scope, Level::Info, resource, message, |line| {
+                line.with("reason", reason)
+            });
+        }
     }
 
     /// Records the refreshes of this resource's subscribers as pending, before the resource changes.
@@ -298,6 +333,7 @@ impl Engine<'_> {
             let clock = self.machine.clock;
             let (began, since) = (clock.now(), clock.monotonic());
             let report = self.probe(scope, resource, check);
+            self.detail_commands(scope, resource);
             self.sink.borrow_mut().checked(&CompletedCheck {
                 type_name: resource.type_name(),
                 name: &resource.common.name,
@@ -330,7 +366,7 @@ impl Engine<'_> {
 
     fn probe(&self, scope: &Scope, resource: &Resource, check: &HealthCheck) -> Report {
         let probes = Probes {
-            runner: self.machine.runner,
+            runner: &self.commands,
             clock: self.machine.clock,
             accounts: &self.machine.accounts,
             env: &scope.env,
@@ -358,10 +394,16 @@ impl Engine<'_> {
                 self.log(scope, line(level, &text, "goss"));
             }
             ProbeEvent::FailedTry(failed) => {
-                let line = line(Level::Warn, "Health check failed", failed.format)
+                // As in upstream, failed rules are an error and a failed plugin is a warning.
+                let level = failed.failed_rules.map_or(Level::Warn, |_| Level::Error);
+                let line = line(level, "Health check failed", failed.format)
                     .with("try", failed.number)
                     .with("sleep", go_duration(failed.pause))
                     .with("status", failed.status);
+                let line = match failed.failed_rules {
+                    Some(count) => line.with("failed", count),
+                    None => line,
+                };
                 self.log(scope, line);
             }
         });

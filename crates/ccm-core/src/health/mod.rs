@@ -72,6 +72,8 @@ pub struct FailedTry {
     /// Wait before the next try.
     pub pause: Duration,
     pub status: HealthStatus,
+    /// Number of failed goss rules.
+    pub failed_rules: Option<usize>,
 }
 
 /// A callback for events.
@@ -92,6 +94,8 @@ struct TryResult {
     status: HealthStatus,
     output: String,
     perfdata: Vec<Measurement>,
+    /// Number of failed goss rules.
+    failed_rules: Option<usize>,
 }
 
 impl Probes<'_> {
@@ -149,6 +153,7 @@ impl Probes<'_> {
                 number: *number,
                 pause,
                 status: result.status,
+                failed_rules: result.failed_rules,
             }));
             if *number >= check.tries {
                 return Ok(result);

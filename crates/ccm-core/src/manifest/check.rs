@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::{Manifest, ProblemKind, Problems};
+use super::{AppliedBefore, Manifest, ProblemKind, Problems};
 use crate::model::TypeName;
 use crate::model::document::Mark;
 use crate::model::id::Reference;
@@ -12,8 +12,18 @@ use ccm_template::expand::{self, has_expressions};
 use ccm_template::expr::{self, Expect};
 
 /// Reports problems that prevent a run: control expressions that don't compile, `require` of a
-/// resource that is not declared before, invalid references and modes.
-pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
+/// resource that is not declared before, here or outside, invalid references and modes.
+pub(super) fn gates(
+    manifest: &Manifest,
+    applied_before: Option<&AppliedBefore<'_>>,
+    problems: &mut Problems<'_>,
+) {
+    let is_outside = |item: &str| {
+        let reference = Reference::parse(item);
+        applied_before
+            .zip(reference)
+            .is_some_and(|(applied_before, reference)| applied_before(reference))
+    };
     each(manifest, |resource, mark, earlier| {
         let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
         if let Some(control) = &resource.common.control {
@@ -25,7 +35,7 @@ pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
                 }
             }
         }
-        for item in missing(&resource.common.require, earlier) {
+        for item in missing(&resource.common.require, earlier).filter(|it| !is_outside(it)) {
             report(ProblemKind::NotDeclaredBefore(item.into()));
         }
         let invalid = |it: &&String| !is_reference(it) && !has_expressions(it);

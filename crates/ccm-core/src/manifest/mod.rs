@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::hiera::Layers;
 use crate::model::document::{Mark, parse};
 use crate::model::governor::GovernorClaim;
+use crate::model::id::Reference;
 use crate::model::{Resource, Value};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
@@ -35,6 +36,8 @@ pub struct Manifest {
     pub pre_message: String,
     pub post_message: String,
     pub data: Value,
+    /// Sections that the manifest's own data was taken from.
+    pub levels: Vec<String>,
     /// Governor slot that a run of the manifest needs.
     pub governor: Option<GovernorClaim>,
     pub resources: Vec<Arc<Resource>>,
@@ -44,14 +47,19 @@ pub struct Manifest {
     pub warnings: Vec<String>,
 }
 
+/// Reports whether a resource outside a manifest was applied before it.
+pub type AppliedBefore<'a> = dyn Fn(Reference<'_>) -> bool + 'a;
+
 /// Text of a manifest, with its source and data layers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ManifestInput<'a> {
     pub text: &'a str,
     /// Source of the manifest, for display.
     pub source: &'a str,
     /// Data that is merged over the manifest's own.
     pub layers: Layers,
+    /// Resources of parent manifests and earlier nested ones, which a nested manifest may require.
+    pub applied_before: Option<&'a AppliedBefore<'a>>,
 }
 
 /// Loads a manifest. Templates are evaluated in `env`, whose data is set to the manifest's.
@@ -74,6 +82,7 @@ pub fn load_known(
     programs: &Cache,
 ) -> Result<(Manifest, Vec<Problem>), ManifestError> {
     let mut problems = Problems::of(input.source);
+    let applied_before = input.applied_before;
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
@@ -82,7 +91,7 @@ pub fn load_known(
         }
     };
     if let Some(manifest) = &manifest {
-        check::gates(manifest, &mut problems);
+        check::gates(manifest, applied_before, &mut problems);
     }
     match manifest {
         Some(manifest) if problems.found.is_empty() => Ok((manifest, problems.unchecked)),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, Problems, TemplateError};
-use crate::hiera::{self, Annotations, Layers};
+use crate::hiera::{self, Annotations, Layers, ResolvedData};
 use crate::manifest::resolve::{self, ResolveError};
 use crate::model::document::{Mark, Node, parse, unknown_name};
 use crate::model::governor::GovernorClaim;
@@ -59,8 +59,12 @@ impl Reader<'_, '_> {
         };
         self.check_keys(entries, &TOP_KEYS);
         let annotations = hiera::parse_annotations(input.text, hiera::DATA_KEY);
+        let mut levels = Vec::new();
         match resolve_data(document, input.layers, &annotations, env) {
-            Ok(data) => env.data = data,
+            Ok(resolved) => {
+                env.data = resolved.data;
+                levels = resolved.levels;
+            }
             Err(err) => {
                 let mark = document.get("data").map_or(document.mark, |node| node.mark);
                 let is_unknown = UnknownValue::in_chain(&err).is_some();
@@ -82,6 +86,7 @@ impl Reader<'_, '_> {
             source: self.problems.source.into(),
             fail_on_error: self.flag(section, "fail_on_error"),
             data: env.data.clone(),
+            levels,
             governor: self.governor(document),
             warnings: annotations
                 .warnings
@@ -284,16 +289,21 @@ fn resolve_data(
     mut layers: Layers,
     annotations: &Annotations,
     env: &Env,
-) -> Result<Value, DataError> {
+) -> Result<ResolvedData, DataError> {
     // Only the data sections are converted: there may be many resources.
     let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
         .into_iter()
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
         .collect();
-    layers.document = hiera::resolve(&parts, &env.facts, hiera::DATA_KEY)?;
+    hiera::check_sections(&parts)?;
+    let own = hiera::resolve_levels(&parts, &env.facts, hiera::DATA_KEY)?;
+    layers.document = own.data;
     let data = layers.merge();
     hiera::validate(&data, &annotations.rules)?;
-    Ok(data)
+    Ok(ResolvedData {
+        data,
+        levels: own.levels,
+    })
 }
 
 /// Renders a template of resources and parses the result.

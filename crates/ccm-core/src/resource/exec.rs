@@ -118,6 +118,21 @@ fn guard(
     Ok(host.runner.run(&command)?.is_success())
 }
 
+/// Returns the condition that keeps the command from running, if there is one.
+pub(super) fn condition(exec: &Exec, detail: &ExecDetail) -> Option<&'static str> {
+    if detail.creates_satisfied {
+        Some("creates exists")
+    } else if !exec.onlyif.is_empty() && !detail.onlyif_satisfied {
+        Some("onlyif failed")
+    } else if detail.unless_satisfied {
+        Some("unless succeeded")
+    } else if exec.refreshonly {
+        Some("refreshonly, and nothing it subscribes to changed")
+    } else {
+        None
+    }
+}
+
 /// Plans whether the command runs.
 pub(super) fn plan(
     exec: &Exec,
@@ -127,10 +142,7 @@ pub(super) fn plan(
     let Detail::Exec(detail) = &state.detail else {
         return Err(ResourceError::other_state(TypeName::Exec, state));
     };
-    let satisfied = detail.creates_satisfied
-        || (!exec.onlyif.is_empty() && !detail.onlyif_satisfied)
-        || detail.unless_satisfied
-        || exec.refreshonly;
+    let satisfied = condition(exec, detail).is_some();
     if satisfied && !refresh {
         return Ok(Plan::stable());
     }

@@ -18,7 +18,7 @@ use crate::model::TypeName;
 use crate::model::resource::{
     Apply, Archive, Exec, File, InvalidProperty, Package, Properties, Resource, Scaffold, Service,
 };
-use crate::model::state::State;
+use crate::model::state::{Detail, State};
 use crate::model::text::SplitError;
 use crate::system::files::{self, FileError, FileKind};
 use crate::system::{AccountError, Accounts, Clock, RunError, Runner, UnpackError};
@@ -292,6 +292,14 @@ pub fn select_provider<'a>(
 }
 
 impl ManagedResource<'_> {
+    /// Returns the condition that keeps a command from running in this state, if there is one.
+    pub fn condition(&self, state: &State) -> Option<&'static str> {
+        match (&self.provider, &state.detail) {
+            (Provider::Exec(exec, _), Detail::Exec(detail)) => exec::condition(exec, detail),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the provider in events.
     pub fn provider_name(&self) -> &str {
         match &self.provider {

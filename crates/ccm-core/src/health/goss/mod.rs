@@ -101,6 +101,7 @@ pub(super) fn run(
         },
         output: format!("Count: {count}, Failed: {failed}, Duration: {seconds:.3}s"),
         perfdata: Vec::new(),
+        failed_rules: Some(failed),
     })
 }
 

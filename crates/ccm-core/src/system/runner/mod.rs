@@ -1,7 +1,7 @@
 //! Commands, their output, and the `Runner` trait that executes them.
 //!
 //! A [`Command`] is a value; a [`Runner`] runs it. [`SystemRunner`] starts processes,
-//! [`ScriptedRunner`] replays prepared output in tests. An exit code above zero is not an error;
+//! [`ScriptedRunner`] replays prepared output in tests, [`RecordingRunner`] keeps a record for a log. An exit code above zero is not an error;
 //! errors are failed starts, timeouts, signals and cancellation.
 //!
 //! A [`Passthrough`] is different: a program that a user runs interactively through `ccm`.
@@ -22,6 +22,7 @@ mod lookup;
 mod passthrough;
 mod process;
 mod process_tree;
+mod recording;
 mod scripted;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ mod tests;
 pub use detach::{Detached, detach, lead_session};
 pub use passthrough::Passthrough;
 pub use process::{Cancel, SystemRunner};
+pub use recording::{CommandRecord, RecordingRunner};
 pub use scripted::{Call, ScriptedRunner};
 
 /// The `PATH` of commands that do not set another.
