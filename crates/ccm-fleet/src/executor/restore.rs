@@ -14,7 +14,7 @@ use crate::assignments::{CurrentAssignment, Presence, WriteResult, has_same_cont
 use crate::decision::Proofs;
 use crate::node_progress::assigned_elsewhere;
 use crate::rollout_store::RolloutError;
-use ccm_core::model::decision::Provenance;
+use ccm_core::model::decision::{AssignmentSignature, Provenance};
 use ccm_core::model::node::{Assignment, NodeName, next_generation};
 use ccm_core::model::rollout::{Progress, Rollout};
 use ccm_nats::NatsError;
@@ -47,8 +47,22 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
             let report = self.reported.get(&node);
             let reported = report.map_or(0, |report| report.generation);
             let generation = next_generation(found.generation(), reported);
-            let has_failed = report.is_some_and(|it| it.is_failure_of(found.generation()));
-            let restore = plan(rollout, proofs, &node, &found, generation, has_failed, now);
+            let result = report.and_then(|it| it.progress_of(found.generation(), true));
+            let must_rewrite = match result {
+                Some(Progress::Failed { .. }) => true,
+                Some(_) => false,
+                // A node may still refuse the signature of anybody else.
+                None => proofs.is_some() && !is_restored_by(rollout, &found),
+            };
+            let restore = plan(
+                rollout,
+                proofs,
+                &node,
+                &found,
+                generation,
+                must_rewrite,
+                now,
+            );
             let (generation, assignment) = match restore {
                 Restore::Await { generation } => (generation, None),
                 Restore::Write(assignment) => (generation, Some(assignment)),
@@ -150,8 +164,20 @@ fn silence(presence: &Presence) -> Option<String> {
     }
 }
 
+/// Reports whether an assignment was signed by the rollback of this rollout.
+fn is_restored_by(rollout: &Rollout, found: &CurrentAssignment) -> bool {
+    let signature = found.assignment().and_then(|it| it.signature.as_ref());
+    match signature {
+        Some(AssignmentSignature::Rollback(proof)) => {
+            Some(&proof.rollback) == rollout.rollback.as_ref()
+        }
+        _ => false,
+    }
+}
+
 /// Returns how a node gets its previous assignment back. `must_rewrite`: also if it has the content
-/// already, because the node reported a failure and does not apply the same generation again.
+/// already, for instance because the node reported a failure and does not apply the same generation
+/// again.
 fn plan(
     rollout: &Rollout,
     proofs: Option<&Proofs>,
