@@ -38,7 +38,7 @@ impl ReportSummary {
 
     /// Returns the progress of a node that was assigned this generation, or none if the report is
     /// about an earlier one.
-    fn progress_of(&self, generation: u64, is_rollback: bool) -> Option<Progress> {
+    pub(super) fn progress_of(&self, generation: u64, is_rollback: bool) -> Option<Progress> {
         if let Some((refused, reason)) = &self.refused
             && *refused == generation
         {
@@ -56,12 +56,6 @@ impl ReportSummary {
             }),
             Ordering::Equal => Some(self.progress.clone()),
         }
-    }
-
-    /// Reports whether the node could not apply this generation, or refuses it.
-    pub(super) fn is_failure_of(&self, generation: u64) -> bool {
-        let progress = self.progress_of(generation, true);
-        matches!(progress, Some(Progress::Failed { .. }))
     }
 }
 

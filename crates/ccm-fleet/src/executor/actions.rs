@@ -23,18 +23,11 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         nodes: Vec<NodeName>,
         now: DateTime<Utc>,
     ) -> Result<(), RolloutError> {
-        let assignments = &self.assignments;
-        let lookups = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
-            let found = assignments.find(&node).await?;
-            let presence = assignments.presence(&node).await?;
-            Ok::<_, NatsError>((node, found, presence))
-        });
-        let lookup_results: Vec<_> = lookups.buffered(MAX_CONCURRENT).collect().await;
+        let looked_up = self.look_up(nodes).await?;
         let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let rollout = &mut self.stored.rollout;
         let mut intended = Vec::new();
-        for found in lookup_results {
-            let (node, found, presence) = found?;
+        for (node, found, presence) in looked_up {
             let (pause, requires_signature) = match &presence {
                 Presence::Online {
                     pause,
@@ -97,6 +90,21 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         let done: Vec<_> = writes.buffer_unordered(MAX_CONCURRENT).collect().await;
         self.nudged = Some(Instant::now());
         self.record_results(done)
+    }
+
+    /// Returns the current assignment and the presence of the first of these nodes.
+    pub(super) async fn look_up(
+        &self,
+        nodes: Vec<NodeName>,
+    ) -> Result<Vec<(NodeName, CurrentAssignment, Presence)>, NatsError> {
+        let assignments = &self.assignments;
+        let lookups = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
+            let found = assignments.find(&node).await?;
+            let presence = assignments.presence(&node).await?;
+            Ok((node, found, presence))
+        });
+        let results: Vec<Result<_, NatsError>> = lookups.buffered(MAX_CONCURRENT).collect().await;
+        results.into_iter().collect()
     }
 
     /// Records the progress of nodes, and returns the first error.

@@ -9,12 +9,12 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::time::Instant;
 
-use super::{Drive, MAX_CHUNK, MAX_CONCURRENT, Verified};
+use super::{Drive, MAX_CONCURRENT, Verified};
 use crate::assignments::{CurrentAssignment, Presence, WriteResult, has_same_content, restored};
 use crate::decision::Proofs;
 use crate::node_progress::assigned_elsewhere;
 use crate::rollout_store::RolloutError;
-use ccm_core::model::decision::Provenance;
+use ccm_core::model::decision::{AssignmentSignature, Provenance};
 use ccm_core::model::node::{Assignment, NodeName, next_generation};
 use ccm_core::model::rollout::{Progress, Rollout};
 use ccm_nats::NatsError;
@@ -39,43 +39,48 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         nodes: Vec<NodeName>,
         now: DateTime<Utc>,
     ) -> Result<(), RolloutError> {
-        let assignments = &self.assignments;
-        let lookups = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
-            let found = assignments.find(&node).await?;
-            let presence = assignments.presence(&node).await?;
-            Ok::<_, NatsError>((node, found, presence))
-        });
-        let lookup_results: Vec<_> = lookups.buffered(MAX_CONCURRENT).collect().await;
+        let looked_up = self.look_up(nodes).await?;
         let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let rollout = &mut self.stored.rollout;
         let mut intended = Vec::new();
-        for found in lookup_results {
-            let (node, found, presence) = found?;
+        for (node, found, presence) in looked_up {
             let report = self.reported.get(&node);
             let reported = report.map_or(0, |report| report.generation);
             let generation = next_generation(found.generation(), reported);
-            let has_failed = report.is_some_and(|it| it.is_failure_of(found.generation()));
-            let restore = plan(rollout, proofs, &node, &found, generation, has_failed, now);
-            let progress = match restore {
-                Restore::NotNeeded => Progress::Restored,
-                Restore::AssignedElsewhere => assigned_elsewhere(),
-                Restore::Await { generation } => {
-                    intended.push((node.clone(), generation, None, found, presence));
-                    Progress::Restoring {
-                        generation,
-                        at: now,
-                    }
+            let result = report.and_then(|it| it.progress_of(found.generation(), true));
+            let must_rewrite = match result {
+                Some(Progress::Failed { .. }) => true,
+                Some(_) => false,
+                // A node may still refuse the signature of anybody else.
+                None => proofs.is_some() && !is_restored_by(rollout, &found),
+            };
+            let restore = plan(
+                rollout,
+                proofs,
+                &node,
+                &found,
+                generation,
+                must_rewrite,
+                now,
+            );
+            let (generation, assignment) = match restore {
+                Restore::Await { generation } => (generation, None),
+                Restore::Write(assignment) => (generation, Some(assignment)),
+                Restore::NotNeeded => {
+                    rollout.nodes.insert(node, Progress::Restored);
+                    continue;
                 }
-                Restore::Write(assignment) => {
-                    let assignment = Some(assignment);
-                    intended.push((node.clone(), generation, assignment, found, presence));
-                    Progress::Restoring {
-                        generation,
-                        at: now,
-                    }
+                Restore::AssignedElsewhere => {
+                    rollout.nodes.insert(node, assigned_elsewhere());
+                    continue;
                 }
             };
-            rollout.nodes.insert(node, progress);
+            let progress = Progress::Restoring {
+                generation,
+                at: now,
+            };
+            rollout.nodes.insert(node.clone(), progress);
+            intended.push((node, generation, assignment, found, presence));
         }
         if !self.store().await? {
             return Ok(());
@@ -159,8 +164,20 @@ fn silence(presence: &Presence) -> Option<String> {
     }
 }
 
+/// Reports whether an assignment was signed by the rollback of this rollout.
+fn is_restored_by(rollout: &Rollout, found: &CurrentAssignment) -> bool {
+    let signature = found.assignment().and_then(|it| it.signature.as_ref());
+    match signature {
+        Some(AssignmentSignature::Rollback(proof)) => {
+            Some(&proof.rollback) == rollout.rollback.as_ref()
+        }
+        _ => false,
+    }
+}
+
 /// Returns how a node gets its previous assignment back. `must_rewrite`: also if it has the content
-/// already, because the node reported a failure and does not apply the same generation again.
+/// already, for instance because the node reported a failure and does not apply the same generation
+/// again.
 fn plan(
     rollout: &Rollout,
     proofs: Option<&Proofs>,

@@ -82,16 +82,12 @@ impl<'a> Progress<'a> {
     fn changes(&mut self, rollout: &Rollout) -> Vec<String> {
         let mut lines = Vec::new();
         // A rollback does not go by waves.
-        if self.wave != Some(rollout.wave)
-            && !rollout.state.is_rollback()
-            && let Some(wave) = rollout.plan.waves.get(rollout.wave)
-        {
-            lines.push(format!(
-                "{}: {}",
-                wave.name,
-                count_of(wave.nodes.len(), "node")
-            ));
-        }
+        let new_wave = rollout
+            .plan
+            .waves
+            .get(rollout.wave)
+            .filter(|_| self.wave != Some(rollout.wave) && !rollout.state.is_rollback());
+        let mut lines_of_new_wave = Vec::new();
         for (node, now) in &rollout.nodes {
             let is_unremarkable = matches!(
                 now,
@@ -100,10 +96,21 @@ impl<'a> Progress<'a> {
                     | NodeProgress::Ok
                     | NodeProgress::Restoring { .. }
             );
-            if !is_unremarkable && self.nodes.get(node) != Some(now) {
-                lines.push(format!("  {node} {}", progress_line(now)));
+            if is_unremarkable || self.nodes.get(node) == Some(now) {
+                continue;
+            }
+            let line = format!("  {node} {}", progress_line(now));
+            if new_wave.is_some_and(|wave| wave.nodes.contains(node)) {
+                lines_of_new_wave.push(line);
+            } else {
+                lines.push(line);
             }
         }
+        if let Some(wave) = new_wave {
+            let count = count_of(wave.nodes.len(), "node");
+            lines.push(format!("{}: {count}", wave.name));
+        }
+        lines.extend(lines_of_new_wave);
         if self.state.as_ref() != Some(&rollout.state) && rollout.state != RolloutState::Running {
             lines.push(self.painted(&rollout.state));
         }
@@ -232,6 +239,23 @@ mod tests {
         rollout.nodes.insert("b".parse().unwrap(), restoring);
         progress.draw(&rollout);
         assert_eq!(progress.waves[1].position(), 1);
+    }
+
+    #[test]
+    fn the_last_changes_of_a_wave_are_printed_before_the_next_wave() {
+        let mut rollout = rollout();
+        let mut progress = Progress::silent();
+        progress.changes(&rollout);
+        rollout.wave = 1;
+        for node in ["a", "b"] {
+            rollout
+                .nodes
+                .insert(node.parse().unwrap(), NodeProgress::Changed);
+        }
+        assert_eq!(
+            progress.changes(&rollout),
+            ["  a changed", "wave 1: 2 nodes", "  b changed"]
+        );
     }
 
     #[test]
