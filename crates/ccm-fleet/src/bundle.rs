@@ -108,6 +108,8 @@ pub struct Packed {
     pub warnings: Vec<String>,
     /// Parts of the manifest that could not be checked, with the reason.
     pub unchecked: Vec<String>,
+    /// Whether some of these parts need facts.
+    pub needs_facts: bool,
 }
 
 /// Packs a directory with a `manifest.yaml`, or a single manifest. The manifest is checked with these
@@ -128,6 +130,10 @@ fn pack_within(source: &Path, facts: &Facts, limits: Limits) -> Result<Packed, B
     };
     let text = files::read_to_string(&manifest.path, limits.bytes)?;
     let (checked, unchecked) = check(&text, manifest, facts)?;
+    let needs_facts = unchecked.iter().any(needs_facts);
+    let mut unchecked: Vec<String> = unchecked.iter().map(unchecked_line).collect();
+    // Several fields of one resource.
+    unchecked.dedup();
     let mut packer = Packer::new(source, limits);
     packer.file(manifest, text.as_bytes())?;
     for content in files {
@@ -146,6 +152,7 @@ fn pack_within(source: &Path, facts: &Facts, limits: Limits) -> Result<Packed, B
         files,
         warnings: checked.warnings,
         unchecked,
+        needs_facts,
     })
 }
 
@@ -168,7 +175,7 @@ fn check(
     text: &str,
     content: &Content,
     facts: &Facts,
-) -> Result<(Manifest, Vec<String>), BundleError> {
+) -> Result<(Manifest, Vec<Problem>), BundleError> {
     let source = content.path.to_string_lossy();
     let input = ManifestInput {
         text,
@@ -182,10 +189,15 @@ fn check(
     if !problems.is_empty() {
         return Err(ManifestError { problems }.into());
     }
-    let mut lines: Vec<String> = unchecked.iter().map(unchecked_line).collect();
-    // Several fields of one resource.
-    lines.dedup();
-    Ok((manifest, lines))
+    Ok((manifest, unchecked))
+}
+
+/// Reports whether a part could be checked if facts were known.
+fn needs_facts(problem: &Problem) -> bool {
+    match problem.unknown_value() {
+        Some(UnknownValue::Facts | UnknownValue::Section(_) | UnknownValue::Data) => true,
+        Some(UnknownValue::Environ | UnknownValue::Call(_)) | None => false,
+    }
 }
 
 /// Returns the environment in which the manifest is checked: files of the bundle can be read, but

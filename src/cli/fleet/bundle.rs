@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::FleetArgs;
 use super::candidates;
-use super::request::inventory;
+use super::request::load_inventory;
 use crate::cli::environment::FactArgs;
 use crate::cli::output::{Console, paint_diff};
 use crate::cli::table::Table;
@@ -17,7 +17,7 @@ use ccm_core::facts::built_in_sections;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::run::ManifestLocation;
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_fleet::bundle::pack;
+use ccm_fleet::bundle::{Packed, pack};
 use ccm_fleet::bundle_store::{BundleSelector, BundleStore, BundleUsers, StoredBundle, short_name};
 use ccm_template::env::Facts;
 use ccm_value::Value as FactValue;
@@ -206,7 +206,7 @@ fn push(args: &PushArgs, fleet: &FleetArgs, console: &Console) -> Result<Output,
     for source in signed_for {
         text.push_str(&format!("signed for {source}\n"));
     }
-    text.push_str(&unchecked_text(&packed.unchecked));
+    text.push_str(&unchecked_text(&packed));
     Ok((document, text))
 }
 
@@ -233,11 +233,7 @@ fn node_facts(
     fleet: &FleetArgs,
     console: &Console,
 ) -> Result<FactValue, CliError> {
-    let subjects = fleet.subjects()?;
-    let inventory = runtime::block_on(async {
-        let connection = fleet.connect().await?;
-        inventory(&connection, &subjects, console).await
-    })?;
+    let inventory = load_inventory(fleet, console)?;
     let facts = inventory.facts(node).map(|(facts, _)| facts.clone());
     facts.ok_or_else(|| {
         CliError::usage(format!("no facts of node {node} are stored"))
@@ -246,7 +242,8 @@ fn node_facts(
 }
 
 /// Lists the first parts of a manifest that could not be checked.
-fn unchecked_text(unchecked: &[String]) -> String {
+fn unchecked_text(packed: &Packed) -> String {
+    let unchecked = &packed.unchecked;
     if unchecked.is_empty() {
         return String::new();
     }
@@ -258,7 +255,9 @@ fn unchecked_text(unchecked: &[String]) -> String {
         0 => {}
         more => text.push_str(&format!("  and {more} more\n")),
     }
-    text.push_str("use --as-node NODE or --facts FILE to check what depends on facts\n");
+    if packed.needs_facts {
+        text.push_str("use --as-node NODE or --facts FILE to check what depends on facts\n");
+    }
     text
 }
 

@@ -6,11 +6,11 @@ use super::FleetArgs;
 use super::candidates;
 use super::node_columns::{condition_cell, last_run};
 use super::reply_report::Format;
-use super::request::{FormatArgs, inventory};
+use super::request::{FormatArgs, load_inventory};
 use super::select::SelectArgs;
 use crate::cli::output::{Console, print_error};
 use crate::cli::table::{Cell, Table};
-use crate::cli::{CliError, Verdict, runtime};
+use crate::cli::{CliError, Verdict};
 use ccm_core::model::node::{NodeName, NodeStatus};
 use ccm_fleet::inventory::Inventory;
 use ccm_fleet::node_condition::{Condition, newest_version};
@@ -36,12 +36,8 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let subjects = fleet.subjects()?;
     let selection = args.select.selection(&args.named)?;
-    let inventory = runtime::block_on(async {
-        let connection = fleet.connect().await?;
-        inventory(&connection, &subjects, console).await
-    })?;
+    let inventory = load_inventory(fleet, console)?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
     let names = resolved.names(&selection);
     let newest = newest_version(&inventory);

@@ -7,11 +7,11 @@ use super::FleetArgs;
 use super::node_columns::{Column, NodeView};
 use super::nodes::unknown_nodes;
 use super::reply_report::Format;
-use super::request::{FormatArgs, inventory};
+use super::request::{FormatArgs, load_inventory};
 use super::select::SelectArgs;
 use crate::cli::output::{Console, print_error};
 use crate::cli::table::Table;
-use crate::cli::{CliError, Verdict, runtime};
+use crate::cli::{CliError, Verdict};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::node_condition::newest_version;
 use ccm_fleet::selection::Resolved;
@@ -56,16 +56,12 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let subjects = fleet.subjects()?;
     let mut selection = args.select.selection(&[])?;
     selection.select = match (selection.select, &args.expression) {
         (Some(select), Some(expression)) => Some(format!("({select}) && ({expression})")),
         (select, expression) => select.or_else(|| expression.clone()),
     };
-    let inventory = runtime::block_on(async {
-        let connection = fleet.connect().await?;
-        inventory(&connection, &subjects, console).await
-    })?;
+    let inventory = load_inventory(fleet, console)?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
     let names = resolved.names(&selection);
     let newest = newest_version(&inventory);

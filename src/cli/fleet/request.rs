@@ -247,6 +247,15 @@ impl FleetCall {
     }
 }
 
+/// Connects and loads the inventory.
+pub(super) fn load_inventory(fleet: &FleetArgs, console: &Console) -> Result<Inventory, CliError> {
+    let subjects = fleet.subjects()?;
+    runtime::block_on(async {
+        let connection = fleet.connect().await?;
+        inventory(&connection, &subjects, console).await
+    })
+}
+
 /// Loads the inventory and warns about unreadable records.
 pub(super) async fn inventory(
     connection: &Connection,
