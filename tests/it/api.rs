@@ -154,9 +154,7 @@ fn a_failed_resource_is_a_state_and_no_error() {
     assert_eq!(response["state"]["status"], Value::Null);
     assert_eq!(
         response["state"]["error"],
-        json!([
-            "failed to reach desired state: exit code 1: exit code 1 not in allowed returns [0]"
-        ])
+        json!(["failed to reach desired state: exit code 1 not in allowed returns [0]"])
     );
 }
 

@@ -561,5 +561,5 @@ fn drift_is_told_with_its_resource_and_the_event_that_changed_it_last() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stdout.contains("last changed at "), "{outcome:?}");
     let said = fleet.ask(&["drift", "typo"]).error(2);
-    assert!(said.contains("typo was never assigned anything"), "{said}");
+    assert!(said.contains("typo has no assignment"), "{said}");
 }

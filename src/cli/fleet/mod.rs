@@ -15,6 +15,7 @@ mod flag_values;
 mod init;
 mod label;
 mod nodes;
+mod output_blocks;
 mod pause;
 mod permissions;
 mod ping;
@@ -22,6 +23,7 @@ mod reply_report;
 mod request;
 mod resume;
 mod rollout;
+mod run;
 mod select;
 mod serve;
 mod sign;
@@ -102,6 +104,7 @@ enum Command {
     Facts(facts::Args),
     Status(status::Args),
     Ensure(Box<ensure::Args>),
+    Run(Box<run::Args>),
     Apply(Box<apply::Args>),
     Events(events::Args),
     Pause(pause::Args),
@@ -126,6 +129,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Facts(command) => facts::run(command, fleet, console),
         Command::Status(command) => status::run(&command, fleet, console),
         Command::Ensure(command) => ensure::run(*command, fleet, console),
+        Command::Run(command) => run::run(&command, fleet, console),
         Command::Apply(command) => apply::run(&command, fleet, console),
         Command::Events(command) => events::run(&command, fleet, console),
         Command::Pause(command) => pause::run(&command, fleet, console),

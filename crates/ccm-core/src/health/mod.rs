@@ -85,6 +85,8 @@ pub struct Report {
     pub error: Option<ProbeError>,
     /// Performance data of the last try of a Nagios plugin.
     pub perfdata: Vec<Measurement>,
+    /// Standard error of a Nagios plugin, or the failed goss rules, of the last try.
+    pub details: String,
 }
 
 /// Result of one try.
@@ -92,6 +94,7 @@ struct TryResult {
     status: HealthStatus,
     output: String,
     perfdata: Vec<Measurement>,
+    details: String,
 }
 
 impl Probes<'_> {
@@ -108,6 +111,7 @@ impl Probes<'_> {
                 },
                 error: None,
                 perfdata: result.perfdata,
+                details: result.details,
             },
             Err(error) => Report {
                 result: HealthResult {
@@ -117,6 +121,7 @@ impl Probes<'_> {
                 },
                 error: Some(error),
                 perfdata: Vec::new(),
+                details: String::new(),
             },
         }
     }

@@ -33,6 +33,7 @@ pub(super) fn run(
         status: HealthStatus::from_code(output.code.into()),
         perfdata: perfdata(&text),
         output: text,
+        details: output.stderr_text().into_owned(),
     })
 }
 

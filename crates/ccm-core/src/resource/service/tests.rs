@@ -67,6 +67,7 @@ impl ServiceProvider for FakeManager {
                 action,
                 service: service.into(),
                 reason: "not today".into(),
+                output: String::new(),
                 diagnosis: Diagnosis::default(),
             });
         }
