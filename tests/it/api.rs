@@ -64,7 +64,8 @@ fn a_request_is_answered_field_by_field() {
     let status = state["status"].as_object_mut().unwrap();
     status.remove("timestamp");
     status["metadata"].as_object_mut().unwrap().remove("mtime");
-    for varying in ["event_id", "timestamp", "duration"] {
+    assert_eq!(state["previous"], json!({"ensure": "absent"}));
+    for varying in ["event_id", "timestamp", "duration", "previous"] {
         state.remove(varying);
     }
     let name = "$DIR/motd";

@@ -246,7 +246,10 @@ fn health_checks_report_and_fail_as_decided() {
     let monitor = env.apply(&check(2), &["--monitor-only"]);
     assert_eq!(monitor.event(0)["health_check_only"], true);
     assert_eq!(monitor.event(0)["status"], serde_json::Value::Null);
-    assert_eq!(monitor.failure(0), "health check status \"CRITICAL\"");
+    assert_eq!(
+        monitor.failure(0),
+        "health check status \"CRITICAL\": said 2"
+    );
 }
 
 #[test]

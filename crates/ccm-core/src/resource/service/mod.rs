@@ -190,7 +190,7 @@ pub enum ServiceError {
         reason: String,
         /// What the command printed.
         output: String,
-        diagnosis: Diagnosis,
+        diagnosis: Box<Diagnosis>,
     },
     #[error("systemctl daemon-reload failed: {0}")]
     DaemonReload(String),
@@ -313,7 +313,7 @@ pub(super) fn change(
     if let Err(ServiceError::Refused { diagnosis, .. }) = &mut changed
         && !action.is_for_boot()
     {
-        *diagnosis = diagnose(resource, provider, host);
+        **diagnosis = diagnose(resource, provider, host);
     }
     changed
 }

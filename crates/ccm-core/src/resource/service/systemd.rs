@@ -75,7 +75,7 @@ impl ServiceProvider for Systemd {
             service: service.into(),
             reason: error_text(&output),
             output: output.printed().tail(),
-            diagnosis: Diagnosis::default(),
+            diagnosis: Box::default(),
         })
     }
 

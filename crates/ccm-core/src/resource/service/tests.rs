@@ -68,7 +68,7 @@ impl ServiceProvider for FakeManager {
                 service: service.into(),
                 reason: "not today".into(),
                 output: String::new(),
-                diagnosis: Diagnosis::default(),
+                diagnosis: Box::default(),
             });
         }
         let mut status = self.status.borrow_mut();
