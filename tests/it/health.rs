@@ -175,7 +175,10 @@ fn a_failed_rule_is_critical_after_all_tries() {
     let check = "{goss_rules: {file: {/no/such: {exists: true, mode: '0644'}}}, \
                  tries: 3, try_sleep: 1ms}";
     let applied = env.apply(&manifest(&env, check), &[]);
-    assert_eq!(applied.failure(0), "health check status \"CRITICAL\"");
+    assert_eq!(
+        applied.failure(0),
+        "health check status \"CRITICAL\": File: /no/such: exists"
+    );
     let result = &applied.event(0)["health_check"][0];
     assert_eq!(result["status"], 2);
     assert_eq!(result["tries"], 3);

@@ -4,14 +4,17 @@
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `browser`: the fleet's page in a real Chromium
 //! - `bundle`: what the controller packs, as a node takes it
+//! - `cancel`: runs that are stopped, after their resource or at once
 //! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `cloudevents`: what Choria's tools hear of an agent, kind by kind
 //! - `choria`: the external agent, started as Choria's server starts it
 //! - `compatibility`: the page of differences from upstream, and differences that no other module shows
+//! - `command_output`: what commands print, in failures, events and replies
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `details`: what `--info` and `--debug` show of a run
 //! - `docs`: examples in the documents, typed into a shell
+//! - `drift`: nodes that differ from their assignment, and what shows it
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
@@ -61,14 +64,17 @@ mod apply;
 mod archive;
 mod browser;
 mod bundle;
+mod cancel;
 mod cfengine;
 mod choria;
 mod cloudevents;
 mod compatibility;
+mod command_output;
 mod crash;
 mod data;
 mod details;
 mod docs;
+mod drift;
 mod entry_points;
 mod exec;
 mod feed;

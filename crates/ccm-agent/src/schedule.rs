@@ -11,7 +11,7 @@ use chrono::DateTime;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::assignment::{Assignments, Follow};
+use super::assignment::{Assignments, CheckReply, Follow};
 use super::manifest_watch::WatchedManifest;
 use super::node::Node;
 use super::run::{RunResult, RunTask};
@@ -75,6 +75,8 @@ pub(crate) struct Signals {
     /// Name of a manifest whose looked-up services have changed.
     pub(crate) outdated: mpsc::Receiver<String>,
     pub(crate) nudge: Arc<Notify>,
+    /// Requests to check the assignment.
+    pub(crate) checks: mpsc::Receiver<CheckReply>,
     pub(crate) connection: watch::Receiver<ConnectionState>,
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -126,6 +128,12 @@ impl Schedule {
                 }
                 Some(index) = signals.updated.recv() => self.apply(index, Trigger::Source).await,
                 Some(manifest) = signals.outdated.recv() => self.reapply(&manifest).await,
+                Some(reply) = signals.checks.recv() => {
+                    // A requester that has stopped waiting needs no check.
+                    if !reply.is_closed() {
+                        drop(reply.send(self.assignments.check().await));
+                    }
+                }
                 () = signals.nudge.notified() => self.assignments.follow(Follow::IfNew).await,
                 Ok(()) = signals.connection.changed() => {
                     if matches!(*signals.connection.borrow_and_update(), ConnectionState::Up { .. }) {
@@ -286,6 +294,7 @@ pub(super) async fn execute_queued(node: &Arc<Node>, task: RunTask) -> Result<Ru
     let worker = node.clone();
     node.services.run_queue.submit(Job {
         run: task.current_run(node),
+        request_id: String::new(),
         deadline: None,
         callback: Box::new(move |permit| {
             let done = permit.map(|permit| task.execute(&worker, &permit));

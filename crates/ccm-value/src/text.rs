@@ -343,6 +343,12 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Joins words to a command line that [`split_words`] and shells split into the same words.
+pub fn join_words<T: AsRef<str>>(words: &[T]) -> String {
+    let quoted = words.iter().map(|word| shell_word(word.as_ref()));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 /// Splits a command line into words with shell quoting, without expansion.
 pub fn split_words(line: &str) -> Result<Vec<String>, SplitError> {
     let mut words = Vec::new();
@@ -554,5 +560,15 @@ mod tests {
         ] {
             assert_eq!(split_words(line).unwrap_err().to_string(), text);
         }
+    }
+
+    #[test]
+    fn joined_words_are_split_into_the_same_words() {
+        let words = [
+            "ls", "-l", "", "a b", "it's", "$HOME", "\\", "\"x\"", "a\nb",
+        ];
+        let line = join_words(&words);
+        assert_eq!(split_words(&line).unwrap(), words, "{line}");
+        assert_eq!(join_words(&["uname", "-r"]), "uname -r");
     }
 }

@@ -16,6 +16,7 @@ mod init;
 mod label;
 mod node_columns;
 mod nodes;
+mod output_blocks;
 mod pause;
 mod permissions;
 mod ping;
@@ -24,6 +25,7 @@ mod reply_report;
 mod request;
 mod resume;
 mod rollout;
+mod run;
 mod runs;
 mod select;
 mod serve;
@@ -106,6 +108,7 @@ enum Command {
     Facts(facts::Args),
     Status(status::Args),
     Ensure(Box<ensure::Args>),
+    Run(Box<run::Args>),
     Apply(Box<apply::Args>),
     Events(events::Args),
     Runs(runs::Args),
@@ -133,6 +136,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Facts(command) => facts::run(&command, fleet, console),
         Command::Status(command) => status::run(&command, fleet, console),
         Command::Ensure(command) => ensure::run(*command, fleet, console),
+        Command::Run(command) => run::run(&command, fleet, console),
         Command::Apply(command) => apply::run(&command, fleet, console),
         Command::Events(command) => events::run(&command, fleet, console),
         Command::Pause(command) => pause::run(&command, fleet, console),

@@ -209,7 +209,10 @@ async fn an_assignment_is_followed_at_the_start_and_when_nudged_and_reported() {
     let report = reported(&client, 2).await;
     assert_eq!(report["run"]["outcome"], "noop", "{report}");
     assert_eq!(report["drift"][0]["name"], env.at("motd"), "{report}");
-    assert_eq!(report["drift"][0]["message"], "Would have created the file");
+    let drift = &report["drift"][0];
+    assert_eq!(drift["message"], "content or attributes differ");
+    let diff = drift["diff"].as_str().unwrap();
+    assert!(diff.contains("-g1") && diff.contains("+g2"), "{diff}");
     assert_eq!(env.read("motd"), "g1");
     let status = ask(&client, "web1.lab", Verb::Ping, "").await;
     assert_eq!(status["generation"], 2);

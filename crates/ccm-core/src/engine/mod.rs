@@ -27,6 +27,7 @@ use crate::model::event::TransactionEvent;
 use crate::model::governor::{GovernorName, SlotProgress};
 use crate::model::health::{HealthCheck, HealthResult};
 use crate::model::id::EventId;
+use crate::model::output::CommandOutput;
 use crate::model::policy::Denied;
 use crate::model::registration::Entry;
 use crate::model::run::RunSummary;
@@ -79,6 +80,10 @@ pub trait Sink {
 
     /// Receives the unified diff of what a resource changes, or would change.
     fn diff(&mut self, text: &str);
+
+    /// Receives the output of a command that failed or whose output was requested; the resource's event
+    /// has its last lines.
+    fn output(&mut self, _output: &CommandOutput) {}
 
     /// Receives the progress of a resource's download, for interactive output.
     fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}

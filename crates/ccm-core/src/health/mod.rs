@@ -87,6 +87,8 @@ pub struct Report {
     pub error: Option<ProbeError>,
     /// Performance data of the last try of a Nagios plugin.
     pub perfdata: Vec<Measurement>,
+    /// Standard error of a Nagios plugin, or the failed goss rules, of the last try.
+    pub details: String,
 }
 
 /// Result of one try.
@@ -96,6 +98,7 @@ struct TryResult {
     perfdata: Vec<Measurement>,
     /// Number of failed goss rules.
     failed_rules: Option<usize>,
+    details: String,
 }
 
 impl Probes<'_> {
@@ -112,6 +115,7 @@ impl Probes<'_> {
                 },
                 error: None,
                 perfdata: result.perfdata,
+                details: result.details,
             },
             Err(error) => Report {
                 result: HealthResult {
@@ -121,6 +125,7 @@ impl Probes<'_> {
                 },
                 error: Some(error),
                 perfdata: Vec::new(),
+                details: String::new(),
             },
         }
     }

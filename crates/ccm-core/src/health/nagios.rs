@@ -34,6 +34,7 @@ pub(super) fn run(
         perfdata: perfdata(&text),
         output: text,
         failed_rules: None,
+        details: output.stderr_text().into_owned(),
     })
 }
 

@@ -10,10 +10,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::decision::AssignmentSignature;
-use super::event::TransactionEvent;
+use super::drift::{Drift, ReportSource, UncheckedResource};
 use super::governor::GovernorClaim;
 use super::run::{CurrentRun, RunSummary};
-use super::secret::redact_urls;
 use super::text::{maybe_timestamp, quote, timestamp, to_the_second};
 use super::{Value, json};
 
@@ -436,46 +435,6 @@ impl Assignment {
     }
 }
 
-/// Resource that differs from the assignment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drift {
-    #[serde(rename = "type")]
-    pub type_name: String,
-    pub name: String,
-    /// Change that would be made, or the error of the resource or its health check.
-    pub message: String,
-    #[serde(with = "timestamp")]
-    pub since: DateTime<Utc>,
-}
-
-impl Drift {
-    /// Returns the drift of a resource that failed, or would have changed in noop mode.
-    pub fn from_event(event: &TransactionEvent, noop: bool) -> Option<Self> {
-        let message = if event.failed {
-            event.errors.join(", ")
-        } else if event.changed && noop {
-            match event.noop_message.as_str() {
-                "" => "would change".to_owned(),
-                message => message.to_owned(),
-            }
-        } else {
-            return None;
-        };
-        Some(Self {
-            type_name: event.type_name.clone(),
-            // Redacted as in stored events, so that names can be compared.
-            name: redact_urls(&event.name).into_owned(),
-            message: redact_urls(&message).into_owned(),
-            since: event.timestamp,
-        })
-    }
-
-    /// Reports whether both are drifts of the same resource.
-    pub fn is_same_resource(&self, other: &Self) -> bool {
-        self.type_name == other.type_name && self.name == other.name
-    }
-}
-
 /// Report of a node on the assignment that it last applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
@@ -488,6 +447,12 @@ pub struct NodeReport {
     pub run: Option<RunSummary>,
     #[serde(default)]
     pub drift: Vec<Drift>,
+    /// Resources that the noop check could not compare with the assignment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<UncheckedResource>,
+    /// What found the drift: the last run, or a later noop check.
+    #[serde(default)]
+    pub source: ReportSource,
     /// Error that kept the node from applying the assignment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,

@@ -97,6 +97,11 @@ impl Exec {
         all.into_iter().filter(|line| !line.is_empty())
     }
 
+    /// Reports whether the state of the machine decides if the command runs.
+    pub fn is_guarded(&self) -> bool {
+        !self.creates.is_empty() || self.guards().next().is_some() || self.refreshonly
+    }
+
     /// Reports whether an exit code means success.
     pub fn accepts(&self, code: i32) -> bool {
         self.accepted().contains(&code)

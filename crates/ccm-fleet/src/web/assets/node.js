@@ -123,7 +123,7 @@ function runCard(run) {
 
 function driftCard(drift) {
   return card("Drift", "from its assignment", drift.length ? table("Drift", ["Resource", "Difference", "Since"], drift.map((one) => [
-    h("span.mono.path", {}, path(`${one.type}#${one.name}`)), one.message, when(one.since),
+    h("span.mono.path", {}, path(`${one.type}#${one.name}`)), withOutput(one.message, one.diff), when(one.since),
   ])) : emptyText("No drift."));
 }
 
@@ -136,9 +136,14 @@ function resourcesCard(resources) {
     // The text starts with the resource, which has its own column here.
     const text = event.text.startsWith(`${label} `) ? event.text.slice(label.length + 1) : event.text;
     const health = className(event.health?.toLowerCase());
-    return [outcome(event.outcome), h("span.mono.path", {}, path(label)), text,
+    return [outcome(event.outcome), h("span.mono.path", {}, path(label)), withOutput(text, event.output),
       ...(checks ? [event.health ? h(`span.outcome.${health}`, {}, health) : ""] : []), h("span.nowrap", {}, duration(event.millis)), when(event.at)];
   })));
+}
+
+/** Shows what a command printed, or a difference of files, below a text. */
+function withOutput(text, output) {
+  return output ? h("div", {}, text, h("pre.output", {}, output)) : text;
 }
 
 /** Allows line breaks after the slashes of a name. */
