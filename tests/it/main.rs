@@ -11,6 +11,7 @@
 //! - `data`: facts, hierarchies, variables
 //! - `docs`: examples in the documents, typed into a shell
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
+//! - `faults`: kill -9, full and read-only disks, power cuts, wrong clocks
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
@@ -65,6 +66,7 @@ mod data;
 mod docs;
 mod entry_points;
 mod exec;
+mod faults;
 mod feed;
 mod file;
 mod fleet;

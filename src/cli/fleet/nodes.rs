@@ -117,7 +117,7 @@ impl<'a> Row<'a> {
             (None, Some(run)) => format!("{} {}", run.source, run.run_id),
             (None, None) => String::new(),
         };
-        let mut notes = vec![doing, status.trust_note()];
+        let mut notes = vec![doing, status.note()];
         notes.retain(|note| !note.is_empty());
         notes.join("; ")
     }

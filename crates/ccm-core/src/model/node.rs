@@ -296,21 +296,27 @@ pub struct NodeStatus {
     /// Generation of the assignment that the node last applied.
     #[serde(default)]
     pub generation: u64,
+    /// What keeps the node from managing its resources, such as an unusable state directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// Facts for selections, without frequently changing values.
     #[serde(default)]
     pub facts: Value,
 }
 
-/// Maximum age of a refusal in [`NodeStatus::trust_note`].
+/// Maximum age of a refusal in [`NodeStatus::note`].
 const MAX_REFUSAL_AGE: TimeDelta = TimeDelta::hours(1);
 
 impl NodeStatus {
-    /// Returns a note if the node accepts unsigned requests or has refused a request recently;
-    /// otherwise an empty text.
-    pub fn trust_note(&self) -> String {
-        let Some(trust) = &self.trust else {
-            return String::new();
-        };
+    /// Returns the problems of the node, and whether it accepts unsigned requests or has refused a
+    /// request recently; otherwise an empty text.
+    pub fn note(&self) -> String {
+        let mut notes = self.problems.clone();
+        notes.extend(self.trust.iter().flat_map(|trust| self.trust_notes(trust)));
+        notes.join("; ")
+    }
+
+    fn trust_notes(&self, trust: &TrustStatus) -> impl Iterator<Item = String> + use<> {
         let open = trust.open.then(|| OPEN.to_owned());
         let is_recent = |refusal: &&Refusal| {
             self.timestamp.signed_duration_since(refusal.time) < MAX_REFUSAL_AGE
@@ -318,8 +324,7 @@ impl NodeStatus {
         let refusal = trust.last_refusal.as_ref().filter(is_recent);
         let refusal =
             refusal.map(|refusal| format!("{refusal} ({})", to_the_second(&refusal.time)));
-        let notes: Vec<String> = [open, refusal].into_iter().flatten().collect();
-        notes.join("; ")
+        [open, refusal].into_iter().flatten()
     }
 }
 
@@ -557,7 +562,7 @@ mod tests {
                 "trust":{trust}}}"#
             );
             let status: NodeStatus = serde_json::from_str(&text).unwrap();
-            status.trust_note()
+            status.note()
         };
         assert_eq!(note("null"), "");
         assert_eq!(note(r#"{"required":true}"#), "");

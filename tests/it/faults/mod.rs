@@ -1,0 +1,7 @@
+//! Faults made for real: kill -9, full and read-only disks, power cuts, broken connections, wrong
+//! clocks.
+
+mod archive;
+mod bundle;
+mod refresh;
+mod state_dir;
