@@ -102,6 +102,9 @@ struct Inner {
 struct State {
     waiting: VecDeque<Job>,
     current: Option<(CurrentRun, Permit)>,
+    /// When the current run began or stopped waiting, on the monotonic clock: the date may be set
+    /// meanwhile.
+    began: Duration,
     is_closed: bool,
     /// A worker thread is running.
     has_worker: bool,
@@ -181,8 +184,10 @@ impl RunQueue {
     /// Sets what the current run is waiting for, or `None` when it starts; its time limit counts
     /// from then on.
     pub(crate) fn set_waiting_for(&self, what: Option<String>) {
-        let now = self.0.clock.now();
-        if let Some((run, _)) = &mut self.0.state.lock().current {
+        let (now, began) = (self.0.clock.now(), self.0.clock.monotonic());
+        let mut state = self.0.state.lock();
+        state.began = began;
+        if let Some((run, _)) = &mut state.current {
             run.waiting_for = what;
             run.since = now;
         }
@@ -200,9 +205,7 @@ impl RunQueue {
         if let Some((run, permit)) = &state.current
             && run.waiting_for.is_none()
         {
-            let taken = (self.0.clock.now() - run.since)
-                .to_std()
-                .unwrap_or_default();
+            let taken = self.0.clock.monotonic().saturating_sub(state.began);
             if taken > self.0.time_limit {
                 let limit = go_duration(self.0.time_limit);
                 permit.revoke(&format!("run took longer than {limit}"));
@@ -256,7 +259,11 @@ impl RunQueue {
             };
             run.since = now;
             let id = run.run_id.clone();
-            self.0.state.lock().current = Some((run, permit.clone()));
+            {
+                let mut state = self.0.state.lock();
+                state.began = self.0.clock.monotonic();
+                state.current = Some((run, permit.clone()));
+            }
             match self.acquire_run_lock(&id, &permit) {
                 Ok(_lock) => callback(Ok(permit)),
                 Err(refusal) => callback(Err(refusal)),
@@ -418,6 +425,16 @@ mod tests {
         clock.advance(Duration::from_secs(6));
         drop(hold);
         assert!(matches!(late.recv().unwrap(), Err(Refusal::Deadline)));
+    }
+
+    #[test]
+    fn the_time_limit_of_a_run_does_not_depend_on_the_date() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        clock.set(start() + chrono::TimeDelta::days(1));
+        run_queue.enforce_time_limit();
+        drop(hold);
+        assert_eq!(ended.recv().unwrap(), None);
     }
 
     #[test]

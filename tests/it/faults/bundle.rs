@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use ccm_nats::Verb;
+use ccm_core::model::node::NodeName;
+use ccm_nats::streams::{NODES, REPORTED};
+use ccm_nats::{Headers, Verb};
 
 use crate::agent::alone::{assign, content_becomes, document, manifest, reported};
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask};
+use crate::support::agent::{self, AgentProcess, ask, subjects};
 use crate::support::disk::Disk;
 use crate::support::http::Server;
 use crate::support::nats::NatsServer;
@@ -97,13 +99,17 @@ async fn a_broken_connection_during_a_fetch_is_no_failure_and_is_tried_again() {
     reported(&client, 1).await;
     proxy.forbid(Some("OBJ_CCM_MANIFESTS"));
     assign(&client, 2, &manifest(&env.at("motd"), "second"), false).await;
-    ask(&client, "web1.lab", Verb::Nudge, "").await;
+    // Without a reply, which may be lost with the connection.
+    let node: NodeName = "web1.lab".parse().unwrap();
+    let nudge = subjects().node(&node.token(), Verb::Nudge);
+    let body = Default::default();
+    client.publish(&nudge, Headers::new(), body).await.unwrap();
     eventually("broken connections", async || {
         when(proxy.dropped() > 1, proxy.dropped())
     })
     .await;
     let status = eventually("the reason in the presence record", async || {
-        let status = document(&client, "CCM_NODES", "default.web1_lab").await;
+        let status = document(&client, NODES, "default.web1_lab").await;
         let status = status.unwrap_or_default();
         when(status["problems"][0].is_string(), status)
     })
@@ -113,7 +119,7 @@ async fn a_broken_connection_during_a_fetch_is_no_failure_and_is_tried_again() {
         problem.starts_with("waiting for the bundle app/"),
         "{problem}"
     );
-    let report = document(&client, "CCM_REPORTED", "default.web1_lab").await;
+    let report = document(&client, REPORTED, "default.web1_lab").await;
     let report = report.unwrap();
     assert_eq!(report["generation"], 1, "not failed: {report}");
     proxy.forbid(None);

@@ -3,5 +3,7 @@
 
 mod archive;
 mod bundle;
+mod clock;
+mod files;
 mod refresh;
 mod state_dir;

@@ -1,30 +1,27 @@
 //! Agents whose state directory was deleted or can't be written to: they say so, everywhere.
 
+use std::net::Ipv4Addr;
+
 use ccm_nats::Verb;
+use ccm_nats::streams::NODES;
 use serde_json::Value;
 
 use crate::agent::alone::document;
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, ask, file_request, stored_events};
 use crate::support::disk::SmallDisk;
-use crate::support::nats::NatsServer;
+use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::poll::{eventually, when};
 
 /// Returns the problems in the presence record of the node.
 async fn problems(client: &ccm_nats::Connection) -> Value {
-    let status = document(client, "CCM_NODES", "default.web1_lab").await;
+    let status = document(client, NODES, "default.web1_lab").await;
     status.unwrap_or_default()["problems"].clone()
 }
 
-/// Returns a port of this machine that is free.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// Returns the status and the body of a page of the agent.
-fn page(env: &TestEnv, port: u16, path: &str) -> String {
-    let url = format!("http://127.0.0.1:{port}/{path}");
+fn page(env: &TestEnv, address: Ipv4Addr, path: &str) -> String {
+    let url = format!("http://{address}:{MONITOR}/{path}");
     let output = env
         .program("curl")
         .args(["-s", "-w", " %{http_code}", &url])
@@ -40,18 +37,18 @@ async fn a_read_only_state_directory_is_reported_everywhere_until_it_is_writable
     let client = server.client().await;
     agent::init(&client).await;
     let disk = SmallDisk::mount(&env.path("web1.lab/state"), "16m");
-    let port = free_port();
-    let lines = format!("monitor_port: {port}\n");
+    let address = own_address();
+    let lines = format!("monitor_port: {MONITOR}\nmonitor_address: {address}\n");
     let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
     eventually("a healthy agent", async || {
-        let text = page(&env, port, "readyz");
+        let text = page(&env, address, "readyz");
         when(text.ends_with(" 200"), text)
     })
     .await;
     disk.remount("ro");
     for path in ["healthz", "readyz"] {
         let text = eventually("an unhealthy agent", async || {
-            let text = page(&env, port, path);
+            let text = page(&env, address, path);
             when(text.ends_with(" 503"), text)
         })
         .await;
@@ -73,7 +70,7 @@ async fn a_read_only_state_directory_is_reported_everywhere_until_it_is_writable
         when(found.is_null(), found)
     })
     .await;
-    assert!(page(&env, port, "healthz").ends_with(" 200"));
+    assert!(page(&env, address, "healthz").ends_with(" 200"));
 }
 
 #[tokio::test]

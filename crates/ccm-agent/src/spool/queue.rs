@@ -97,6 +97,8 @@ impl Queue {
             };
             let (mut segment, torn) = match Segment::recover(directory, name) {
                 Ok(found) => found,
+                // Not a segment, whatever its name is.
+                Err(RecoverError::File(FileError::NotRegular(_))) => continue,
                 Err(RecoverError::File(error)) => return Err(error.into()),
                 Err(RecoverError::Version(version)) => {
                     let path = directory.join(&file);

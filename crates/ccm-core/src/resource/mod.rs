@@ -81,6 +81,8 @@ pub enum ResourceError {
     SourceDenied(#[source] CallError),
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
+    #[error("{0} is a device, socket or FIFO; remove it first to replace it by a file")]
+    SpecialFile(String),
     #[error("download failed: {0}")]
     Download(#[source] archive::DownloadError),
     #[error(transparent)]

@@ -113,6 +113,8 @@ pub enum FileError {
         #[source]
         cause: Cause,
     },
+    #[error("refusing to remove {}: a file system is mounted on it or below it; unmount it first", .0.display())]
+    Mounted(PathBuf),
     #[error("{} is larger than {limit} bytes", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     #[error("{} is not UTF-8 text", .0.display())]
