@@ -126,6 +126,11 @@ need_zig() {
     export PATH=$tools/bin:$PATH
 }
 
+# Clocks are tested with faketime; disks with loop mounts.
+need_faults() {
+    need_packages faketime curl e2fsprogs mount
+}
+
 # Completion is tested in real shells.
 need_shells() {
     need_packages zsh fish

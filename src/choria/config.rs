@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 
 use super::ddl::{Action, UnknownAction};
 use ccm_core::model::node::{NameError, Token};
+use ccm_core::run::STATE_DIR;
 use ccm_core::system::{FileError, files};
 use ccm_nats::{BlockingClient, ContextOptions, context};
 use ccm_value::document::unknown_name;
 
 /// Size limit of the file.
 const MAX_BYTES: u64 = 64 * 1024;
-
-/// Default state directory, shared with the agent daemon.
-const STATE_DIR: &str = "/var/lib/choria/ccm";
 
 /// Name of the run directory in the state directory.
 const RUNS: &str = "choria-runs";

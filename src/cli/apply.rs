@@ -2,7 +2,7 @@
 
 use clap::ValueHint;
 
-use super::environment::{FactArgs, NatsArgs, PackageArgs};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, StateArgs};
 use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::{Console, Report, print_error};
@@ -74,6 +74,9 @@ pub(super) struct Args {
     packages: PackageArgs,
 
     #[command(flatten)]
+    state: StateArgs,
+
+    #[command(flatten)]
     inputs: Inputs,
 }
 
@@ -128,6 +131,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let collective = collective.unwrap_or_else(Token::choria_collective);
     let setup = Setup {
         governors: (!args.no_governor).then_some(collective),
+        state_dir: args.state.directory(),
         ..args.inputs.setup(&args.packages)
     };
     let interrupt = Interrupt::new()?;
@@ -194,6 +198,7 @@ impl Inputs {
             nats: &self.nats,
             facts: &self.facts,
             packages,
+            state_dir: None,
             hiera: self.hiera.as_deref().map_or(Hiera::None, Hiera::Manifest),
             read_env: !self.no_read_env,
             governors: None,

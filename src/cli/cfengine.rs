@@ -90,6 +90,7 @@ fn respond(
         clock: &SystemClock,
         accounts: &Accounts::default(),
         working_dir: Path::new("/"),
+        state_dir: None,
         env: &Env::default(),
         packages: &package::PackageCache::default(),
         services: &service::ServiceCache::default(),

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::CliError;
 use ccm_core::facts::{FactPaths, Gatherer};
-use ccm_core::run::EnvironmentError;
 use ccm_core::run::environment::{MAX_READ, TemplateContext};
-use ccm_core::system::{SystemClock, files};
+use ccm_core::run::{EnvironmentError, STATE_DIR};
+use ccm_core::system::{Accounts, SystemClock, files};
 use ccm_nats::{
     BlockingClient, ConnectMode, Connection, ContextError, ContextOptions, NatsError, Settings,
     context, registration,
@@ -145,6 +145,43 @@ impl PackageArgs {
     /// Returns the CFEngine package module for `provider: cfengine`.
     pub(super) fn module(&self) -> Option<&str> {
         self.cfengine_module.as_deref()
+    }
+}
+
+/// Flags for records that outlive a run.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct StateArgs {
+    /// Directory for pending refreshes and records of unpacked archives [default:
+    /// /var/lib/choria/ccm, or a directory of the user]
+    #[arg(
+        long,
+        global = true,
+        env = "CCM_STATE_DIR",
+        value_name = "DIR",
+        value_hint = clap::ValueHint::DirPath,
+        hide_short_help = true
+    )]
+    state_dir: Option<PathBuf>,
+}
+
+impl StateArgs {
+    /// Returns the state directory: root shares that of the agent, other users have their own. A
+    /// user without a home directory has none.
+    pub(super) fn directory(&self) -> Option<PathBuf> {
+        if let Some(directory) = &self.state_dir {
+            return Some(directory.clone());
+        }
+        let (uid, _) = Accounts::default().current();
+        if uid == 0 {
+            return Some(STATE_DIR.into());
+        }
+        let variable = |name: &str| {
+            let value = std::env::var_os(name).map(PathBuf::from);
+            value.filter(|path| path.is_absolute())
+        };
+        let state = variable("XDG_STATE_HOME")
+            .or_else(|| variable("HOME").map(|home| home.join(".local/state")))?;
+        Some(state.join("choria/ccm"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Setup of a run from the command line, and its output on the terminal.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs};
@@ -40,6 +41,8 @@ pub(super) struct Setup<'a> {
     pub(super) nats: &'a NatsArgs,
     pub(super) facts: &'a FactArgs,
     pub(super) packages: &'a PackageArgs,
+    /// Directory for records that outlive the run.
+    pub(super) state_dir: Option<PathBuf>,
     pub(super) hiera: Hiera<'a>,
     /// Read template variables from `./.env` as well.
     pub(super) read_env: bool,
@@ -55,6 +58,7 @@ impl Setup<'_> {
         run: impl FnOnce(&RunContext<'_>) -> T,
     ) -> Result<T, CliError> {
         let base = std::env::current_dir().map_err(CliError::failed)?;
+        let state_dir = self.state_dir.as_ref().map(|it| base.join(it));
         let nats = self.nats.client();
         let given = self.facts.given()?;
         let env = |manifest: ManifestDir<'_>| {
@@ -77,7 +81,7 @@ impl Setup<'_> {
             nats: &nats,
             executor: &LocalExecutor,
             base: &base,
-            state_dir: None,
+            state_dir: state_dir.as_deref(),
             cfengine_module: self.packages.module(),
             governors: Governors {
                 collective: self

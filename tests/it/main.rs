@@ -16,6 +16,7 @@
 //! - `docs`: examples in the documents, typed into a shell
 //! - `drift`: nodes that differ from their assignment, and what shows it
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
+//! - `faults`: kill -9, full and read-only disks, power cuts, wrong clocks
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
 //! - `fleet_view`: queries, runs, status and tables, from the fleet's stores alone
@@ -77,6 +78,7 @@ mod docs;
 mod drift;
 mod entry_points;
 mod exec;
+mod faults;
 mod feed;
 mod file;
 mod fleet;

@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::bundle_cache::{BundleCache, CachedBundle};
 use super::manifest_watch::{FetchError, fetch_object};
-use super::node::Node;
+use super::node::{Node, Problem};
 use super::run::{RunResult, RunTask};
 use super::schedule::execute_queued;
 use super::trust::loopback::LoopbackError;
@@ -28,11 +29,14 @@ use ccm_core::run::Request;
 use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::system::files::{self, Durability};
 use ccm_nats::streams::{DESIRED, MANIFESTS, REPORTED};
-use ccm_nats::{Connection, NatsError, Subjects};
+use ccm_nats::{Connection, NatsError, Subjects, backoff};
 use ccm_value::json;
 
 /// Longest assignment or report on disk.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Most attempts to find a bundle that does not exist; a replica may be behind.
+const MAX_LOOKUPS: usize = 4;
 
 /// Most drifted resources in a report; the summary counts all.
 const MAX_DRIFT: usize = 500;
@@ -126,6 +130,16 @@ impl BundleResults {
     }
 }
 
+impl AssignmentError {
+    /// Reports whether to wait for the bundle after so many attempts, instead of reporting a failure.
+    fn is_temporary(&self, attempts: usize) -> bool {
+        match self {
+            Self::Fetch(err) => err.is_temporary() || (err.is_missing() && attempts < MAX_LOOKUPS),
+            Self::Digest(_) | Self::Refused(_) | Self::Document(_) | Self::Nats(_) => false,
+        }
+    }
+}
+
 /// Assignment of a node, its state and its report.
 pub(crate) struct Assignments {
     node: Arc<Node>,
@@ -134,6 +148,8 @@ pub(crate) struct Assignments {
     cache: BundleCache,
     /// Generation and signature of the assignment applied since the agent started.
     followed: Option<(u64, Option<AssignmentSignature>)>,
+    /// Failed attempts to fetch the bundles of the assignment, and when to try again.
+    waiting: Option<(usize, Instant)>,
     /// Last report, and whether it is published.
     report: Option<(NodeReport, bool)>,
     /// Last refusal since the agent started, so that it is logged once.
@@ -154,6 +170,7 @@ impl Assignments {
             subjects,
             cache,
             followed: None,
+            waiting: None,
             // NATS may have been unreachable when it was written.
             report: report.map(|report| (report, false)),
             refused: None,
@@ -170,6 +187,11 @@ impl Assignments {
                 .await;
         }
         self.publish_report().await;
+    }
+
+    /// Returns when to try again to fetch a bundle.
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
+        self.waiting.map(|(_, at)| at)
     }
 
     /// Reports whether an assignment was not applied yet. The generation alone does not decide
@@ -372,7 +394,36 @@ impl Assignments {
         }
     }
 
+    /// Fetches the bundles of an assignment that are not cached. Returns whether to go on; otherwise a
+    /// retry is due later, and the assignment is neither applied nor reported as failed.
+    async fn fetch_bundles(&mut self, assignment: &Assignment) -> bool {
+        let attempts = self.waiting.map_or(0, |(attempts, _)| attempts);
+        for bundle in &assignment.manifests {
+            let Err(err) = self.bundle(&source_of(bundle), bundle).await else {
+                continue;
+            };
+            if !err.is_temporary(attempts) {
+                continue;
+            }
+            let reason = format!("waiting for the bundle {}: {err}", bundle.object());
+            if attempts == 0 {
+                let fields = [("bundle", bundle.object()), ("error", err.to_string())];
+                self.node.log(Level::Warn, "Waiting for a bundle", &fields);
+            }
+            self.node.set_problem(Problem::Bundle, Some(reason));
+            self.waiting = Some((attempts + 1, Instant::now() + backoff::delay(attempts)));
+            self.followed = None;
+            return false;
+        }
+        self.waiting = None;
+        self.node.set_problem(Problem::Bundle, None);
+        true
+    }
+
     async fn converge(&mut self, assignment: Assignment, requester: &Requester, trigger: Trigger) {
+        if !self.fetch_bundles(&assignment).await {
+            return;
+        }
         let slot = assignment
             .governor
             .as_ref()
@@ -530,12 +581,12 @@ impl Assignments {
         bundle: &BundleRef,
     ) -> Result<CachedBundle, AssignmentError> {
         let has_digest = |cached: &CachedBundle| cached.digest == bundle.digest.as_str();
-        if let Some(cached) = self.cache.find(source).filter(has_digest) {
+        if let Some(cached) = self.cached(source).await?.filter(has_digest) {
             return Ok(cached);
         }
         let _lock = self.cache.fetching.lock().await;
         // Another task may have fetched it meanwhile.
-        if let Some(cached) = self.cache.find(source).filter(has_digest) {
+        if let Some(cached) = self.cached(source).await?.filter(has_digest) {
             return Ok(cached);
         }
         let object = bundle.object();
@@ -545,6 +596,12 @@ impl Assignments {
             return Err(AssignmentError::Digest(cached.digest));
         }
         Ok(cached)
+    }
+
+    /// Returns a bundle from the cache, after verifying its files.
+    async fn cached(&self, source: &str) -> Result<Option<CachedBundle>, FetchError> {
+        let (cache, source) = (self.cache.clone(), source.to_owned());
+        Ok(tokio::task::spawn_blocking(move || cache.find(&source)).await?)
     }
 
     /// Returns the drift with the start of each known one from the last report.

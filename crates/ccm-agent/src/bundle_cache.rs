@@ -1,9 +1,10 @@
 //! Bundle cache: unpacked bundles on disk, so that they can be applied while their source is
 //! unreachable.
 //!
-//! A bundle counts as cached once its record is written, after everything was unpacked; incomplete
-//! ones are removed and fetched again. The previous bundle of a source stays, because a run may
-//! still read it. Fetching is done elsewhere.
+//! A bundle counts as cached once its record is written, after everything was unpacked and flushed
+//! to disk. The record has a digest of the unpacked files, which is compared at each use: incomplete
+//! and altered bundles are not used, so that they are fetched again. The previous bundle of a source
+//! stays, because a run may still read it. Fetching is done elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +53,9 @@ struct Record {
     digest: String,
     /// Path of the manifest below the directory of the bundle.
     manifest: PathBuf,
+    /// Digest of the unpacked files.
+    #[serde(default)]
+    tree: String,
     #[serde(default)]
     etag: Option<String>,
     #[serde(default)]
@@ -70,15 +74,15 @@ impl BundleCache {
         })
     }
 
-    /// Returns the cached bundle of a source, if it is complete.
+    /// Returns the cached bundle of a source, if it is complete and unaltered. Reads all its files.
     pub(crate) fn find(&self, source: &str) -> Option<CachedBundle> {
         let directory = self.directory(source);
         let text = files::read_to_string(&directory.join(RECORD), MAX_BYTES).ok()?;
         let record: Record = serde_json::from_str(&text).ok()?;
-        let manifest = directory.join(&record.digest).join(&record.manifest);
-        let is_there = files::inspect(&manifest, true).ok()?.is_some();
-        is_there.then_some(CachedBundle {
-            manifest,
+        let unpacked = directory.join(&record.digest);
+        let tree = files::tree_digest(&unpacked).ok()?;
+        (tree.to_string() == record.tree).then_some(CachedBundle {
+            manifest: unpacked.join(&record.manifest),
             digest: record.digest,
             validators: Validators {
                 etag: record.etag,
@@ -86,6 +90,13 @@ impl BundleCache {
             },
             signature: record.signature,
         })
+    }
+
+    /// Reports whether a bundle was stored that can't be used.
+    pub(crate) fn is_damaged(&self, source: &str) -> bool {
+        let record = self.directory(source).join(RECORD);
+        let is_stored = matches!(files::inspect(&record, false), Ok(Some(_)));
+        is_stored && self.find(source).is_none()
     }
 
     /// Unpacks a bundle file and stores it as the bundle of a source.
@@ -106,7 +117,10 @@ impl BundleCache {
             Some(copy) if copy.digest == digest => copy.manifest.clone(),
             _ => {
                 files::remove_recursive(&unpacked)?;
-                manifest_source::unpack_bundle(bundle, &unpacked)?
+                let manifest = manifest_source::unpack_bundle(bundle, &unpacked)?;
+                // The record must not reach the disk before the files do.
+                files::Tree::open(&unpacked)?.sync()?;
+                manifest
             }
         };
         let relative = manifest.strip_prefix(&unpacked).unwrap_or(&manifest);
@@ -114,6 +128,7 @@ impl BundleCache {
             source: redact_url(source).into_owned(),
             digest: digest.clone(),
             manifest: relative.to_owned(),
+            tree: files::tree_digest(&unpacked)?.to_string(),
             etag: validators.etag.clone(),
             last_modified: validators.last_modified.clone(),
             signature: signature.clone(),
@@ -224,6 +239,22 @@ mod tests {
         }
         let there: Vec<bool> = stored.iter().map(|path| path.exists()).collect();
         assert_eq!(there, [false, true, true]);
+    }
+
+    #[test]
+    fn an_altered_bundle_is_not_found_until_it_is_stored_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = BundleCache::open(&directory.path().join("cache")).unwrap();
+        let (file, digest) = bundle(directory.path(), "a: 1\n");
+        let store = || cache.store("obj://b/k", &file, &digest, Validators::default(), None);
+        let stored = store().unwrap();
+        assert!(!cache.is_damaged("obj://b/k") && !cache.is_damaged("obj://b/other"));
+        std::fs::write(&stored.manifest, "").unwrap();
+        assert_eq!(cache.find("obj://b/k"), None);
+        assert!(cache.is_damaged("obj://b/k"));
+        assert_eq!(store().unwrap(), stored);
+        assert_eq!(std::fs::read_to_string(&stored.manifest).unwrap(), "a: 1\n");
+        assert_eq!(cache.find("obj://b/k"), Some(stored));
     }
 
     #[test]

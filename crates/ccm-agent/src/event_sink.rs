@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::spool::{Class, Record, Spool};
+use super::spool::{Class, Record, Spool, SpoolError};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::audit::AuditEvent;
 use ccm_core::model::event::{Outcome, TransactionEvent};
@@ -31,6 +31,11 @@ impl EventSink {
             node,
             log,
         }
+    }
+
+    /// Creates the directory of the spool again if it was deleted; returns whether it was.
+    pub(crate) fn restore(&self) -> Result<bool, SpoolError> {
+        self.spool.restore()
     }
 
     /// Spools the event of a resource.

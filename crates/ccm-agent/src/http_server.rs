@@ -48,6 +48,9 @@ pub enum Unhealthy {
     Stalled { seconds: u64 },
     #[error("the first run has not finished yet")]
     FirstRun,
+    /// The agent can't do its work.
+    #[error("{0}")]
+    Problem(String),
 }
 
 /// Health check; called for every request and must not block.

@@ -415,6 +415,14 @@ impl Agent {
                     _ = interval.tick() => {}
                 }
                 node.record_maintenance();
+                let checked = node.clone();
+                if tokio::task::spawn_blocking(move || checked.check_state_dir())
+                    .await
+                    .is_err()
+                {
+                    // The runtime is shutting down.
+                    return;
+                }
                 node.services.run_queue.enforce_time_limit();
                 let (current, waiting) = node.services.run_queue.status();
                 node.services

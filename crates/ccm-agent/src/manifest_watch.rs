@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinError;
 
 use super::bundle_cache::{BundleCache, CachedBundle};
@@ -62,6 +62,8 @@ pub(crate) struct WatchedManifest {
     cache: BundleCache,
     /// The bundle was removed from its store.
     is_removed: AtomicBool,
+    /// Notified when the cached bundle is found damaged.
+    damaged: Notify,
     /// Last refusal of the bundle, so that it is audited once.
     refused: Mutex<Option<UnsignedSource>>,
 }
@@ -78,12 +80,23 @@ impl WatchedManifest {
             source,
             cache,
             is_removed: AtomicBool::new(false),
+            damaged: Notify::new(),
             refused: Mutex::default(),
         }
     }
 
     /// Returns the manifest to apply and its requester, if one is available.
-    pub(crate) fn current(&self, node: &Node) -> Option<(ManifestSource, Requester)> {
+    pub(crate) async fn current(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+    ) -> Option<(ManifestSource, Requester)> {
+        let (manifest, node) = (self.clone(), node.clone());
+        // Verifies the files of a cached bundle.
+        let read = tokio::task::spawn_blocking(move || manifest.read(&node));
+        read.await.ok().flatten()
+    }
+
+    fn read(&self, node: &Node) -> Option<(ManifestSource, Requester)> {
         if self.is_removed.load(Ordering::Relaxed) {
             return None;
         }
@@ -99,7 +112,15 @@ impl WatchedManifest {
 
     /// Returns the cached bundle, if it is accepted.
     fn cached(&self, source: &str, node: &Node) -> Option<(ManifestSource, Requester)> {
-        let copy = self.cache.find(source)?;
+        let Some(copy) = self.cache.find(source) else {
+            if self.cache.is_damaged(source) {
+                let fields = [("manifest", self.to_string())];
+                let text = "The cached bundle is damaged; fetching it again";
+                node.log(Level::Error, text, &fields);
+                self.damaged.notify_one();
+            }
+            return None;
+        };
         let requester = match self.accept(&copy, node) {
             Ok(requester) => requester,
             Err(refusal) => {
@@ -165,7 +186,8 @@ impl WatchedManifest {
                     if is_new {
                         updates.send().await;
                     }
-                    tokio::time::sleep(POLL).await;
+                    // A damaged bundle is fetched again without delay.
+                    let _ = tokio::time::timeout(POLL, self.damaged.notified()).await;
                 }
                 Ok(Err(FetchError::Refused(refusal))) => {
                     self.refuse(node, refusal);
@@ -200,7 +222,15 @@ impl WatchedManifest {
         let wants_signature = node.services.authorizer.sources().is_some();
         let signature = signature_location(key);
         let mut was_seen = false;
-        while let Some(change) = watch.next().await {
+        loop {
+            let change = tokio::select! {
+                change = watch.next() => change,
+                () = self.damaged.notified() => {
+                    self.fetch(bucket, key, node, connection, updates).await;
+                    continue;
+                }
+            };
+            let Some(change) = change else { return };
             match change {
                 Change::Restart => was_seen = false,
                 Change::Denied(denial) => self.log_error(node, &denial),
@@ -417,6 +447,18 @@ pub(super) enum FetchError {
     Ended(#[from] JoinError),
     #[error(transparent)]
     Refused(#[from] UnsignedSource),
+}
+
+impl FetchError {
+    /// Reports whether a retry may succeed.
+    pub(super) fn is_temporary(&self) -> bool {
+        matches!(self, Self::Nats(err) if err.is_temporary())
+    }
+
+    /// Reports whether the object does not exist: it may not have reached all replicas yet.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self, Self::Nats(err) if err.is_not_found())
+    }
 }
 
 /// Fetches the signature of a URL; `None` if there is none.

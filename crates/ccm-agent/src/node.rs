@@ -1,5 +1,6 @@
 //! Shared state of the agent: identity of the node, services, and the state of runs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use super::metrics::Metrics;
 use super::registration_publisher::RegistrationPublisher;
 use super::registration_watch::Lookups;
 use super::run_queue::RunQueue;
+use super::spool::SpoolError;
 use super::trust::Authorizer;
 use super::trust::audit::Audit;
 use super::trust::loopback::LoopbackOnly;
@@ -30,7 +32,7 @@ use ccm_core::model::run::RunSummary;
 use ccm_core::run::executor::Executor;
 use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
-use ccm_core::system::{Clock, RandomError};
+use ccm_core::system::{Clock, RandomError, files};
 use ccm_nats::BlockingClient;
 use ccm_value::Value;
 
@@ -94,11 +96,21 @@ pub(super) struct Services {
     pub(super) executor: Arc<dyn Executor>,
 }
 
+/// A lasting problem of the agent, shown until it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Problem {
+    /// The state directory can't be written to.
+    StateDir,
+    /// A bundle of the assignment can't be fetched.
+    Bundle,
+}
+
 /// State that changes while the agent runs.
 pub(super) struct RunState {
     ids: Mutex<EventIds>,
     last_run: Mutex<Option<RunSummary>>,
     generation: AtomicU64,
+    problems: Mutex<BTreeMap<Problem, String>>,
     /// Time of the last maintenance, in seconds on the monotonic clock.
     last_maintenance: AtomicU64,
     /// The first run of all manifests is over.
@@ -113,6 +125,7 @@ impl RunState {
             ids: Mutex::new(EventIds::new()?),
             last_run: Mutex::default(),
             generation: AtomicU64::default(),
+            problems: Mutex::default(),
             last_maintenance: AtomicU64::default(),
             has_converged: AtomicBool::default(),
             status_changed: Notify::default(),
@@ -145,6 +158,7 @@ impl Node {
             trust: self.trust_status(),
             spool: self.services.event_sink.status(),
             generation: self.generation(),
+            problems: self.state.problems.lock().values().cloned().collect(),
             facts: self.services.facts.for_selection(),
         }
     }
@@ -179,6 +193,53 @@ impl Node {
         self.state.generation.store(generation, Ordering::Relaxed);
     }
 
+    /// Sets or clears a problem. Returns whether that is new.
+    pub(super) fn set_problem(&self, problem: Problem, reason: Option<String>) -> bool {
+        let mut problems = self.state.problems.lock();
+        let is_new = problems.get(&problem) != reason.as_ref();
+        match reason {
+            Some(reason) => problems.insert(problem, reason),
+            None => problems.remove(&problem),
+        };
+        drop(problems);
+        if is_new {
+            self.notify_status_changed();
+        }
+        is_new
+    }
+
+    /// Fails if the state directory can't be used, without which nothing is managed.
+    fn has_state_dir(&self) -> Result<(), Unhealthy> {
+        let problems = self.state.problems.lock();
+        match problems.get(&Problem::StateDir) {
+            Some(reason) => Err(Unhealthy::Problem(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Creates the state directory again if it was deleted, and records whether it can be used.
+    pub(super) fn check_state_dir(&self) {
+        let found = files::create_private_dir(&self.identity.state_dir)
+            .and_then(|()| files::check_writable(&self.identity.state_dir))
+            .map_err(SpoolError::from)
+            .and_then(|()| self.services.event_sink.restore());
+        let reason = found.as_ref().err();
+        let reason = reason.map(|err| format!("the state directory can't be used: {err}"));
+        let text = reason.clone().unwrap_or_default();
+        let is_new = self.set_problem(Problem::StateDir, reason);
+        match found {
+            Ok(true) => {
+                let text = "The state directory was deleted; created it again";
+                self.log(Level::Error, text, &[]);
+            }
+            Ok(false) if is_new => {
+                self.log(Level::Warn, "The state directory can be used again", &[])
+            }
+            Err(_) if is_new => self.log(Level::Error, "Unhealthy", &[("reason", text)]),
+            _ => {}
+        }
+    }
+
     /// Records that maintenance ran.
     pub(super) fn record_maintenance(&self) {
         let now = self.services.clock.monotonic().as_secs();
@@ -190,7 +251,7 @@ impl Node {
         self.state.has_converged.store(true, Ordering::Relaxed);
     }
 
-    /// Fails if maintenance has stalled.
+    /// Fails if maintenance has stalled or the state directory can't be used.
     pub fn is_alive(&self) -> Result<(), Unhealthy> {
         let last = self.state.last_maintenance.load(Ordering::Relaxed);
         let now = self.services.clock.monotonic().as_secs();
@@ -198,15 +259,15 @@ impl Node {
         if seconds > MAX_STALL_SECONDS {
             return Err(Unhealthy::Stalled { seconds });
         }
-        Ok(())
+        self.has_state_dir()
     }
 
-    /// Fails until the first run of all manifests is over.
+    /// Fails until the first run of all manifests is over, or if the state directory can't be used.
     pub fn is_ready(&self) -> Result<(), Unhealthy> {
         if !self.state.has_converged.load(Ordering::Relaxed) {
             return Err(Unhealthy::FirstRun);
         }
-        Ok(())
+        self.has_state_dir()
     }
 
     pub(super) fn log(&self, level: Level, text: &str, fields: &[(&'static str, String)]) {

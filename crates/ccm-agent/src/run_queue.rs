@@ -122,6 +122,9 @@ fn has_id(run: &CurrentRun, request_id: &str, id: &RunId) -> bool {
 struct State {
     waiting: VecDeque<Job>,
     current: Option<CurrentJob>,
+    /// When the current run began or stopped waiting, on the monotonic clock: the date may be set
+    /// meanwhile.
+    began: Duration,
     is_closed: bool,
     /// A worker thread is running.
     has_worker: bool,
@@ -206,8 +209,10 @@ impl RunQueue {
     /// Sets what the current run is waiting for, or `None` when it starts; its time limit counts
     /// from then on.
     pub(crate) fn set_waiting_for(&self, what: Option<String>) {
-        let now = self.0.clock.now();
-        if let Some(job) = &mut self.0.state.lock().current {
+        let (now, began) = (self.0.clock.now(), self.0.clock.monotonic());
+        let mut state = self.0.state.lock();
+        state.began = began;
+        if let Some(job) = &mut state.current {
             job.run.waiting_for = what;
             job.run.since = now;
         }
@@ -225,9 +230,7 @@ impl RunQueue {
         if let Some(job) = &state.current
             && job.run.waiting_for.is_none()
         {
-            let taken = (self.0.clock.now() - job.run.since)
-                .to_std()
-                .unwrap_or_default();
+            let taken = self.0.clock.monotonic().saturating_sub(state.began);
             if taken > self.0.time_limit {
                 let limit = go_duration(self.0.time_limit);
                 job.permit.revoke(&format!("run took longer than {limit}"));
@@ -282,11 +285,15 @@ impl RunQueue {
             };
             run.since = now;
             let id = run.run_id.clone();
-            self.0.state.lock().current = Some(CurrentJob {
-                run,
-                request_id,
-                permit: permit.clone(),
-            });
+            {
+                let mut state = self.0.state.lock();
+                state.began = self.0.clock.monotonic();
+                state.current = Some(CurrentJob {
+                    run,
+                    request_id,
+                    permit: permit.clone(),
+                });
+            }
             match self.acquire_run_lock(&id, &permit) {
                 Ok(_lock) => callback(Ok(permit)),
                 Err(refusal) => callback(Err(refusal)),
@@ -449,6 +456,16 @@ mod tests {
         clock.advance(Duration::from_secs(6));
         drop(hold);
         assert!(matches!(late.recv().unwrap(), Err(Refusal::Deadline)));
+    }
+
+    #[test]
+    fn the_time_limit_of_a_run_does_not_depend_on_the_date() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        clock.set(start() + chrono::TimeDelta::days(1));
+        run_queue.enforce_time_limit();
+        drop(hold);
+        assert_eq!(ended.recv().unwrap(), None);
     }
 
     #[test]

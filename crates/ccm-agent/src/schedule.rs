@@ -116,6 +116,7 @@ impl Schedule {
         let mut tick = self.next_tick();
         let mut checks = self.next_checks();
         loop {
+            let retry = self.assignments.retry_at();
             tokio::select! {
                 () = sleep_until(tick) => {
                     tick = self.next_tick();
@@ -125,6 +126,9 @@ impl Schedule {
                     self.check_health().await;
                     self.assignments.check_health().await;
                     checks = self.next_checks();
+                }
+                () = sleep_until(retry.unwrap_or(tick)), if retry.is_some() => {
+                    self.assignments.follow(Follow::IfNew).await;
                 }
                 Some(index) = signals.updated.recv() => self.apply(index, Trigger::Source).await,
                 Some(manifest) = signals.outdated.recv() => self.reapply(&manifest).await,
@@ -168,15 +172,16 @@ impl Schedule {
 
     /// Applies a manifest again after its looked-up services changed.
     async fn reapply(&mut self, manifest: &str) {
-        let node = &self.node;
-        let is_named = |scheduled: &ScheduledManifest| {
-            let source = scheduled.manifest.current(node);
-            source.is_some_and(|(source, _)| source.display_name() == manifest)
-        };
-        match self.manifests.iter().position(is_named) {
-            Some(index) => self.apply(index, Trigger::Registration).await,
-            None => self.assignments.reapply(manifest).await,
+        for index in 0..self.manifests.len() {
+            let Some(scheduled) = self.manifests.get(index) else {
+                continue;
+            };
+            let source = scheduled.manifest.current(&self.node).await;
+            if source.is_some_and(|(source, _)| source.display_name() == manifest) {
+                return self.apply(index, Trigger::Registration).await;
+            }
         }
+        self.assignments.reapply(manifest).await;
     }
 
     /// Applies one manifest, unless the node is paused, nothing was fetched yet, a scheduled run
@@ -198,7 +203,7 @@ impl Schedule {
             );
             return;
         }
-        let Some(source) = scheduled.manifest.current(&self.node) else {
+        let Some(source) = scheduled.manifest.current(&self.node).await else {
             return;
         };
         let content = (source.0.clone(), source.1.name.clone());
@@ -223,7 +228,7 @@ impl Schedule {
     async fn check_health(&self) {
         let mut critical = Vec::new();
         for scheduled in &self.manifests {
-            let Some(source) = scheduled.manifest.current(&self.node) else {
+            let Some(source) = scheduled.manifest.current(&self.node).await else {
                 continue;
             };
             let mode = Mode {

@@ -13,6 +13,8 @@ use ccm_value::text::to_the_second;
 pub enum ConditionKind {
     /// No presence: the agent is not running or not connected.
     Offline,
+    /// The agent reports a problem, such as a state directory that it can't write.
+    Unhealthy,
     /// A request or assignment was refused in the last hour.
     Refusing,
     Paused,
@@ -29,6 +31,7 @@ impl ConditionKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Offline => "offline",
+            Self::Unhealthy => "unhealthy",
             Self::Refusing => "refusing",
             Self::Paused => "paused",
             Self::Busy => "busy",
@@ -72,6 +75,9 @@ impl Condition {
 /// Returns all conditions of an online node with their reasons.
 fn conditions(status: &NodeStatus, newest: Option<&str>) -> Vec<(ConditionKind, String)> {
     let mut found = Vec::new();
+    if !status.problems.is_empty() {
+        found.push((ConditionKind::Unhealthy, status.problems.join("; ")));
+    }
     if let Some(refusal) = status.recent_refusal() {
         let reason = format!("{refusal} ({})", to_the_second(&refusal.time));
         found.push((ConditionKind::Refusing, reason));

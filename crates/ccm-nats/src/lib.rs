@@ -182,6 +182,21 @@ impl NatsError {
         matches!(self, Self::Denied(_))
     }
 
+    /// Reports whether a retry may succeed without a change of settings or data: the servers were not
+    /// reached, did not reply, or failed.
+    pub fn is_temporary(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect { .. }
+                | Self::Closed
+                | Self::NoReply { .. }
+                | Self::NoResponders(_)
+                | Self::Failed { .. }
+                | Self::NoJetStream { .. }
+                | Self::Store { .. }
+        )
+    }
+
     /// Reports whether a stream, bucket or object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(

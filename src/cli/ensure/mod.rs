@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use super::environment::{FactArgs, NatsArgs, PackageArgs};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, StateArgs};
 use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::Console;
@@ -73,6 +73,9 @@ struct Options {
 
     #[command(flatten)]
     packages: PackageArgs,
+
+    #[command(flatten)]
+    state: StateArgs,
 
     /// Read extra variables from the .env file (the default)
     #[arg(
@@ -293,6 +296,7 @@ impl Options {
             nats: &self.nats,
             facts: &FactArgs::default(),
             packages: &self.packages,
+            state_dir: self.state.directory(),
             hiera: Hiera::Resource(&self.hiera),
             read_env: !self.no_read_env,
             governors: None,

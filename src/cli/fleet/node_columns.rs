@@ -203,7 +203,7 @@ fn short_age(seconds: i64) -> String {
 pub(super) fn condition_cell(condition: &Condition) -> Cell {
     let paint = match condition.kind {
         ConditionKind::Offline => Paint::Dim,
-        ConditionKind::Refusing => Paint::Red,
+        ConditionKind::Unhealthy | ConditionKind::Refusing => Paint::Red,
         ConditionKind::Paused | ConditionKind::NoTrust | ConditionKind::OldVersion => Paint::Yellow,
         ConditionKind::Busy | ConditionKind::Online => Paint::Green,
     };

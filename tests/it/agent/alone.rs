@@ -16,7 +16,7 @@ use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
 use crate::support::{TestEnv, pack};
 
-fn manifest(path: &str, content: &str) -> String {
+pub(crate) fn manifest(path: &str, content: &str) -> String {
     format!(
         "ccm:\n  resources:\n    - file:\n        - {path}:\n            ensure: present\n            content: \"{content}\"\n            owner: root\n            group: root\n            mode: '0644'\n"
     )
@@ -27,7 +27,7 @@ fn bundle(text: &str) -> Vec<u8> {
     pack::tgz(&[("site/manifest.yaml", text)])
 }
 
-async fn content_becomes(env: &TestEnv, name: &str, content: &str) {
+pub(crate) async fn content_becomes(env: &TestEnv, name: &str, content: &str) {
     eventually(&format!("{name} holds {content}"), async || {
         let found = std::fs::read_to_string(env.path(name)).unwrap_or_default();
         when(found == content, found)
@@ -35,7 +35,7 @@ async fn content_becomes(env: &TestEnv, name: &str, content: &str) {
     .await;
 }
 
-async fn document(connection: &Connection, bucket: &str, key: &str) -> Option<Value> {
+pub(crate) async fn document(connection: &Connection, bucket: &str, key: &str) -> Option<Value> {
     let bucket = connection.bucket(bucket).await.unwrap();
     let entry = bucket.get(key).await.unwrap()?;
     Some(serde_json::from_slice(&entry.value).unwrap())
@@ -162,7 +162,7 @@ async fn presence_comes_with_the_agent_and_goes_with_it() {
 }
 
 /// Stores a bundle and assigns it to `web1.lab`.
-async fn assign(client: &Connection, generation: u64, text: &str, noop: bool) {
+pub(crate) async fn assign(client: &Connection, generation: u64, text: &str, noop: bool) {
     let bytes = bundle(text);
     let digest = ccm_core::system::Digest::of(&bytes).to_string();
     let store = client.objects(MANIFESTS).await.unwrap();
@@ -180,7 +180,7 @@ async fn assign(client: &Connection, generation: u64, text: &str, noop: bool) {
     desired.put("default.web1_lab", text.into()).await.unwrap();
 }
 
-async fn reported(client: &Connection, generation: u64) -> Value {
+pub(crate) async fn reported(client: &Connection, generation: u64) -> Value {
     eventually(
         &format!("generation {generation} is reported"),
         async || {

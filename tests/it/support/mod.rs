@@ -4,6 +4,7 @@ pub mod agent;
 pub mod browser;
 pub mod deb;
 pub mod demo;
+pub mod disk;
 pub mod fleet;
 pub mod http;
 pub mod namespace;
@@ -11,6 +12,7 @@ pub mod nats;
 pub mod pack;
 pub mod packages;
 pub mod poll;
+pub mod proxy;
 pub mod root;
 pub mod setup;
 pub mod simulation;
@@ -94,6 +96,7 @@ impl TestEnv {
             .env("HOME", self.root())
             .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
             .env("TMPDIR", self.root())
+            .env("CCM_STATE_DIR", self.root().join(".state"))
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }

@@ -128,6 +128,7 @@ fn scaffolded(case: &Value, job: RenderJob) -> Result<Vec<TargetFile>, String> {
             clock: &SystemClock,
             accounts: &accounts,
             working_dir: Path::new("/"),
+            state_dir: None,
             env: &env,
             packages: &PackageCache::default(),
             services: &ServiceCache::default(),

@@ -25,7 +25,7 @@ use ccm_core::engine::Level;
 use ccm_core::hiera;
 use ccm_core::model::governor::GovernorClaim;
 use ccm_core::model::node::{NodeName, Token};
-use ccm_core::run::{ManifestLocation, local_identity};
+use ccm_core::run::{ManifestLocation, STATE_DIR, local_identity};
 use ccm_core::system::digest::Digest;
 use ccm_core::system::{FileError, files};
 use ccm_nats::registration::{self, Destination};
@@ -171,7 +171,7 @@ impl Config {
 
     /// Returns the defaults for a node of this name.
     pub fn for_node(identity: NodeName) -> Self {
-        let state_dir = PathBuf::from("/var/lib/choria/ccm");
+        let state_dir = PathBuf::from(STATE_DIR);
         Self {
             identity,
             collective: Token::default_collective(),

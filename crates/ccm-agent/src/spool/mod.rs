@@ -86,7 +86,9 @@ pub enum SpoolError {
     #[error("spool: {0}")]
     File(#[from] FileError),
     #[error("another agent uses this state_dir: {0}")]
-    InUse(#[from] LockError),
+    InUse(#[source] LockError),
+    #[error("spool: {0}")]
+    Lock(#[source] LockError),
     #[error("spool directory {} is not private: its mode is {mode:04o}", path.display())]
     NotPrivate { path: PathBuf, mode: u32 },
     #[error("spool segment {} has unknown version {version}", path.display())]
@@ -107,7 +109,16 @@ pub struct Spool {
     /// Held while syncing: a second sync must not return before the first is done.
     syncing: Mutex<()>,
     appended: Notify,
-    _lock: FileLock,
+    lock: Mutex<FileLock>,
+}
+
+impl From<LockError> for SpoolError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Held { .. } => Self::InUse(error),
+            LockError::Os { .. } => Self::Lock(error),
+        }
+    }
 }
 
 impl Spool {
@@ -120,21 +131,29 @@ impl Spool {
             let path = directory.to_owned();
             return Err(SpoolError::NotPrivate { path, mode });
         }
-        let lock = FileLock::acquire(
-            &directory.join(LOCK),
-            "event spool",
-            Duration::ZERO,
-            &SystemClock,
-        )?;
+        let lock = lock(directory)?;
         let (queue, recovered) = Queue::open(directory, limits)?;
         let spool = Self {
             directory: directory.to_owned(),
             queue: Mutex::new(queue),
             syncing: Mutex::new(()),
             appended: Notify::new(),
-            _lock: lock,
+            lock: Mutex::new(lock),
         };
         Ok((spool, recovered))
+    }
+
+    /// Creates the directory again if it was deleted, with the pending records that can still be
+    /// read. Returns whether it was missing.
+    pub fn restore(&self) -> Result<bool, SpoolError> {
+        if files::inspect(&self.directory, true)?.is_some() {
+            return Ok(false);
+        }
+        let _guard = self.syncing.lock();
+        files::create_private_dir(&self.directory)?;
+        *self.lock.lock() = lock(&self.directory)?;
+        self.queue().restore()?;
+        Ok(true)
     }
 
     /// Appends a record and returns its sequence number. It survives the end of this process at
@@ -188,4 +207,9 @@ impl Spool {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock()
     }
+}
+
+fn lock(directory: &Path) -> Result<FileLock, LockError> {
+    let file = directory.join(LOCK);
+    FileLock::acquire(&file, "event spool", Duration::ZERO, &SystemClock)
 }

@@ -97,6 +97,8 @@ impl Queue {
             };
             let (mut segment, torn) = match Segment::recover(directory, name) {
                 Ok(found) => found,
+                // Not a segment, whatever its name is.
+                Err(RecoverError::File(FileError::NotRegular(_))) => continue,
                 Err(RecoverError::File(error)) => return Err(error.into()),
                 Err(RecoverError::Version(version)) => {
                     let path = directory.join(&file);
@@ -126,6 +128,31 @@ impl Queue {
             }
         }
         Ok((queue, recovered))
+    }
+
+    /// Starts again in an empty directory, with the pending records that can still be read from open
+    /// files. They get new sequence numbers, so that acknowledgements of the old ones have no effect.
+    pub(super) fn restore(&mut self) -> Result<(), SpoolError> {
+        let (mut new, _) = Self::open(&self.directory, self.limits)?;
+        (new.last, new.dropped) = (self.last, self.dropped);
+        let pending = self.status().pending;
+        let mut after = 0;
+        let mut kept = 0;
+        loop {
+            let records = self.next(after, usize::MAX)?;
+            let Some((last, _)) = records.last() else {
+                break;
+            };
+            after = *last;
+            for (_, record) in &records {
+                new.append(record)?;
+                kept += 1;
+            }
+        }
+        new.dropped = new.dropped.saturating_add(pending.saturating_sub(kept));
+        let _ = new.record_dropped();
+        *self = new;
+        Ok(())
     }
 
     /// Appends a record and returns its sequence number, or drops and counts it.

@@ -327,6 +327,37 @@ fn a_directory_that_others_may_write_to_is_refused() {
 }
 
 #[test]
+fn a_directory_named_like_a_segment_is_ignored() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
+    append(&spool, 1, Class::Stable);
+    drop(spool);
+    for segment in segments(&directory) {
+        fs::remove_file(&segment).unwrap();
+        fs::create_dir(&segment).unwrap();
+    }
+    let (spool, _) = open(&directory, SMALL);
+    append(&spool, 2, Class::Stable);
+}
+
+#[test]
+fn a_deleted_directory_is_created_again_with_the_records_that_are_open() {
+    let directory = test_dir();
+    let (spool, _) = open(&directory, SMALL);
+    let first = append(&spool, 1, Class::Stable);
+    fs::remove_dir_all(directory.path().join("spool")).unwrap();
+    assert!(spool.restore().unwrap());
+    assert!(!spool.restore().unwrap());
+    // The number of the old record does not acknowledge the new one.
+    spool.ack(&[first]).unwrap();
+    append(&spool, 2, Class::Stable);
+    drop(spool);
+    let (spool, recovered) = open(&directory, SMALL);
+    assert_eq!(recovered.records, 2);
+    assert_eq!(spool.status().dropped, 0);
+}
+
+#[test]
 fn a_second_holder_is_refused() {
     let directory = test_dir();
     let (_spool, _) = open(&directory, SMALL);

@@ -3,6 +3,10 @@
 //! An id is written to disk before the request is accepted, so that requests can't be replayed to a
 //! restarted agent. Writes are not synced: after a reboot, or if the file is invalid, requests
 //! signed before that moment are refused as well. Each signer has its own quota.
+//!
+//! The clock may be wrong when requests are removed as expired. Therefore the latest expiry of the
+//! removed requests of a signer is kept, and later requests that expire no later are refused: with
+//! the right clock they have expired anyway.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -40,6 +44,9 @@ type Tag = [u8; 8];
 /// Request ids with expiry and signer.
 type Requests = HashMap<[u8; 32], (i64, Tag)>;
 
+/// Id of the records on disk that hold the latest expiry of removed requests; no digest is zero.
+const REMOVED: [u8; 32] = [0; 32];
+
 /// Signer and its quota.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SignerQuota {
@@ -74,6 +81,8 @@ pub(super) struct ReplayCache {
     /// Digest of the boot id.
     boot: [u8; 32],
     expiry: Requests,
+    /// Latest expiry of the removed requests of each signer.
+    removed: HashMap<Tag, i64>,
     /// Number of requests per signer.
     counts: HashMap<Tag, usize>,
     /// Number of requests at which the next cleanup is due.
@@ -95,13 +104,11 @@ impl ReplayCache {
             Err(FileError::TooLarge { .. } | FileError::NotRegular(_)) => None,
             Err(err) => return Err(err),
         };
-        let (complete_since, mut expiry) = requests.unwrap_or_else(|| (nanos(now), HashMap::new()));
-        expiry.retain(|_, (expiry, _)| *expiry >= now.timestamp());
-        let (file, written) = rewrite(
-            path,
-            &record(complete_since, &boot, &Tag::default()),
-            &expiry,
-        )?;
+        let (complete_since, mut expiry, mut removed) =
+            requests.unwrap_or_else(|| (nanos(now), HashMap::new(), HashMap::new()));
+        remove_expired(&mut expiry, &mut removed, now);
+        let first = record(complete_since, &boot, &Tag::default());
+        let (file, written) = rewrite(path, &first, &expiry, &removed)?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -111,6 +118,7 @@ impl ReplayCache {
             counts: counts(&expiry),
             last_cleanup: now.timestamp(),
             expiry,
+            removed,
             complete_since,
         })
     }
@@ -129,6 +137,10 @@ impl ReplayCache {
         }
         if self.expiry.contains_key(&id) {
             return Err(Denied::Replayed);
+        }
+        let removed = self.removed.get(&quota.tag);
+        if removed.is_some_and(|removed| expiry.timestamp() <= *removed) {
+            return Err(Denied::BeforeRecording);
         }
         // A cleanup takes time, so at most one per second.
         let is_flooded = self.count(quota) >= quota.max && self.last_cleanup != now.timestamp();
@@ -156,17 +168,28 @@ impl ReplayCache {
     /// Removes expired requests. Rare enough to cost next to nothing per request.
     fn cleanup(&mut self, now: DateTime<Utc>) -> Result<(), FileError> {
         let before = self.expiry.len();
-        self.expiry
-            .retain(|_, (expiry, _)| *expiry >= now.timestamp());
+        remove_expired(&mut self.expiry, &mut self.removed, now);
         if self.expiry.len() < before {
             let first = record(self.complete_since, &self.boot, &Tag::default());
-            (self.file, self.written) = rewrite(&self.path, &first, &self.expiry)?;
+            (self.file, self.written) = rewrite(&self.path, &first, &self.expiry, &self.removed)?;
             self.counts = counts(&self.expiry);
         }
         self.last_cleanup = now.timestamp();
         self.cleanup_at = cleanup_at(&self.expiry);
         Ok(())
     }
+}
+
+/// Removes expired requests, and records their latest expiry.
+fn remove_expired(requests: &mut Requests, removed: &mut HashMap<Tag, i64>, now: DateTime<Utc>) {
+    requests.retain(|_, (expiry, tag)| {
+        let is_valid = *expiry >= now.timestamp();
+        if !is_valid {
+            let latest = removed.entry(*tag).or_insert(*expiry);
+            *latest = (*latest).max(*expiry);
+        }
+        is_valid
+    });
 }
 
 /// Returns the number of requests at which the next cleanup is due.
@@ -206,9 +229,9 @@ fn nanos(time: DateTime<Utc>) -> i64 {
     time.timestamp_nanos_opt().unwrap_or(i64::MAX)
 }
 
-/// Parses a file of the current boot: the time since which it is complete, and its requests. `None`
-/// for another boot. A truncated record was never accepted.
-fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, Requests)> {
+/// Parses a file of the current boot: the time since which it is complete, its requests, and the
+/// latest expiry of removed ones. `None` for another boot. A truncated record was never accepted.
+fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, Requests, HashMap<Tag, i64>)> {
     let (records, _truncated) = bytes.as_chunks::<RECORD>();
     let mut records = records.iter().filter_map(|record| {
         let (time, rest) = record.split_first_chunk::<8>()?;
@@ -217,20 +240,34 @@ fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, Requests)> {
         Some((*id, (i64::from_be_bytes(*time), tag)))
     });
     let (digest, (complete_since, _)) = records.next()?;
-    (digest == *boot).then(|| (complete_since, records.collect()))
+    if digest != *boot {
+        return None;
+    }
+    let (removed, requests): (Vec<_>, Vec<_>) = records.partition(|(id, _)| *id == REMOVED);
+    let removed = removed.into_iter().map(|(_, (expiry, tag))| (tag, expiry));
+    Some((
+        complete_since,
+        requests.into_iter().collect(),
+        removed.collect(),
+    ))
 }
 
 fn rewrite(
     path: &Path,
     first: &[u8; RECORD],
     requests: &Requests,
+    removed: &HashMap<Tag, i64>,
 ) -> Result<(RandomAccessFile, usize), FileError> {
     let mut bytes = first.to_vec();
+    for (tag, expiry) in removed {
+        bytes.extend_from_slice(&record(*expiry, &REMOVED, tag));
+    }
     for (id, (expiry, tag)) in requests {
         bytes.extend_from_slice(&record(*expiry, id, tag));
     }
     files::write_private(path, &bytes, Durability::Cached)?;
-    Ok((RandomAccessFile::open(path)?, requests.len() + 1))
+    let written = requests.len() + removed.len() + 1;
+    Ok((RandomAccessFile::open(path)?, written))
 }
 
 #[cfg(test)]
@@ -275,6 +312,21 @@ mod tests {
         let mut cache = ReplayCache::open(&path, "boot", at(3)).unwrap();
         assert_eq!(add(&mut cache, 3, 1), Err(REPLAYED.into()));
         assert_eq!(add(&mut cache, 2, 2), Ok(()), "made before the restart");
+    }
+
+    #[test]
+    fn a_request_is_accepted_once_also_if_the_clock_was_wrong_at_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seen");
+        let open = |now| ReplayCache::open(&path, "boot", at(now)).unwrap();
+        assert_eq!(add(&mut open(0), 1, 1), Ok(()));
+        // A day ahead.
+        drop(open(86_400));
+        let mut cache = open(3);
+        assert!(add(&mut cache, 1, 1).is_err(), "accepted twice");
+        assert_eq!(add(&mut cache, 4, 2), Ok(()), "signed later");
+        let other = SignerQuota::new("other", false);
+        assert_eq!(add_for(&mut cache, 1, 3, other), Ok(()), "another signer");
     }
 
     #[test]

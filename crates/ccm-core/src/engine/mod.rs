@@ -177,6 +177,8 @@ pub struct Engine<'a> {
     /// Returns the reason to stop before the next resource, if there is one.
     stop: Option<&'a dyn Fn() -> Option<String>>,
     gate: Option<&'a Gate<'a>>,
+    /// The directory for records that outlive the run.
+    state_dir: Option<&'a Path>,
     scaffolds: scaffold::SourceCache,
     sink: RefCell<&'a mut dyn Sink>,
 }
@@ -198,6 +200,7 @@ impl<'a> Engine<'a> {
             pending_refreshes: RefCell::default(),
             stop: None,
             gate: None,
+            state_dir: None,
             scaffolds: scaffold::SourceCache::default(),
             sink: RefCell::new(sink),
         }
@@ -224,6 +227,12 @@ impl<'a> Engine<'a> {
         self
     }
 
+    /// Keeps records that outlive the run in this directory.
+    #[must_use]
+    pub(crate) fn with_state_dir(self, state_dir: Option<&'a Path>) -> Self {
+        Self { state_dir, ..self }
+    }
+
     /// Returns the engine with a configured package cache.
     #[must_use]
     pub(crate) fn with_packages(self, packages: package::PackageCache) -> Self {
@@ -248,6 +257,7 @@ impl<'a> Engine<'a> {
             clock: self.machine.clock,
             accounts: &self.machine.accounts,
             working_dir: scope.working_dir(),
+            state_dir: self.state_dir,
             env: &scope.env,
             packages: &self.packages,
             services: &self.services,

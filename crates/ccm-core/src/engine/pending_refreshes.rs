@@ -4,7 +4,8 @@
 //! loses it. It is removed if nothing changed, or once the subscriber was applied. Within a run, the
 //! last event of a resource decides which subscribers refresh; pending refreshes apply to later runs.
 //! A resource that failed half way refreshes nothing in this run, and its subscribers stay pending. At
-//! worst a subscriber refreshes once too often. Without a file, nothing is kept after the run.
+//! worst a subscriber refreshes once too often. Other processes may run the same manifest, so each change
+//! applies to what is on disk now. Without a file, nothing is kept after the run.
 //!
 //! What a nested manifest subscribes to is known once it is loaded. Until then its own label stands for
 //! all its subscribers; [`PendingRefreshes::expand`] replaces it.
@@ -35,11 +36,7 @@ pub struct PendingRefreshes {
 impl PendingRefreshes {
     /// Reads the refreshes left by earlier runs; a missing file holds none.
     pub fn open(file: &Path) -> Result<Self, FileError> {
-        let labels: BTreeSet<String> = match files::read_to_string(file, MAX_BYTES) {
-            Ok(text) => text.lines().map(str::to_owned).collect(),
-            Err(err) if err.is_not_found() => BTreeSet::new(),
-            Err(err) => return Err(err),
-        };
+        let labels = read(file)?;
         Ok(Self {
             file: Some(file.to_owned()),
             earlier: labels.clone(),
@@ -74,19 +71,17 @@ impl PendingRefreshes {
         if self.labels.len() == before {
             return Ok(());
         }
-        self.save()
+        self.update(|stored| stored.extend(labels.iter().cloned()))
     }
 
     /// Removes refreshes that were performed or are not needed, and saves the file.
     pub(super) fn remove(&mut self, labels: &[String]) -> Result<(), FileError> {
         let before = self.labels.len();
-        for label in labels {
-            self.labels.remove(label);
-        }
+        self.labels.retain(|label| !labels.contains(label));
         if self.labels.len() == before {
             return Ok(());
         }
-        self.save()
+        self.update(|stored| stored.retain(|label| !labels.contains(label)))
     }
 
     /// Replaces the refresh of a nested manifest, if pending, by those of its resources. They are due
@@ -98,23 +93,41 @@ impl PendingRefreshes {
         if !self.labels.remove(child) {
             return Ok(());
         }
-        self.labels.extend(labels);
-        self.save()
+        self.labels.extend(labels.iter().cloned());
+        self.update(|stored| {
+            stored.remove(child);
+            stored.extend(labels);
+        })
     }
 
-    fn save(&self) -> Result<(), FileError> {
+    /// Changes the file, which is created with its directory if need be.
+    fn update(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<(), FileError> {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        if self.labels.is_empty() {
+        let mut stored = read(file)?;
+        change(&mut stored);
+        if stored.is_empty() {
             return files::remove(file);
         }
+        if let Some(directory) = file.parent() {
+            files::create_private_dir(directory)?;
+        }
         let mut text = String::new();
-        for label in &self.labels {
+        for label in &stored {
             text.push_str(label);
             text.push('\n');
         }
         files::write_private(file, text.as_bytes(), Durability::Complete)
+    }
+}
+
+/// Reads the labels in a file; a missing one holds none.
+fn read(file: &Path) -> Result<BTreeSet<String>, FileError> {
+    match files::read_to_string(file, MAX_BYTES) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(err) if err.is_not_found() => Ok(BTreeSet::new()),
+        Err(err) => Err(err),
     }
 }
 

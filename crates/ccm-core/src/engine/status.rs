@@ -92,6 +92,7 @@ pub fn inspect(
         clock: machine.clock,
         accounts: &machine.accounts,
         working_dir: scope.working_dir(),
+        state_dir: None,
         env: &scope.env,
         packages,
         services: &service::ServiceCache::default(),

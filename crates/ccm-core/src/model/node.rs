@@ -296,6 +296,9 @@ pub struct NodeStatus {
     /// Generation of the assignment that the node last applied.
     #[serde(default)]
     pub generation: u64,
+    /// What keeps the node from managing its resources, such as an unusable state directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// Facts for selections, without frequently changing values.
     #[serde(default)]
     pub facts: Value,
@@ -335,14 +338,15 @@ impl From<&NodeStatus> for StoredFacts {
 const MAX_REFUSAL_AGE: TimeDelta = TimeDelta::hours(1);
 
 impl NodeStatus {
-    /// Returns a note if the node accepts unsigned requests or has refused a request recently;
-    /// otherwise an empty text.
-    pub fn trust_note(&self) -> String {
+    /// Returns the problems of the node, and whether it accepts unsigned requests or has refused a
+    /// request recently; otherwise an empty text.
+    pub fn note(&self) -> String {
         let refusal = self.recent_refusal();
         let refusal =
             refusal.map(|refusal| format!("{refusal} ({})", to_the_second(&refusal.time)));
         let open = self.open_note().map(str::to_owned);
-        let notes: Vec<String> = [open, refusal].into_iter().flatten().collect();
+        let mut notes = self.problems.clone();
+        notes.extend([open, refusal].into_iter().flatten());
         notes.join("; ")
     }
 
@@ -559,7 +563,7 @@ mod tests {
                 "trust":{trust}}}"#
             );
             let status: NodeStatus = serde_json::from_str(&text).unwrap();
-            status.trust_note()
+            status.note()
         };
         assert_eq!(note("null"), "");
         assert_eq!(note(r#"{"required":true}"#), "");

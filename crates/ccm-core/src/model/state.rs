@@ -240,6 +240,19 @@ pub struct ArchiveMetadata {
     pub size: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provider: String,
+    /// What this node recorded about unpacking; not part of the published state.
+    #[serde(skip)]
+    pub unpacked: UnpackState,
+}
+
+/// The record of the last unpack of an archive, with the digest of the archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UnpackState {
+    /// There is no record: it was unpacked by another program, or never.
+    #[default]
+    Unknown,
+    Interrupted(String),
+    Complete(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -186,6 +186,12 @@ fn seen_mode(metadata: &FileMetadata) -> u32 {
     u32::from_str_radix(&metadata.mode, 8).unwrap_or_default()
 }
 
+/// Reports whether a path is a device, a socket or a FIFO. A link to one is not.
+fn is_special(resource: &Resource) -> Result<bool, ResourceError> {
+    let found = files::inspect(Path::new(&resource.common.name), false)?;
+    Ok(found.is_some_and(|found| found.kind == FileKind::Special))
+}
+
 /// Plans the actions for a path.
 pub(super) fn plan(
     resource: &Resource,
@@ -216,6 +222,9 @@ pub(super) fn plan(
         }
         FileEnsure::Present if !file.manages_content() && !is_absent => {
             (Action::SetAttributes, "Would have updated attributes")
+        }
+        FileEnsure::Present if !is_absent && is_special(resource)? => {
+            return Err(ResourceError::SpecialFile(resource.common.name.clone()));
         }
         FileEnsure::Present if file.manages_content() => {
             (Action::Store, "Would have created the file")

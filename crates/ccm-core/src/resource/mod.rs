@@ -23,7 +23,7 @@ use crate::model::resource::{
 use crate::model::state::{Detail, State};
 use crate::model::text::SplitError;
 use crate::system::files::{self, FileError, FileKind};
-use crate::system::{AccountError, Accounts, Clock, RunError, Runner, UnpackError};
+use crate::system::{AccountError, Accounts, Clock, LockError, RunError, Runner, UnpackError};
 use ccm_template::{CallError, Env};
 
 /// Access of resource types to the machine.
@@ -34,6 +34,8 @@ pub struct Host<'a> {
     pub accounts: &'a Accounts,
     /// The directory of the manifest; relative sources start here.
     pub working_dir: &'a Path,
+    /// The directory for records that outlive a run.
+    pub state_dir: Option<&'a Path>,
     /// The template environment.
     pub env: &'a Env,
     /// The package cache of this run.
@@ -81,10 +83,14 @@ pub enum ResourceError {
     SourceDenied(#[source] CallError),
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
+    #[error("{0} is a device, socket or FIFO; remove it first to replace it by a file")]
+    SpecialFile(String),
     #[error("download failed: {0}")]
     Download(#[source] archive::DownloadError),
     #[error(transparent)]
     Unpack(#[from] UnpackError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
     #[error("archive type not supported")]
     ArchiveType,
     #[error("failed to reach desired state: {ensure}: {reason}")]

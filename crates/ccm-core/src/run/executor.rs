@@ -1,5 +1,6 @@
 //! Executors: how a loaded run is performed, by the engine on this machine or by a simulation.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::apply_manifest::RunError;
@@ -18,6 +19,8 @@ pub struct EngineSetup<'a> {
     pub clock: &'a dyn Clock,
     pub session: Session,
     pub packages: package::PackageCache,
+    /// The directory for records that outlive the run.
+    pub state_dir: Option<&'a Path>,
     /// Refreshes left pending by earlier runs.
     pub pending: PendingRefreshes,
     /// Authorizes each resource before it is applied.
@@ -111,6 +114,7 @@ fn engine<'e>(
     };
     Engine::new(machine, setup.session, sink)
         .with_packages(setup.packages)
+        .with_state_dir(setup.state_dir)
         .with_pending_refreshes(setup.pending)
         .with_gate(setup.gate)
         .with_stop_check(setup.stop)

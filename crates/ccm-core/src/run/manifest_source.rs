@@ -4,7 +4,8 @@
 //! A bundle is a compressed tar archive with a `manifest.yaml` and the files it needs. It is unpacked
 //! into a private temporary directory that is removed after the run. Manifests are not parsed here.
 
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -56,11 +57,17 @@ impl ManifestSource {
     }
 
     /// Returns the key of the manifest's pending refreshes: the digest of its source, or of an inline
-    /// manifest's text.
-    pub(super) fn key(&self) -> Digest {
+    /// manifest's text. Relative paths start at `base`.
+    pub(super) fn key(&self, base: &Path) -> Digest {
         match self {
             Self::Text(text) => Digest::of(text.as_bytes()),
-            Self::Source(source) => Digest::of(url_identity(source).as_bytes()),
+            Self::Source(source) if remote(source).is_some() => {
+                Digest::of(url_identity(source).as_bytes())
+            }
+            Self::Source(source) => {
+                let path = without_parent_parts(&local(base, source));
+                Digest::of(path.as_os_str().as_bytes())
+            }
             Self::Copy { display_name, .. } => Digest::of(display_name.as_bytes()),
         }
     }
@@ -230,19 +237,39 @@ pub fn fetch(
         return Err(SourceError::Empty);
     }
     let display_name = redact_url(source).into_owned();
-    match url_scheme(source).filter(|(_, rest)| rest.starts_with("//")) {
-        // Collecting the components removes `.` parts.
-        None => open_local(
-            &base.join(source).components().collect::<PathBuf>(),
-            display_name,
-            temporary,
-        ),
+    match remote(source) {
+        None => open_local(&local(base, source), display_name, temporary),
         Some((scheme, rest)) => match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => fetch_http(source, display_name, temporary, clock),
             "obj" => fetch_object(&ObjectName::parse(rest)?, display_name, temporary, nats),
             _ => Err(SourceError::Unsupported(display_name)),
         },
     }
+}
+
+/// Returns the scheme of a URL and what follows it; `None` for a path.
+fn remote(source: &str) -> Option<(&str, &str)> {
+    url_scheme(source).filter(|(_, rest)| rest.starts_with("//"))
+}
+
+/// Returns the path of a local source, without `.` parts.
+fn local(base: &Path, source: &str) -> PathBuf {
+    base.join(source).components().collect()
+}
+
+/// Returns a path without `..` parts. Symlinks are not resolved, so that the manifest behind a link
+/// keeps its key when the link is changed.
+fn without_parent_parts(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            component => plain.push(component),
+        }
+    }
+    plain
 }
 
 fn open_local(

@@ -40,7 +40,7 @@ use crate::model::resource::{InvalidProperty, Phase, Resource};
 use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::state::State;
 use crate::resource::{ProviderError, package};
-use crate::system::{Accounts, Cancel, Clock, FileError, SystemRunner, files};
+use crate::system::{Accounts, Cancel, Clock, FileError, SystemRunner};
 use ccm_template::Env;
 use ccm_template::env::Facts;
 use ccm_template::expr::Cache;
@@ -52,6 +52,9 @@ pub use governor_slot::{EvictionCallback, Governors};
 pub use identity::{IdentityError, local_identity};
 pub use manifest_location::{LocationError, ManifestLocation};
 pub use run_lock::{RunLock, run_id_of};
+
+/// The default state directory of a node.
+pub const STATE_DIR: &str = "/var/lib/choria/ccm";
 
 /// The subdirectory of the state directory that holds pending refreshes, one file per manifest. The name
 /// on disk stays `owed` for compatibility with existing state directories.
@@ -127,7 +130,8 @@ pub struct RunContext<'a> {
     pub executor: &'a dyn Executor,
     /// The directory that relative manifest sources start from.
     pub base: &'a Path,
-    /// The directory for pending refreshes; without it they are not kept after the run.
+    /// The directory for pending refreshes and records of unpacked archives; without it nothing is
+    /// kept after the run.
     pub state_dir: Option<&'a Path>,
     /// The default package module for `provider: cfengine`.
     pub cfengine_module: Option<&'a str>,
@@ -517,10 +521,9 @@ fn pending_refreshes(
     let Some(state_dir) = context.state_dir else {
         return Ok(PendingRefreshes::default());
     };
-    let directory = state_dir.join(PENDING_REFRESHES);
-    files::create_private_dir(&directory)
-        .and_then(|()| PendingRefreshes::open(&directory.join(manifest.key().to_string())))
-        .map_err(RunError::Pending)
+    let key = manifest.key(context.base).to_string();
+    let file = state_dir.join(PENDING_REFRESHES).join(key);
+    PendingRefreshes::open(&file).map_err(RunError::Pending)
 }
 
 fn engine_setup<'w>(
@@ -534,6 +537,7 @@ fn engine_setup<'w>(
         clock: context.clock,
         session,
         packages: context.packages(),
+        state_dir: context.state_dir,
         pending,
         gate: context.gate,
         stop: &*context.stop,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -65,6 +66,16 @@ pub enum PauseFileError {
     File(#[from] FileError),
 }
 
+/// Returns the pause that stands for an unreadable file.
+fn unreadable(error: &PauseFileError, since: DateTime<Utc>) -> Pause {
+    Pause {
+        reason: format!("the pause file can't be read: {error}; use resume to go on"),
+        since,
+        until: None,
+        by: String::new(),
+    }
+}
+
 /// The body of a pause request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -86,7 +97,8 @@ pub struct PauseStore {
 }
 
 impl PauseStore {
-    /// Opens the store. An unreadable file counts as no pause; its error is returned too.
+    /// Opens the store. An unreadable file counts as a pause without an end, so that a node that was
+    /// paused stays so; its error is returned too.
     pub fn open(file: &Path, clock: Arc<dyn Clock>) -> (Self, Option<PauseFileError>) {
         let read =
             match files::read_to_string(file, MAX_BYTES) {
@@ -101,7 +113,7 @@ impl PauseStore {
             };
         let (pause, error) = match read {
             Ok(pause) => (pause, None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (Some(unreadable(&error, clock.now())), Some(error)),
         };
         let store = Self {
             file: file.to_owned(),
@@ -239,6 +251,23 @@ mod tests {
         assert_eq!(again.current(), None);
         let (third, _) = PauseStore::open(&directory.path().join("pause"), clock);
         assert_eq!(third.current(), None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_a_pause_until_it_is_ended() {
+        let (directory, clock, store) = store();
+        store.begin("upgrade", "ann").unwrap();
+        std::fs::write(directory.path().join("pause"), "{").unwrap();
+        let open = || PauseStore::open(&directory.path().join("pause"), clock.clone());
+        let (damaged, error) = open();
+        assert!(error.is_some());
+        let reason = damaged.current().unwrap().reason;
+        assert!(
+            reason.starts_with("the pause file can't be read: "),
+            "{reason}"
+        );
+        damaged.end().unwrap();
+        assert_eq!(open().0.current(), None);
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl FixedClock {
         self.state().advance(by);
     }
 
+    /// Sets the date, as an administrator or a time server does; the monotonic time goes on.
+    pub fn set(&self, now: DateTime<Utc>) {
+        self.state().now = now;
+    }
+
     /// Returns every sleep so far, in order.
     pub fn sleeps(&self) -> Vec<Duration> {
         self.state().sleeps.clone()

@@ -247,7 +247,9 @@ impl Node {
             return NodeState::Running;
         }
         let outcome = self.last_run().map(|run| run.outcome);
-        let has_error = !self.error().is_empty() || self.refusal().is_some();
+        let has_error = !self.error().is_empty()
+            || self.refusal().is_some()
+            || !presence.status.problems.is_empty();
         if outcome == Some(RunOutcome::Failed) || has_error {
             return NodeState::Failed;
         }
@@ -273,7 +275,7 @@ impl Node {
             NodeState::Drifted => {
                 drift.map(|one| format!("{}#{}: {}", one.type_name, one.name, one.message))
             }
-            NodeState::Stable => status.map(NodeStatus::trust_note),
+            NodeState::Stable => status.map(NodeStatus::note),
             NodeState::Offline => None,
         };
         short(&text.unwrap_or_default())
@@ -281,6 +283,10 @@ impl Node {
 
     /// Returns the reason of the failure, if it is known.
     fn failure(&self) -> String {
+        let problems = self.presence.iter().flat_map(|it| &it.status.problems);
+        if let Some(problem) = problems.into_iter().next() {
+            return problem.clone();
+        }
         if let Some(refusal) = self.refusal() {
             return refusal.to_string();
         }

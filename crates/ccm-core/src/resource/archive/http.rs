@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::{Host, Progress, ResourceError};
+use super::unpack_record::UnpackRecord;
 use crate::model::resource::{Archive, ArchiveFormat};
 use crate::system::files::{self, Attributes, Durability};
 use crate::system::http::{self, OnProgress, Reply, Request};
-use crate::system::unpack::{self, Limits, Rules};
+use crate::system::unpack::{self, Limits};
 use crate::system::{AccountError, FileError, HttpError};
 
 /// The timeout of a download.
@@ -33,10 +34,12 @@ pub enum DownloadError {
     Checksum { expected: String, got: String },
 }
 
-/// Downloads an archive. The file is replaced atomically, after the checksum was verified.
+/// Downloads an archive. The file is replaced atomically, after the checksum was verified and `record`
+/// says that the archive is to be unpacked.
 pub(super) fn download(
     path: &Path,
     archive: &Archive,
+    record: Option<&UnpackRecord<'_>>,
     host: Host<'_>,
     on_progress: &dyn Fn(Progress<'_>),
 ) -> Result<(), DownloadError> {
@@ -56,11 +59,15 @@ pub(super) fn download(
         request.credentials = Some((&archive.username, &archive.password));
     }
     files::store_with(path, &attributes, Durability::Content, |mut file| {
-        let reply = http::get(&request, host.clock, &mut file)?;
-        match reply {
-            Reply::Complete(received) => verify_checksum(archive, &received.digest.to_string()),
+        let Reply::Complete(received) = http::get(&request, host.clock, &mut file)? else {
             // Not sent for a request without an ETag.
-            Reply::NotModified => Ok(()),
+            return Ok(());
+        };
+        let digest = received.digest.to_string();
+        verify_checksum(archive, &digest)?;
+        match record {
+            Some(record) => Ok(record.begin(&digest)?),
+            None => Ok(()),
         }
     })
 }
@@ -77,11 +84,22 @@ fn verify_checksum(archive: &Archive, got: &str) -> Result<(), DownloadError> {
 }
 
 /// Unpacks an archive into its directory, which is created if missing.
-pub(super) fn extract(path: &Path, archive: &Archive) -> Result<(), ResourceError> {
+pub(super) fn extract(
+    path: &Path,
+    archive: &Archive,
+    record: &UnpackRecord<'_>,
+    host: Host<'_>,
+) -> Result<(), ResourceError> {
     let kind = path
         .to_str()
         .and_then(ArchiveFormat::from_name)
         .ok_or(ResourceError::ArchiveType)?;
+    let _lock = record.lock(host)?;
+    let digest = match archive.checksum.as_str() {
+        "" => files::sha256(path)?.to_string(),
+        checksum => checksum.to_ascii_lowercase(),
+    };
+    record.begin(&digest)?;
     let parent = Path::new(&archive.extract_parent);
     if files::inspect(parent, true)?.is_none() {
         let attributes = Attributes {
@@ -90,11 +108,7 @@ pub(super) fn extract(path: &Path, archive: &Archive) -> Result<(), ResourceErro
         };
         files::create_directory(parent, &attributes)?;
     }
-    let (sum, rules, limits) = (&archive.checksum, Rules::Archive, Limits::ARCHIVE);
-    if sum.is_empty() {
-        unpack::unpack(path, kind, parent, rules, limits)?;
-    } else {
-        unpack::unpack_checked(path, sum, kind, parent, rules, limits)?;
-    }
-    Ok(())
+    let staging = record.staging();
+    unpack::unpack_staged(path, &digest, kind, parent, &staging, Limits::ARCHIVE)?;
+    Ok(record.complete(&digest)?)
 }

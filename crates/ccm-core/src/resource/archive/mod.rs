@@ -1,9 +1,11 @@
 //! archive type: downloads an archive, verifies its checksum, optionally unpacks and removes it.
 //!
-//! The `creates` path shows whether the archive was unpacked; the archive file itself is compared by
-//! checksum and owner. Download and unpacking are in `http`.
+//! The `creates` path shows whether the archive was unpacked, unless `unpack_record` knows that it was
+//! interrupted; the archive file itself is compared by checksum and owner. Download and unpacking are
+//! in `http`.
 
 mod http;
+mod unpack_record;
 
 use std::path::Path;
 
@@ -14,11 +16,12 @@ use super::{
 };
 use crate::model::TypeName;
 use crate::model::resource::{Archive, Resource};
-use crate::model::state::{ArchiveMetadata, Detail, State};
+use crate::model::state::{ArchiveMetadata, Detail, State, UnpackState};
 use crate::model::text::url_scheme;
 use crate::system::files::{self, Attributes, FileError, FileKind};
 
 pub use http::DownloadError;
+use unpack_record::UnpackRecord;
 
 /// The only provider.
 pub(super) const PROVIDER: &str = "http";
@@ -74,6 +77,9 @@ pub(super) fn inspect(
         creates_exists: creates_exists(&archive.creates)?,
         ..ArchiveMetadata::default()
     };
+    if let Some(record) = record(name, archive, host) {
+        metadata.unpacked = record.read()?;
+    }
     if let Some((seen, digest)) = files::inspect_and_hash(Path::new(name))?
         && (seen.kind != FileKind::Symlink || resource.common.ensure == "absent")
     {
@@ -93,6 +99,12 @@ pub(super) fn inspect(
     Ok(State::new(host.clock.now(), name, ensure, detail))
 }
 
+/// Returns the unpack record of an archive that is to be unpacked.
+fn record<'a>(name: &'a str, archive: &'a Archive, host: Host<'_>) -> Option<UnpackRecord<'a>> {
+    let parent = archive.extract_parent.as_str();
+    (!parent.is_empty()).then(|| UnpackRecord::new(name, parent, host))
+}
+
 /// Returns the first difference between a state and the wanted properties.
 fn difference(
     resource: &Resource,
@@ -107,6 +119,10 @@ fn difference(
     }
     if lacks_creation(archive, seen) {
         return Some(format!("creates path missing: {}", archive.creates));
+    }
+    if is_incomplete(archive, seen) {
+        let parent = &archive.extract_parent;
+        return Some(format!("not completely extracted: {parent}"));
     }
     if !seen.archive_exists {
         return (!archive.cleanup).then(|| "archive file missing".into());
@@ -130,6 +146,27 @@ fn difference(
 
 fn lacks_creation(archive: &Archive, seen: &ArchiveMetadata) -> bool {
     !archive.creates.is_empty() && !seen.creates_exists
+}
+
+/// Reports whether unpacking was interrupted, or another archive was unpacked than the wanted one.
+fn is_incomplete(archive: &Archive, seen: &ArchiveMetadata) -> bool {
+    match &seen.unpacked {
+        UnpackState::Unknown => false,
+        UnpackState::Interrupted(_) => true,
+        UnpackState::Complete(digest) => {
+            has_wanted_content(archive, seen) && !digest.eq_ignore_ascii_case(&archive.checksum)
+        }
+    }
+}
+
+/// Reports whether the archive exists and was downloaded completely, but not unpacked.
+fn is_downloaded(archive: &Archive, seen: &ArchiveMetadata) -> bool {
+    match &seen.unpacked {
+        UnpackState::Interrupted(digest) if archive.checksum.is_empty() => {
+            !digest.is_empty() && *digest == seen.checksum
+        }
+        _ => has_wanted_content(archive, seen),
+    }
 }
 
 /// Reports whether the archive exists with the wanted checksum.
@@ -183,13 +220,14 @@ pub(super) fn plan(
 /// Returns the actions for an archive that differs from its wanted state.
 fn steps(archive: &Archive, seen: &ArchiveMetadata, host: Host<'_>) -> Vec<Action> {
     let mut steps = Vec::new();
-    let is_fresh = !has_wanted_content(archive, seen);
+    let is_fresh = !is_downloaded(archive, seen);
     if is_fresh {
         steps.push(Action::Download);
     } else if !archive.cleanup && !is_owned(archive, seen, host) {
         steps.push(Action::SetOwner);
     }
-    if !archive.extract_parent.is_empty() && (is_fresh || lacks_creation(archive, seen)) {
+    let is_unpacked = !is_fresh && !lacks_creation(archive, seen) && !is_incomplete(archive, seen);
+    if !archive.extract_parent.is_empty() && !is_unpacked {
         steps.push(Action::Extract { is_fresh });
     }
     if archive.cleanup {
@@ -209,7 +247,9 @@ pub(super) fn change(
     let path = Path::new(&resource.common.name);
     match action {
         Action::Download => {
-            http::download(path, archive, host, on_progress).map_err(ResourceError::Download)
+            let record = record(&resource.common.name, archive, host);
+            http::download(path, archive, record.as_ref(), host, on_progress)
+                .map_err(ResourceError::Download)
         }
         Action::SetOwner => {
             let attributes = Attributes {
@@ -220,7 +260,8 @@ pub(super) fn change(
             Ok(files::set_attributes(path, &attributes)?)
         }
         Action::Extract { is_fresh } => {
-            let result = http::extract(path, archive);
+            let record = UnpackRecord::new(&resource.common.name, &archive.extract_parent, host);
+            let result = http::extract(path, archive, &record, host);
             if result.is_err() && is_fresh && archive.creates.is_empty() {
                 // Without `creates`, an existing archive counts as unpacked, so it is removed for the
                 // next run to retry. The error of unpacking is reported, not that of the removal.

@@ -103,6 +103,7 @@ impl ScriptedHost {
             clock: &self.clock,
             accounts: &self.accounts,
             working_dir: Path::new("/"),
+            state_dir: None,
             env: &self.env,
             packages: &self.packages,
             services: &self.services,

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::safe_open::OpenError;
@@ -54,6 +54,11 @@ pub fn create_directory(path: &Path, attributes: &Attributes) -> Result<(), File
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
     let handle = safe_open::create_dir_all(path, 0o700).map_err(|err| err.during("mkdir", path))?;
     check_private(&handle, path)
+}
+
+/// Checks that files can be created in a directory; fails on a read-only file system.
+pub fn check_writable(path: &Path) -> Result<(), FileError> {
+    rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(failed("write to", path))
 }
 
 /// Checks that a directory belongs to root or the effective user and is not writable by others. A

@@ -7,7 +7,8 @@
 //! followed. Reads follow symlinks.
 //!
 //! - `safe_open`: opens directories without following untrusted symlinks
-//! - `atomic_write`: writes a file; `tree`: writes many files below one directory
+//! - `atomic_write`: writes a file; `tree`: writes many files below one directory; `tree_digest`:
+//!   detects changes of a directory
 //! - `inspect`: metadata, digests and content; `trusted_read`: files that only root may change
 //! - `directory`, `private_dir`, `remove`: directories and removal
 //! - `glob`: file name patterns; `xattr`: extended attributes
@@ -36,6 +37,7 @@ mod safe_open;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod tree_digest;
 mod trusted_read;
 mod xattr;
 
@@ -43,7 +45,7 @@ pub use append::append;
 pub(crate) use atomic_write::store_with_xattr;
 pub use atomic_write::{Content, Durability, store, store_with, write_private};
 pub(crate) use directory::check_private_dir;
-pub use directory::{create_directory, create_private_dir};
+pub use directory::{check_writable, create_directory, create_private_dir};
 pub(crate) use glob::Glob;
 pub use glob::{BadPattern, GlobError, expand};
 pub(crate) use inspect::inspect_and_hash;
@@ -52,6 +54,7 @@ pub use private_dir::PrivateDir;
 pub use random_access::{RandomAccessFile, sync_directory};
 pub use remove::{remove, remove_recursive};
 pub use tree::Tree;
+pub use tree_digest::tree_digest;
 pub use trusted_read::{AllowedWriters, check_writers, read_secret, read_trusted};
 pub(crate) use xattr::{Xattr, set_xattr, xattr};
 
@@ -110,6 +113,8 @@ pub enum FileError {
         #[source]
         cause: Cause,
     },
+    #[error("refusing to remove {}: a file system is mounted on it or below it; unmount it first", .0.display())]
+    Mounted(PathBuf),
     #[error("{} is larger than {limit} bytes", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     #[error("{} is not UTF-8 text", .0.display())]

@@ -21,11 +21,7 @@ impl PrivateDir {
     /// Creates `<prefix><random digits>` in a directory. Refuses a parent in which other users
     /// could replace it.
     pub fn create(parent: &Path, prefix: &str) -> Result<Self, FileError> {
-        let handle = safe_open::open_dir(parent).map_err(|err| err.during("open", parent))?;
-        let stat = rustix::fs::fstat(&handle).map_err(failed::<Errno>("stat", parent))?;
-        if safe_open::others_may_replace(&stat) {
-            return Err(FileError::NotPrivate(parent.to_owned()));
-        }
+        check_parent(parent)?;
         for _ in 0..MAX_ATTEMPTS {
             let path = parent.join(format!("{prefix}{:032x}", random()?));
             // Never uses an existing directory, which may belong to another user.
@@ -38,10 +34,30 @@ impl PrivateDir {
         Err(failed("mkdir", parent)(Errno::EXIST))
     }
 
+    /// Creates the directory `name` in a parent, in place of one that a killed process left there.
+    /// Refuses a parent in which other users could replace it.
+    pub(crate) fn replace(parent: &Path, name: &str) -> Result<Self, FileError> {
+        check_parent(parent)?;
+        let path = parent.join(name);
+        remove_recursive(&path)?;
+        rustix::fs::mkdir(&path, Mode::RWXU).map_err(failed("mkdir", &path))?;
+        Ok(Self(path))
+    }
+
     /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
+}
+
+/// Checks that other users can't replace a directory in this one.
+fn check_parent(parent: &Path) -> Result<(), FileError> {
+    let handle = safe_open::open_dir(parent).map_err(|err| err.during("open", parent))?;
+    let stat = rustix::fs::fstat(&handle).map_err(failed::<Errno>("stat", parent))?;
+    if safe_open::others_may_replace(&stat) {
+        return Err(FileError::NotPrivate(parent.to_owned()));
+    }
+    Ok(())
 }
 
 impl Drop for PrivateDir {

@@ -2,14 +2,14 @@
 //!
 //! A tree is walked by handles and no symlink is followed: if a directory is replaced by a symlink
 //! meanwhile, the link is removed, not its target. Going up is checked, too: a directory that was
-//! moved away ends the walk with an error. The number of open files does not depend on the depth of
-//! the tree.
+//! moved away ends the walk with an error. A file system that is mounted below is not entered. The
+//! number of open files does not depend on the depth of the tree.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::safe_open::OpenError;
@@ -45,7 +45,10 @@ pub fn remove_recursive(path: &Path) -> Result<(), FileError> {
         Err(errno) => return Err(fail(errno)),
     }
     let name = CString::new(location.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
-    remove_tree(location.directory, name).map_err(fail)
+    remove_tree(location.directory, name).map_err(|errno| match errno {
+        Errno::XDEV => FileError::Mounted(path.to_owned()),
+        errno => fail(errno),
+    })
 }
 
 /// Returns the location of a path, or `None` if its directory is missing.
@@ -145,6 +148,9 @@ fn descend(
         }
         Err(errno) => return Err(errno),
     };
+    if is_mount_point(parent, &here)? {
+        return Err(Errno::XDEV);
+    }
     levels.push(Level {
         name,
         parent: Identity::of(parent)?,
@@ -152,6 +158,19 @@ fn descend(
         sweeps: 0,
     });
     Ok(Some(here))
+}
+
+/// Reports whether another file system, or another part of the same one, is mounted on a directory.
+fn is_mount_point(parent: &OwnedFd, here: &OwnedFd) -> Result<bool, Errno> {
+    if Identity::of(parent)?.device != Identity::of(here)?.device {
+        return Ok(true);
+    }
+    // Bind mounts have the same device. Kernels before 5.8 don't know the attribute.
+    match rustix::fs::statx(here, "", AtFlags::EMPTY_PATH, StatxFlags::empty()) {
+        Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(Errno::NOSYS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Removes the entries that are not directories, and returns the names of those that are.

@@ -114,6 +114,29 @@ impl Tree {
         })
     }
 
+    /// Reports whether the directory has an entry of this name.
+    pub(crate) fn contains(&self, name: &OsStr) -> Result<bool, FileError> {
+        match rustix::fs::statat(&self.root, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(failed("stat", &self.path.join(name))(errno)),
+        }
+    }
+
+    /// Moves an entry of another tree on the same file system into this one.
+    pub(crate) fn take(&self, from: &Self, name: &OsStr) -> Result<(), FileError> {
+        rustix::fs::renameat(&from.root, name, &self.root, name)
+            .map_err(failed("rename", &from.path.join(name)))
+    }
+
+    /// Flushes the whole file system to disk: one call, however many files were written.
+    pub fn sync(&self) -> Result<(), FileError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.root, ".", flags, Mode::empty())
+            .and_then(rustix::fs::syncfs)
+            .map_err(failed("sync", &self.path))
+    }
+
     /// Returns the location of a path; creates missing directories.
     fn location<'p>(
         &mut self,

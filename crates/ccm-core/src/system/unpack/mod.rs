@@ -3,7 +3,8 @@
 //! An archive is read twice through one open file. The first pass checks every entry to its last
 //! byte, so that a refused archive leaves nothing behind; the second writes the entries through a
 //! [`Tree`], which never leaves its directory. Existing files and links are replaced atomically.
-//! Set-id bits and owners of an archive are ignored.
+//! [`unpack_staged`] writes a new tree beside its place and moves it there when it is complete and
+//! on disk. Set-id bits and owners of an archive are ignored.
 //!
 //! Read next: `rules` decides which entries are acceptable, `tar` and `zip` read the formats.
 
@@ -13,12 +14,13 @@ mod tar;
 mod tests;
 mod zip;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::files::{self, FileError, Tree, failed};
+use super::files::{self, FileError, PrivateDir, Tree, failed};
 use super::{Cause, Digester};
 use crate::model::resource::ArchiveFormat;
 use rules::{Checked, Checker};
@@ -61,7 +63,7 @@ pub enum UnpackError {
 }
 
 /// Unpacks an archive into an existing directory and returns its files in order, relative to the
-/// directory.
+/// directory. Nothing is flushed to disk.
 pub fn unpack(
     archive: &Path,
     kind: ArchiveFormat,
@@ -69,39 +71,73 @@ pub fn unpack(
     rules: Rules,
     limits: Limits,
 ) -> Result<Vec<PathBuf>, UnpackError> {
-    unpack_open(Source::open(archive, kind)?, into, rules, limits)
+    let source = Source::open(archive, kind)?;
+    source.verify(rules, limits)?;
+    let mut writer = source.write(Tree::open(into)?, rules, limits)?;
+    writer.set_modes(|_| true)?;
+    Ok(writer.files)
 }
 
-/// Unpacks an archive like [`unpack`] if it has this SHA-256 checksum. The checksum is computed
-/// through the handle that is unpacked, so replacing the file meanwhile has no effect.
-pub fn unpack_checked(
+/// Unpacks an archive into an existing directory if it has this SHA-256 checksum, and flushes it to
+/// disk. The checksum is computed through the handle that is unpacked, so replacing the file
+/// meanwhile has no effect.
+///
+/// A tree that is new to the directory is written to the subdirectory `staging` and moved into
+/// place when it is on disk, so that it is never seen incomplete. Where entries exist, or other
+/// users could replace the subdirectory, the archive is written over the directory in place.
+pub fn unpack_staged(
     archive: &Path,
     checksum: &str,
     kind: ArchiveFormat,
     into: &Path,
-    rules: Rules,
+    staging: &str,
     limits: Limits,
-) -> Result<Vec<PathBuf>, UnpackError> {
+) -> Result<(), UnpackError> {
     let source = Source::open(archive, kind)?;
     source.check(checksum)?;
-    unpack_open(source, into, rules, limits)
+    let rules = Rules::Archive;
+    let names = source.verify(rules, limits)?;
+    let target = Tree::open(into)?;
+    match stage(&target, &names, into, staging)? {
+        Some(directory) => {
+            let staged = Tree::open(directory.path())?;
+            let mut writer = source.write(staged, rules, limits)?;
+            // A directory that its owner can't write to can't be moved by other users than root.
+            writer.set_modes(|path| path.components().count() > 1)?;
+            writer.tree.sync()?;
+            for name in &names {
+                target.take(&writer.tree, name)?;
+            }
+            writer.tree = target;
+            writer.set_modes(|path| path.components().count() == 1)?;
+            writer.tree.sync()?;
+        }
+        None => {
+            let mut writer = source.write(target, rules, limits)?;
+            writer.set_modes(|_| true)?;
+            writer.tree.sync()?;
+        }
+    }
+    Ok(())
 }
 
-fn unpack_open(
-    source: Source<'_>,
+/// Creates the directory to stage new entries in; `None` if they must be written in place.
+fn stage(
+    target: &Tree,
+    names: &[OsString],
     into: &Path,
-    rules: Rules,
-    limits: Limits,
-) -> Result<Vec<PathBuf>, UnpackError> {
-    let checker = || Checker::new(rules, limits, source.size);
-    source.each(&mut Pass::new(checker(), None))?;
-    let writer = Writer::new(Tree::open(into)?, rules);
-    let mut pass = Pass::new(checker(), Some(writer));
-    source.each(&mut pass)?;
-    match pass.writer {
-        Some(writer) => writer.finish(),
-        None => Ok(Vec::new()),
+    staging: &str,
+) -> Result<Option<PrivateDir>, FileError> {
+    let directory = match PrivateDir::replace(into, staging) {
+        Err(FileError::NotPrivate(_)) => return Ok(None),
+        directory => directory?,
+    };
+    for name in names {
+        if target.contains(name)? {
+            return Ok(None);
+        }
     }
+    Ok(Some(directory))
 }
 
 /// One entry of an archive.
@@ -212,8 +248,23 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Checks every entry and returns the names of those directly in the directory.
+    fn verify(&self, rules: Rules, limits: Limits) -> Result<Vec<OsString>, UnpackError> {
+        let mut pass = Pass::new(Checker::new(rules, limits, self.size), None);
+        self.each(&mut pass)?;
+        Ok(pass.checker.top_level().map(OsString::from).collect())
+    }
+
+    /// Writes every entry below a directory. The modes of directories are set later.
+    fn write(&self, tree: Tree, rules: Rules, limits: Limits) -> Result<Writer, UnpackError> {
+        let mut writer = Writer::new(tree, rules);
+        let checker = Checker::new(rules, limits, self.size);
+        self.each(&mut Pass::new(checker, Some(&mut writer)))?;
+        Ok(writer)
+    }
+
     /// Passes every entry to a pass, in order.
-    fn each(&self, pass: &mut Pass) -> Result<(), UnpackError> {
+    fn each(&self, pass: &mut Pass<'_>) -> Result<(), UnpackError> {
         self.walk(pass).map_err(|stop| match stop {
             Stop::Read(error) => UnpackError::Unreadable {
                 archive: self.path.to_owned(),
@@ -234,7 +285,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    fn walk(&self, pass: &mut Pass) -> Result<(), Stop> {
+    fn walk(&self, pass: &mut Pass<'_>) -> Result<(), Stop> {
         (&self.file).rewind()?;
         let file = BufReader::with_capacity(CHUNK, &self.file);
         match self.kind {
@@ -251,15 +302,15 @@ impl<'a> Source<'a> {
 }
 
 /// One pass over an archive, which checks it or also writes it.
-struct Pass {
+struct Pass<'w> {
     checker: Checker,
-    writer: Option<Writer>,
+    writer: Option<&'w mut Writer>,
     /// Name of the current entry, for errors.
     entry: String,
 }
 
-impl Pass {
-    fn new(checker: Checker, writer: Option<Writer>) -> Self {
+impl<'w> Pass<'w> {
+    fn new(checker: Checker, writer: Option<&'w mut Writer>) -> Self {
         Self {
             checker,
             writer,
@@ -379,11 +430,13 @@ impl Writer {
         }
     }
 
-    fn finish(mut self) -> Result<Vec<PathBuf>, UnpackError> {
+    /// Sets the modes of the directories that `select` accepts.
+    fn set_modes(&mut self, select: impl Fn(&Path) -> bool) -> Result<(), FileError> {
         // Innermost first: the mode of an outer one may forbid access.
-        for (path, mode) in self.modes.iter().rev() {
+        let selected = self.modes.iter().rev().filter(|(path, _)| select(path));
+        for (path, mode) in selected {
             self.tree.set_directory_mode(path, *mode)?;
         }
-        Ok(self.files)
+        Ok(())
     }
 }

@@ -167,6 +167,12 @@ impl Checker {
         self.rules
     }
 
+    /// Returns the names of the checked entries that are directly in the directory.
+    pub(super) fn top_level(&self) -> impl Iterator<Item = &OsStr> {
+        let is_top = |path: &&PathBuf| path.components().count() == 1;
+        self.seen.keys().filter(is_top).map(|path| path.as_os_str())
+    }
+
     /// Adds to the size of the content and returns the number of bytes.
     pub(super) fn count(&mut self, added: usize) -> Result<u64, Refusal> {
         let Limits {

@@ -138,21 +138,15 @@ fn an_archive_that_was_replaced_is_not_unpacked() {
     let archive = dir.at("archive");
     files::write_private(&archive, &bytes, files::Durability::Cached).unwrap();
     let unpack = |checksum: &str| {
-        let (rules, limits) = (Rules::Archive, Limits::ARCHIVE);
-        unpack_checked(
-            &archive,
-            checksum,
-            ArchiveFormat::Tar,
-            &dir.at("in"),
-            rules,
-            limits,
-        )
+        let (kind, limits) = (ArchiveFormat::Tar, Limits::ARCHIVE);
+        unpack_staged(&archive, checksum, kind, &dir.at("in"), ".new", limits)
     };
     let error = unpack(&Digest::of(b"other").to_string()).unwrap_err();
     assert!(matches!(error, UnpackError::Replaced { .. }), "{error}");
     assert!(!dir.at("in/file").exists());
     let right = Digest::of(&bytes).to_string().to_uppercase();
-    assert_eq!(unpack(&right).unwrap(), [Path::new("file")]);
+    unpack(&right).unwrap();
+    assert_eq!(dir.read("in/file"), "x");
 }
 
 #[test]
