@@ -2,6 +2,7 @@
 //! configuration.
 
 mod check_policy;
+mod enroll;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     CheckPolicy(check_policy::Args),
+    Enroll(enroll::Args),
 }
 
 /// Runs the agent; `log_level` overrides the level of the configuration file.
@@ -53,6 +55,9 @@ pub(super) fn run(
     log_level: Option<Level>,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
+    if let Some(Command::Enroll(command)) = &args.command {
+        return enroll::run(command, args.config.as_deref(), &args.nats, console);
+    }
     let missing = || CliError::usage("no configuration file given").hint("use --config FILE");
     let file = args.config.as_deref().ok_or_else(missing)?;
     let config = Config::load(file).map_err(CliError::usage)?;

@@ -2,7 +2,11 @@
 //!
 //! An account lists scoped signing keys: a user JWT signed with one of them has the permissions of
 //! its template and none of its own, so whoever holds the key can't grant more. Which roles there
-//! are, and where keys are stored, is not decided here.
+//! are, and where keys are stored, is not decided here. [`push_account`] updates running servers.
+
+mod push;
+
+pub use push::push_account;
 
 use std::collections::BTreeMap;
 use std::fmt;

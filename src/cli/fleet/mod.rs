@@ -1,12 +1,13 @@
 //! `ccm fleet`: commands for a fleet of nodes. One file per command.
 //!
 //! Shared modules: `select` (node selection flags), `request` (requests to nodes), `reply_report`
-//! (output of replies) and `flag_values` (errors about flag values).
+//! (output of replies), `table` (output of lists) and `flag_values` (errors about flag values).
 
 mod apply;
 mod bundle;
 mod cancel;
 mod drift;
+mod enroll;
 mod ensure;
 mod events;
 mod facts;
@@ -26,6 +27,8 @@ mod serve;
 mod sign;
 mod simulate;
 mod status;
+mod table;
+mod trust;
 
 use clap::Subcommand;
 
@@ -34,6 +37,7 @@ use super::output::Console;
 use super::signing::SigningArgs;
 use super::{CliError, Verdict};
 use ccm_core::model::node::Token;
+use ccm_fleet::role_permissions::FleetNames;
 use ccm_nats::subject::DEFAULT_PREFIX;
 use ccm_nats::{Connection, Subjects};
 
@@ -91,6 +95,15 @@ impl FleetArgs {
     fn subjects(&self) -> Result<Subjects, CliError> {
         Subjects::new(&self.prefix, self.collective.clone()).map_err(CliError::usage)
     }
+
+    /// Returns the validated prefix and the collective.
+    fn names(&self) -> Result<FleetNames, CliError> {
+        self.subjects()?;
+        Ok(FleetNames {
+            prefix: self.prefix.clone(),
+            collective: self.collective.clone(),
+        })
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,6 +127,8 @@ enum Command {
     Serve(serve::Args),
     Sign(sign::Args),
     Permissions(permissions::Args),
+    Trust(Box<trust::Args>),
+    Enroll(Box<enroll::Args>),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -138,5 +153,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Serve(command) => serve::run(&command, fleet, console),
         Command::Sign(command) => sign::run(&command, fleet, console),
         Command::Permissions(command) => permissions::run(&command, fleet, console),
+        Command::Trust(command) => trust::run(&command, fleet, console),
+        Command::Enroll(command) => enroll::run(&command, fleet, console),
     }
 }

@@ -7,6 +7,7 @@ use super::FleetArgs;
 use super::reply_report::Format;
 use super::request::{FormatArgs, inventory};
 use super::select::SelectArgs;
+use super::table::table;
 use crate::cli::output::{Console, print_error};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::{NodeName, NodeStatus};
@@ -39,7 +40,10 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
     names.sort_unstable();
     let rows = names.into_iter().map(|name| Row::of(name, &inventory));
     match args.format.format() {
-        Format::Text => console.print(&table(rows)),
+        Format::Text => {
+            let title = ["NODE", "VERSION", "STATE", "LAST RUN", "NOTE"];
+            console.print(&table(title, rows.map(|row| row.cells())));
+        }
         Format::Lines => rows.for_each(|row| console.print(&format!("{}\n", row.document()))),
         Format::Json => {
             let nodes: Vec<Value> = rows.map(|row| row.document()).collect();
@@ -131,7 +135,6 @@ impl<'a> Row<'a> {
             self.last_run(),
             self.note(),
         ]
-        .map(plain)
     }
 
     fn document(&self) -> Value {
@@ -144,37 +147,4 @@ impl<'a> Row<'a> {
             "status": self.status,
         })
     }
-}
-
-/// Replaces control characters, which a terminal would interpret.
-fn plain(text: String) -> String {
-    if text.contains(char::is_control) {
-        text.replace(char::is_control, " ")
-    } else {
-        text
-    }
-}
-
-/// Formats rows as a table with aligned columns.
-fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
-    let title = ["NODE", "VERSION", "STATE", "LAST RUN", "NOTE"].map(String::from);
-    let lines: Vec<[String; 5]> = std::iter::once(title)
-        .chain(rows.map(|row| row.cells()))
-        .collect();
-    let mut widths = [0; 5];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(widths);
-        let padded: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        text.push_str(padded.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }

@@ -6,6 +6,7 @@ pub mod amount;
 pub mod audit;
 pub mod cloudevent;
 pub mod decision;
+pub mod enrolment;
 pub mod envelope;
 pub mod event;
 pub mod governor;
