@@ -94,3 +94,8 @@ need_systemd_host() {
 need_browser() {
     need_packages chromium
 }
+
+# Completion is tested in real shells.
+need_shells() {
+    need_packages zsh fish
+}

@@ -86,26 +86,26 @@ fn execute(
         Command::ListInstalled => Ok(list(&batch.installed()?)),
         Command::ListUpdates => Ok(list(&batch.updates(true)?)),
         Command::ListUpdatesLocal => Ok(list(&batch.updates(false)?)),
-        Command::RepoInstall => Ok(batch.install(&request.wishes()).map(done)?),
-        Command::FileInstall => Ok(batch.install_files(&request.wishes()).map(done)?),
-        Command::Remove => Ok(batch.remove(&request.wishes()).map(done)?),
+        Command::RepoInstall => Ok(batch.install(&request.packages()).map(done)?),
+        Command::FileInstall => Ok(batch.install_files(&request.packages()).map(done)?),
+        Command::Remove => Ok(batch.remove(&request.packages()).map(done)?),
     }
 }
 
 /// Returns whether a promise refers to a package file or to a package in a repository. For the
 /// latter, version and architecture are those of the promise and not repeated.
 fn package_data(record: Option<&Record>, batch: &Batch<'_>) -> Result<String, ModuleError> {
-    let wish = &record.ok_or(ModuleError::NoPackage)?.wish;
-    if wish.name.starts_with('/') {
-        let found = batch.open_file(wish)?;
+    let package = &record.ok_or(ModuleError::NoPackage)?.package;
+    if package.name.starts_with('/') {
+        let found = batch.open_file(package)?;
         return Ok(format!("PackageType=file\n{}", entry(&found)));
     }
-    batch.check_name(wish)?;
+    batch.check_name(package)?;
     // Package lists contain plain names, so cf-agent would not find a qualified one.
-    if wish.name.contains(':') {
+    if package.name.contains(':') {
         return Err(ModuleError::QualifiedName);
     }
-    Ok(format!("PackageType=repo\nName={}\n", wish.name))
+    Ok(format!("PackageType=repo\nName={}\n", package.name))
 }
 
 fn list(instances: &[Instance]) -> String {
@@ -128,11 +128,11 @@ fn entry(instance: &Instance) -> String {
 
 fn error_lines(record: Option<&Record>, error: &ModuleError) -> String {
     let mut text = String::new();
-    if let Some(Record { key, wish }) = record {
+    if let Some(Record { key, package }) = record {
         let parts = [
-            (*key, &wish.name),
-            ("Version", &wish.version),
-            ("Architecture", &wish.arch),
+            (*key, &package.name),
+            ("Version", &package.version),
+            ("Architecture", &package.arch),
         ];
         for (key, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             let _ = writeln!(text, "{key}={}", on_one_line(value));

@@ -18,7 +18,7 @@ pub(super) struct Request {
 pub(super) struct Record {
     /// `Name`, or `File` if it is or may be a file.
     pub key: &'static str,
-    pub wish: PackageSpec,
+    pub package: PackageSpec,
 }
 
 impl Request {
@@ -33,8 +33,8 @@ impl Request {
                 ("options" | "Option", _) => request.options.push(value.into()),
                 ("Name", _) => request.records.push(Record::new("Name", value)),
                 ("File", _) => request.records.push(Record::new("File", value)),
-                ("Version", Some(record)) => record.wish.version = value.into(),
-                ("Architecture", Some(record)) => record.wish.arch = value.into(),
+                ("Version", Some(record)) => record.package.version = value.into(),
+                ("Architecture", Some(record)) => record.package.arch = value.into(),
                 _ => {}
             }
         }
@@ -42,19 +42,19 @@ impl Request {
     }
 
     /// Returns the packages without their keys.
-    pub(super) fn wishes(&self) -> Vec<PackageSpec> {
-        let wish = |record: &Record| record.wish.clone();
-        self.records.iter().map(wish).collect()
+    pub(super) fn packages(&self) -> Vec<PackageSpec> {
+        let package = |record: &Record| record.package.clone();
+        self.records.iter().map(package).collect()
     }
 }
 
 impl Record {
     fn new(key: &'static str, name: &str) -> Self {
-        let wish = PackageSpec {
+        let package = PackageSpec {
             name: name.into(),
             ..PackageSpec::default()
         };
-        Self { key, wish }
+        Self { key, package }
     }
 }
 
@@ -63,12 +63,12 @@ mod tests {
     use super::*;
 
     fn record(key: &'static str, name: &str, version: &str, arch: &str) -> Record {
-        let wish = PackageSpec {
+        let package = PackageSpec {
             name: name.into(),
             version: version.into(),
             arch: arch.into(),
         };
-        Record { key, wish }
+        Record { key, package }
     }
 
     #[test]

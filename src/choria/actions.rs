@@ -18,7 +18,7 @@ use super::outputs::{
     summary,
 };
 use super::reply::{ActionReply, Failure};
-use super::run::{RunSpec, Task, busy, facts_of, surroundings};
+use super::run::{RunSpec, Task, busy, facts_of, template_context};
 use super::run_store::{Record, RunStore, State};
 use ccm_core::engine::{EventIds, resource_from_request};
 use ccm_core::model::node::NodeName;
@@ -274,7 +274,7 @@ impl ActionRequest<'_> {
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),
         );
-        let env = surroundings(&self.choria_facts()?, &nats, self.clock.clone());
+        let env = template_context(&self.choria_facts()?, &nats, self.clock.clone());
         let module = self.config.cfengine_module.as_deref();
         let state = run::inspect(&resource, env.env(Path::new("/")), module, &*self.clock)
             .map_err(Failure::aborted)?;

@@ -164,8 +164,8 @@ impl ValueType {
 }
 
 impl Ddl {
-    /// Returns the DDL of this program.
-    pub fn ours() -> Result<Self, serde_json::Error> {
+    /// Returns the embedded DDL.
+    pub fn embedded() -> Result<Self, serde_json::Error> {
         serde_json::from_str(TEXT)
     }
 
@@ -178,7 +178,7 @@ impl Ddl {
 
 /// Validates the inputs of an action; returns the first error.
 pub(super) fn check(action: Action, data: &Map<String, Value>) -> Result<(), Failure> {
-    let ddl = Ddl::ours().map_err(Failure::unknown)?;
+    let ddl = Ddl::embedded().map_err(Failure::unknown)?;
     let known = ddl.action(action).map(|found| &found.input);
     let known = known.ok_or_else(|| Failure::unknown("the action is not in the DDL"))?;
     let names: Vec<&str> = known.keys().map(String::as_str).collect();
@@ -239,7 +239,7 @@ mod tests {
     use ccm_value::document::field_names;
 
     fn ddl() -> Ddl {
-        Ddl::ours().unwrap()
+        Ddl::embedded().unwrap()
     }
 
     fn check_json(action: Action, data: Value) -> Result<(), (u8, String)> {

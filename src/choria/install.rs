@@ -94,7 +94,7 @@ fn agent_files(program: &Path) -> Result<[AgentFile; 3], InstallError> {
         },
         AgentFile {
             name: "ccm.ddl",
-            content: ruby(&Ddl::ours()?)?,
+            content: ruby(&Ddl::embedded()?)?,
             mark: "'ccm-fleet'",
             mode: 0o644,
         },

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_ruby_ddl_is_up_to_date() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/ddl/ccm.ddl");
-        let text = ruby(&Ddl::ours().unwrap()).unwrap();
+        let text = ruby(&Ddl::embedded().unwrap()).unwrap();
         if std::env::var_os("CCM_UPDATE").is_some() {
             let content = ccm_core::system::files::Content::Bytes(text.as_bytes());
             let attributes = ccm_core::system::files::Attributes {

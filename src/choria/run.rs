@@ -220,8 +220,8 @@ impl RunSpec {
         run: impl FnOnce(&RunContext<'_>) -> T,
     ) -> T {
         let nats = self.nats_client();
-        let surroundings = surroundings(&self.facts, &nats, clock.clone());
-        let env = |place: ManifestDir<'_>| Ok(surroundings.env(place.directory));
+        let template_context = template_context(&self.facts, &nats, clock.clone());
+        let env = |manifest: ManifestDir<'_>| Ok(template_context.env(manifest.directory));
         let data = |_: &Facts| Ok(ExternalData::default());
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
         let next_id = || ids.borrow_mut().next(clock.now());
@@ -365,7 +365,7 @@ fn not_busy(lock: Result<FileLock, LockError>) -> Result<FileLock, DetachedError
 }
 
 /// Returns the environment of templates.
-pub(super) fn surroundings(
+pub(super) fn template_context(
     choria: &Value,
     nats: &BlockingClient,
     clock: Arc<dyn Clock>,

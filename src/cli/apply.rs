@@ -1,5 +1,7 @@
 //! `ccm apply`: applies a manifest once.
 
+use clap::ValueHint;
+
 use super::environment::{FactArgs, NatsArgs, PackageArgs};
 use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
@@ -21,6 +23,7 @@ const SLOWEST: usize = 10;
 pub(super) struct Args {
     /// Manifest to apply: a YAML file, a directory with a manifest.yaml or a .tar.gz of one; also
     /// from an http or https URL or from a NATS object store (obj://BUCKET/NAME)
+    #[arg(value_hint = ValueHint::AnyPath)]
     manifest: String,
 
     /// Do not make changes, only show what would be done
@@ -81,7 +84,7 @@ pub(super) struct Inputs {
     facts: FactArgs,
 
     /// Hiera data that overrides the manifest's: a file, an http or https URL, or kv://BUCKET/KEY
-    #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE")]
+    #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     hiera: Option<String>,
 
     #[command(flatten)]

@@ -28,7 +28,7 @@ enum Command {
         command: cfengine::Command,
 
         /// Package manager to use instead of the system's own: apt or dnf
-        #[arg(long, default_value_t)]
+        #[arg(long, default_value_t, hide_default_value = true)]
         provider: String,
     },
 

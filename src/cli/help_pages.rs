@@ -1,110 +1,76 @@
-//! The whole command line on one page: as text, and as a manual page.
-//!
-//! Both are read off the definition of the command line; nothing is said here that it does not say.
+//! Generated documentation of the command line: the long help and the manual pages.
 
-use clap::{Arg, Command};
+use std::ffi::OsString;
 
-/// Returns the help of every command, one below the other.
+use clap::Command;
+use clap_mangen::Man;
+
+use super::CliError;
+
+/// Returns the help of every command as one text.
 pub(super) fn long_help(root: Command) -> String {
-    let mut text = String::new();
-    each(root, &mut |command, _| {
-        if !text.is_empty() {
-            text.push_str("\n\n");
-        }
-        let shown = command.clone().bin_name(name(command)).render_help();
-        text.push_str(shown.to_string().trim_end());
-    });
-    text.push('\n');
-    text
+    let help: Vec<String> = visible_commands(root)
+        .into_iter()
+        .map(|command| {
+            let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+            let name = name.to_owned();
+            let help = command.bin_name(name).render_help().to_string();
+            help.trim_end().to_owned()
+        })
+        .collect();
+    format!("{}\n", help.join("\n\n"))
 }
 
-/// Returns the manual page, for `man -l -` and for packages.
-pub(super) fn man_page(root: Command) -> String {
-    let summary = about(&root);
-    let version = escaped(root.get_version().unwrap_or_default());
-    let mut page = format!(
-        ".TH CCM 1 \"\" \"ccm {version}\"\n.SH NAME\nccm \\- {summary}\n.SH SYNOPSIS\n\\fBccm\\fR \
-         [OPTIONS] COMMAND\n.SH OPTIONS\n"
-    );
-    each(root, &mut |command, parent| {
-        if parent.is_some() {
-            let usage = escaped(&usage(command));
-            page.push_str(&format!(".SS {usage}\n{}\n", about(command)));
+/// Returns the manual page of the command that `words` name, such as `fleet rollout`. Without words
+/// returns the pages of all commands, one after the other.
+pub(super) fn man_pages(root: Command, words: &[OsString]) -> Result<String, CliError> {
+    let source = format!("ccm {}", root.get_version().unwrap_or_default());
+    let mut commands = visible_commands(root);
+    if !words.is_empty() {
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        let name = format!("ccm {}", words.join(" "));
+        commands.retain(|command| command.get_bin_name() == Some(&name));
+        if commands.is_empty() {
+            return Err(CliError::usage(format!("no manual page for {name}")));
         }
-        for arg in command.get_arguments() {
-            if !arg.is_hide_set() && !is_told(arg, parent) {
-                page.push_str(&described(arg));
-            }
-        }
-        if parent.is_none() {
-            page.push_str(".SH COMMANDS\n");
-        }
-    });
-    page
-}
-
-/// Reports whether a flag is told above: of everything, or of the group that a command is in.
-fn is_told(arg: &Arg, parent: Option<&Command>) -> bool {
-    parent.is_some_and(|parent| {
-        let mut above = parent.get_arguments();
-        arg.get_id() == "help"
-            || above.any(|above| above.is_global_set() && above.get_id() == arg.get_id())
-    })
-}
-
-/// Visits a command and all that are visible below it, each with the one that it belongs to.
-fn each(mut root: Command, visit: &mut impl FnMut(&Command, Option<&Command>)) {
-    root.build();
-    let mut waiting = vec![(&root, None)];
-    while let Some((command, parent)) = waiting.pop() {
-        visit(command, parent);
-        let below = command.get_subcommands();
-        let below: Vec<_> = below
-            .filter(|command| !command.is_hide_set() && command.get_name() != "help")
-            .map(|below| (below, Some(command)))
-            .collect();
-        waiting.extend(below.into_iter().rev());
     }
+    let mut pages = Vec::new();
+    for command in commands {
+        let title = command
+            .get_display_name()
+            .unwrap_or_else(|| command.get_name())
+            .to_uppercase();
+        let page = Man::new(command).title(title).source(source.clone());
+        page.render(&mut pages).map_err(CliError::failed)?;
+    }
+    String::from_utf8(pages).map_err(CliError::failed)
 }
 
-fn name(command: &Command) -> String {
-    let whole = command.get_bin_name();
-    whole.unwrap_or_else(|| command.get_name()).to_owned()
-}
-
-fn about(command: &Command) -> String {
-    let about = command.get_about().map(ToString::to_string);
-    escaped(&about.unwrap_or_default())
-}
-
-fn usage(command: &Command) -> String {
-    let line = command.clone().bin_name(name(command)).render_usage();
-    line.to_string().trim_start_matches("Usage: ").to_owned()
-}
-
-fn described(arg: &Arg) -> String {
-    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    let shown = escaped(&arg.to_string());
-    format!(".TP\n\\fB{shown}\\fR\n{}\n", escaped(&help))
-}
-
-/// Returns a text that a formatter prints as it is.
-fn escaped(text: &str) -> String {
-    let text = text.replace('\\', "\\e").replace('-', "\\-");
-    let lines = text.lines().map(|line| {
-        if line.starts_with(['.', '\'']) {
-            format!("\\&{line}")
-        } else {
-            line.to_owned()
-        }
-    });
-    lines.collect::<Vec<_>>().join("\n")
+/// Returns the program and all its subcommands that are not hidden, parents first.
+fn visible_commands(root: Command) -> Vec<Command> {
+    let mut root = root.disable_help_subcommand(true);
+    root.build();
+    let mut pending = vec![root];
+    let mut commands = Vec::new();
+    while let Some(command) = pending.pop() {
+        let subcommands = command.get_subcommands();
+        let visible = subcommands.filter(|command| !command.is_hide_set());
+        let visible: Vec<Command> = visible.cloned().collect();
+        pending.extend(visible.into_iter().rev());
+        commands.push(command);
+    }
+    commands
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+
+    fn page(words: &[&str]) -> Result<String, String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        man_pages(super::super::Cli::command(), &words).map_err(|err| err.to_string())
+    }
 
     #[test]
     fn the_long_help_has_every_command_and_flag() {
@@ -121,22 +87,24 @@ mod tests {
     }
 
     #[test]
-    fn the_manual_page_escapes_what_a_formatter_would_read() {
-        assert_eq!(
-            escaped(".hiera\n'x' a\\b --c"),
-            "\\&.hiera\n\\&'x' a\\eb \\-\\-c"
-        );
-        let page = man_page(super::super::Cli::command());
-        assert!(page.starts_with(".TH CCM 1 "));
-        assert_eq!(page.matches("\\fB\\-\\-debug\\fR").count(), 1, "{page}");
-        assert!(page.contains("\\-\\-session <DIR>"), "{page}");
-        assert!(
-            page.contains("\n.SS ccm ensure file [OPTIONS] <NAME> [ENSURE]\n"),
-            "{page}"
-        );
-        assert!(
-            page.contains("\n.TP\n\\fB\\-\\-content\\-file <FILE>\\fR\n"),
-            "{page}"
-        );
+    fn a_manual_page_describes_one_command() {
+        let page = page(&["ensure", "file"]).unwrap();
+        assert!(page.contains(".TH CCM-ENSURE-FILE 1 "), "{page}");
+        assert_eq!(page.matches("\n.TH ").count(), 1, "{page}");
+        assert!(page.contains("\\-\\-content\\-file"), "{page}");
+        assert!(!page.contains("cfengine\\-module"), "{page}");
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page() {
+        let pages = page(&[]).unwrap();
+        for title in ["CCM", "CCM-ENSURE-FILE", "CCM-FLEET-ROLLOUT-START"] {
+            assert!(pages.contains(&format!("\n.TH {title} 1 ")), "{title}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_command_has_no_manual_page() {
+        assert_eq!(page(&["frob"]), Err("no manual page for ccm frob".into()));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueHint};
 
 use super::environment::{NatsArgs, gatherer, read_document, split_pair, variables};
 use super::output::Console;
@@ -49,7 +49,7 @@ struct FactSources {
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
 struct ParseArgs {
     /// Document to resolve: a file, an http or https URL, or kv://BUCKET/KEY
-    #[arg(env = "HIERA_INPUT")]
+    #[arg(env = "HIERA_INPUT", value_hint = ValueHint::FilePath)]
     input: String,
 
     /// Facts about the node

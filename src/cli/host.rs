@@ -110,7 +110,7 @@ impl Setup<'_> {
                 if is_missing(&source)? {
                     return Ok(ExternalData::default());
                 }
-                let (external, warnings) = resolved(&source, facts, nats)?;
+                let (external, warnings) = resolve_data(&source, facts, nats)?;
                 Ok(ExternalData {
                     external,
                     warnings,
@@ -118,7 +118,7 @@ impl Setup<'_> {
                 })
             }
             Hiera::Manifest(source) => {
-                let (source, warnings) = resolved(&source.parse()?, facts, nats)?;
+                let (source, warnings) = resolve_data(&source.parse()?, facts, nats)?;
                 Ok(ExternalData {
                     source,
                     warnings,
@@ -154,7 +154,7 @@ fn is_missing(source: &Source) -> Result<bool, DataError> {
     Ok(found.is_none())
 }
 
-fn resolved(
+fn resolve_data(
     source: &Source,
     facts: &Facts,
     nats: &ccm_nats::BlockingClient,

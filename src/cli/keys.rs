@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueHint};
 
 use super::output::Console;
 use super::{CliError, Verdict, signing};
@@ -28,7 +28,7 @@ enum Command {
     /// Print the public key of a seed
     Show {
         /// Seed, or a file that contains it
-        #[arg(value_name = "SEED|FILE")]
+        #[arg(value_name = "SEED|FILE", value_hint = ValueHint::FilePath)]
         key: String,
     },
 }

@@ -31,6 +31,7 @@ mod util;
 mod validate;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -126,9 +127,14 @@ fn log_level(debug: bool, info: bool) -> Option<Level> {
 /// Runs the program with these arguments and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
+    match completion::run(&args) {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(err) => return print_clap_error(&err),
+    }
     if let Some(text) = generated_text(&args) {
-        Console::new(false, false).print(&text);
-        return ExitCode::SUCCESS;
+        let print = |text: String| Console::new(false, false).print(&text);
+        return exit_code(text.map(print).map(|()| Verdict::default()));
     }
     let args = match argfile::expand(args) {
         Ok(args) => args,
@@ -235,17 +241,16 @@ fn print_clap_error(err: &clap::Error) -> ExitCode {
 }
 
 /// Returns the completion script, help text or manual page that the first argument selects.
-fn generated_text(args: &[OsString]) -> Option<String> {
+fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     let (flag, words) = args.get(1..)?.split_first()?;
+    let program = Path::new(args.first()?);
     match flag.to_str()? {
-        "--completion-script-bash" => Some(completion::BASH.into()),
-        "--completion-script-zsh" => Some(completion::ZSH.into()),
-        "--completion-bash" => {
-            let offers = completion::offers(Cli::command(), words);
-            Some(offers.iter().map(|offer| format!("{offer}\n")).collect())
-        }
-        "--help-long" => Some(help_pages::long_help(Cli::command())),
-        "--help-man" => Some(help_pages::man_page(Cli::command())),
+        "--completion-script-bash" => Some(completion::script("bash", program)),
+        "--completion-script-fish" => Some(completion::script("fish", program)),
+        "--completion-script-zsh" => Some(completion::script("zsh", program)),
+        "--completion-bash" => Some(completion::candidate_lines(words)),
+        "--help-long" => Some(Ok(help_pages::long_help(Cli::command()))),
+        "--help-man" => Some(help_pages::man_pages(Cli::command(), words)),
         _ => None,
     }
 }

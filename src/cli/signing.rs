@@ -20,8 +20,8 @@ const CONTEXT: &str = "context";
 /// Flags for signing requests.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct SigningArgs {
-    /// Sign requests with this nkey seed: a file, the seed itself, `context` for the seed of the
-    /// current NATS context, or `context:NAME` for another context
+    /// Nkey seed to sign requests with: a file, the seed itself, or context[:NAME] for the seed of a
+    /// NATS context
     #[arg(
         long,
         global = true,

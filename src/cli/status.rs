@@ -32,7 +32,7 @@ pub(super) struct Args {
     engine: String,
 
     /// Resource provider
-    #[arg(long, default_value_t)]
+    #[arg(long, default_value_t, hide_default_value = true)]
     provider: String,
 
     #[command(flatten)]

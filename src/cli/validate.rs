@@ -1,5 +1,7 @@
 //! `ccm validate`: checks a manifest without applying it.
 
+use clap::ValueHint;
+
 use super::apply::{Inputs, load};
 use super::output::Console;
 use super::{CliError, Verdict};
@@ -10,6 +12,7 @@ use ccm_value::text::count_of;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Manifest to check, as for `ccm apply`
+    #[arg(value_hint = ValueHint::AnyPath)]
     manifest: String,
 
     #[command(flatten)]

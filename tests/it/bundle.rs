@@ -6,7 +6,7 @@ use std::path::Path;
 use ccm_core::run::manifest_source;
 use ccm_core::system::SystemClock;
 use ccm_fleet::bundle;
-use ccm_nats::{Bus, Settings};
+use ccm_nats::{BlockingClient, Settings};
 use ccm_template::Env;
 
 #[test]
@@ -21,9 +21,9 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
 
     let room = tempfile::tempdir().unwrap();
     fs::write(room.path().join("app.tar.gz"), &packed.bytes).unwrap();
-    let bus = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
+    let bus = BlockingClient::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
     let fetched =
-        source::fetch("app.tar.gz", room.path(), room.path(), &SystemClock, &bus).unwrap();
+        manifest_source::fetch("app.tar.gz", room.path(), room.path(), &SystemClock, &bus).unwrap();
     assert_eq!(
         fs::read_to_string(&fetched.manifest_path).unwrap(),
         manifest

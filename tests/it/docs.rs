@@ -168,8 +168,9 @@ fn calls(text: &str) -> Vec<String> {
 }
 
 /// Flags that stand alone and that no help lists, as with upstream.
-const UNLISTED: [&str; 4] = [
+const UNLISTED: [&str; 5] = [
     "--completion-script-bash",
+    "--completion-script-fish",
     "--completion-script-zsh",
     "--help-long",
     "--help-man",

@@ -8,7 +8,7 @@ use ccm_agent::Agent;
 use ccm_agent::config::Config;
 use ccm_core::model::governor::GovernorName;
 use ccm_core::model::node::Token;
-use ccm_nats::governor::{Governor, Left};
+use ccm_nats::governor::{Governor, Release};
 use ccm_nats::{Connection, Verb};
 use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
@@ -347,7 +347,7 @@ async fn a_slot_whose_answer_was_lost_is_found_and_not_taken_twice() {
     let slot = slot.unwrap();
     assert_eq!(slot.sequence(), 1);
     assert_eq!(taken(&server).await, 1);
-    assert_eq!(slot.leave().await.unwrap(), Left::Freed);
+    assert_eq!(slot.leave().await.unwrap(), Release::Freed);
     assert_eq!(taken(&server).await, 0);
 }
 
@@ -361,7 +361,7 @@ async fn a_slot_that_somebody_freed_by_hand_is_known_to_be_gone() {
     let evicted = slot.evicted();
     evict(&server, slot.sequence()).await;
     tokio::time::timeout(LIMIT, evicted).await.unwrap();
-    assert_eq!(slot.leave().await.unwrap(), Left::Evicted);
+    assert_eq!(slot.leave().await.unwrap(), Release::Evicted);
 }
 
 #[tokio::test]
@@ -462,7 +462,7 @@ fn the_governor_of_a_nested_manifest_does_not_count_and_says_so() {
         "ccm: {resources: [{apply: {name: inner.yaml}}]}\n",
     );
     let said = env.ccm(&["apply", "m.yaml"]).ok();
-    let told = "The governor of a nested manifest does not count";
+    let told = "Governor of a nested manifest is ignored";
     assert!(said.contains(told), "{said}");
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use ccm_core::health::{Note, Outcome, Probes};
+use ccm_core::health::{Outcome, ProbeEvent, Probes};
 use ccm_core::model::health::{HealthCheck, HealthStatus};
 use ccm_core::system::{Accounts, SystemClock, SystemRunner};
 use ccm_template::Env;
@@ -93,8 +93,8 @@ fn examine(rules: &Value) -> (HealthStatus, BTreeMap<&'static str, i64>, String)
     };
     let mut counts = BTreeMap::from([("pass", 0), ("fail", 0), ("skip", 0)]);
     let mut lines = String::new();
-    let report = probes.probe(&check, &mut |note| {
-        let Note::Rule(finding) = note else { return };
+    let report = probes.probe(&check, &mut |event| {
+        let ProbeEvent::Rule(finding) = event else { return };
         let outcome = match finding.outcome {
             Outcome::Passed => "pass",
             Outcome::Failed => "fail",
@@ -284,7 +284,7 @@ fn what_a_plugin_measured_is_a_line_for_who_looks_closely() {
     let line = close.stdout.lines().find(|line| line.contains("perfdata="));
     let line = line.unwrap_or_else(|| panic!("{close:?}"));
     assert!(
-        line.contains("DEBUG Health check measured type=file"),
+        line.contains("DEBUG Health check performance data type=file"),
         "{line}"
     );
     assert!(line.ends_with("perfdata=load 1=0.5 free=12%"), "{line}");

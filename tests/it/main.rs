@@ -33,7 +33,7 @@
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
-//! - `shell`: arguments from files, completion, the manual page
+//! - `shell`: argument files, completion in bash, zsh and fish, manual pages
 //! - `sources`: manifests from directories, bundles and servers
 //! - `spool`: events on a disk that is full
 //! - `tidy`: rules about the source itself

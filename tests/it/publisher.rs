@@ -19,7 +19,7 @@ use ccm_agent::publisher::Publisher;
 use ccm_agent::spool::{Class, Limits, Record, Spool};
 use ccm_core::engine::Line;
 use ccm_nats::streams::{self, InitOptions};
-use ccm_nats::{Patience, Settings, Subjects, connect};
+use ccm_nats::{ConnectMode, Settings, Subjects, connect};
 
 use crate::support::nats::NatsServer;
 use crate::support::poll::{LIMIT, eventually, when};
@@ -76,7 +76,7 @@ impl Working {
 
     async fn start(spool: &Arc<Spool>, url: &str) -> Self {
         let settings = Settings::plain(url).unwrap();
-        let connection = connect(&settings, Patience::ForEver, "test").await.unwrap();
+        let connection = connect(&settings, ConnectMode::Forever, "test").await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let metrics = Metrics::new("0.0.0");
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -287,7 +287,7 @@ async fn a_stream_with_a_limit_of_its_own_gets_what_it_takes() {
     let server = NatsServer::start();
     let config = Config {
         name: streams::EVENTS.into(),
-        subjects: vec![subjects().stored().to_string()],
+        subjects: vec![subjects().event_stream().to_string()],
         max_message_size: 8192,
         ..Config::default()
     };

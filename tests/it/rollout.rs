@@ -475,7 +475,7 @@ fn a_paused_rollout_waits_and_an_aborted_one_stays() {
     // Its nodes are spoken for.
     let said = start(&fleet, "app", &[]).error(1);
     assert!(
-        said.contains("is running and has 2 of these nodes"),
+        said.contains("is running and includes 2 of these nodes"),
         "{said}"
     );
     fleet

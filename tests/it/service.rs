@@ -410,7 +410,7 @@ fn a_static_unit_counts_as_enabled_and_cannot_be_disabled() {
     assert_eq!(
         failure,
         "failed to reach desired state: running: service is enabled, expected disabled \
-         (systemd calls it static)"
+         (systemd state: static)"
     );
 }
 

@@ -182,7 +182,7 @@ async fn nobody_acts_on_a_server_that_is_only_to_be_looked_at() {
     assert_eq!(answer.status, 403);
     assert_eq!(
         answer.json()["error"],
-        "actions are off: start the server with --allow-actions"
+        "actions are disabled: start the server with --allow-actions"
     );
 }
 
@@ -299,7 +299,7 @@ async fn a_missing_stream_of_events_is_noticed_and_so_is_its_return() {
     jetstream.delete_stream("CCM_EVENTS").await.unwrap();
     let page = Page::serve(&nats);
     let unwell = page.until("/healthz", |answer| {
-        answer.body.contains("stream of events")
+        answer.body.contains("event stream")
     });
     assert_eq!(unwell.status, 503);
     assert_eq!(page.get("/api/summary").json()["complete"], false);
@@ -335,7 +335,7 @@ async fn many_nodes_are_asked_with_one_request_and_equal_answers_told_once() {
     let resumed = web.post("/api/resume", TOKEN, &json!({ "nodes": names }));
     assert_eq!(resumed.json()["answers"][0]["text"], "resumed");
     for (body, reason) in [
-        (json!({"nodes": []}), "0 nodes are named"),
+        (json!({"nodes": []}), "0 nodes in the request"),
         (json!({"nodes": ["a b"]}), "a b"),
         (json!({"nodes": ["a"], "colour": "red"}), "colour"),
     ] {

@@ -17,7 +17,7 @@ use ccm_nats::{Connection, ConnectionState};
 /// Time after which the same error is logged again.
 const REPEAT_AFTER: Duration = Duration::from_secs(600);
 
-/// Most errors logged per minute: clients that can send us requests can cause server errors.
+/// Most errors logged per minute: any client of the servers can cause errors.
 const MAX_PER_MINUTE: usize = 20;
 
 /// Errors logged recently.

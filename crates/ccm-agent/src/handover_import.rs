@@ -11,26 +11,26 @@ use super::reporter::Reporter;
 /// Importer with its last error, so that the same error is logged once.
 #[derive(Debug)]
 pub(super) struct HandoverImport {
-    intake: HandoverDir,
+    handover: HandoverDir,
     error: Option<String>,
 }
 
 impl HandoverImport {
-    pub(super) fn new(intake: HandoverDir) -> Self {
+    pub(super) fn new(handover: HandoverDir) -> Self {
         Self {
-            intake,
+            handover,
             error: None,
         }
     }
 
     /// Reports cheaply whether there may be something to import.
     pub(super) fn has_any(&self) -> bool {
-        self.intake.has_files()
+        self.handover.has_files()
     }
 
     /// Imports all records as if the agent had made the runs.
     pub(super) fn import(&mut self, node: &Node) {
-        let imported = self.intake.import(|records| import(&records, node));
+        let imported = self.handover.import(|records| import(&records, node));
         let error = imported.err().map(|error| error.to_string());
         if let Some(error) = &error
             && self.error.as_ref() != Some(error)

@@ -368,7 +368,7 @@ impl Agent {
 
     /// Imports events of runs that other programs make on this node.
     fn start_handover_import(&mut self, config: &Config) -> Result<(), AgentError> {
-        let mut intake = HandoverImport::new(HandoverDir::open(&config.state_dir)?);
+        let mut handover = HandoverImport::new(HandoverDir::open(&config.state_dir)?);
         let (node, mut stopped) = (self.node.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let mut interval = tokio::time::interval(MAINTENANCE_INTERVAL);
@@ -377,14 +377,14 @@ impl Agent {
                     _ = stopped.wait_for(|stopped| *stopped) => true,
                     _ = interval.tick() => false,
                 };
-                if intake.has_any() {
+                if handover.has_any() {
                     let node = node.clone();
                     let work = move || {
-                        intake.import(&node);
-                        intake
+                        handover.import(&node);
+                        handover
                     };
                     match tokio::task::spawn_blocking(work).await {
-                        Ok(back) => intake = back,
+                        Ok(back) => handover = back,
                         // The runtime is shutting down.
                         Err(_) => return,
                     }

@@ -34,7 +34,7 @@ use ccm_core::system::{Clock, RandomError};
 use ccm_nats::BlockingClient;
 use ccm_value::Value;
 
-/// The version of this program.
+/// Version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Seconds without maintenance after which the agent counts as stalled.

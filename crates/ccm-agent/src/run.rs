@@ -79,7 +79,7 @@ impl RunTask {
             noop: request.mode.noop,
             ..PolicyRequest::default()
         };
-        // A diff shows what a file holds.
+        // A diff shows file content.
         request.mode.diff &= self.requester.may_look_up(&policy_request, Lookup::Files);
         let recorder = LookupRecorder::default();
         let lookups = lookups(&request, node);
@@ -270,7 +270,7 @@ impl Node {
         };
         let mode = Mode {
             noop: policy_request.noop,
-            // A diff shows what a file holds.
+            // A diff shows file content.
             diff: mode.diff && requester.may_look_up(&policy_request, Lookup::Files),
             ..mode
         };

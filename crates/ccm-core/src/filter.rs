@@ -405,7 +405,7 @@ impl Number {
 #[derive(Clone, Debug)]
 struct Expression {
     program: Program,
-    /// It may use `facts`, which are all facts as one value.
+    /// Whether the expression may use `facts`, all facts as one value.
     names_facts: bool,
 }
 

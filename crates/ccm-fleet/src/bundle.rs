@@ -87,7 +87,7 @@ pub enum Refusal {
     Bytes(u64),
     #[error("a bundle is at most {MAX_BUNDLE_BYTES} bytes when packed")]
     PackedSize,
-    #[error("a bundle may be compressed to at most 1/{0} of its size")]
+    #[error("the compression ratio of a bundle is at most {0}")]
     Ratio(u64),
 }
 

@@ -57,7 +57,7 @@ pub enum PlanError {
     NoNodes,
     #[error("all {0} nodes are paused")]
     AllPaused(usize),
-    #[error("node {0} is selected duplicate")]
+    #[error("node {0} is selected twice")]
     Duplicate(NodeName),
     #[error("a wave can't have 0 nodes")]
     EmptyWave,
@@ -346,7 +346,7 @@ mod tests {
         let mut duplicate = Fleet::of(2);
         duplicate.0[1].0 = duplicate.0[0].0.clone();
         let error = duplicate.plan(&Settings::default()).unwrap_err();
-        assert_eq!(error.to_string(), "node n0001 is selected duplicate");
+        assert_eq!(error.to_string(), "node n0001 is selected twice");
     }
 
     fn sizes_strategy() -> impl Strategy<Value = Vec<Amount>> {

@@ -100,7 +100,7 @@ impl Store {
 
     /// Writes the content of an object of at most `limit` bytes to `out`, and returns its metadata.
     /// On an error, discard what was written.
-    pub async fn get_into(
+    pub(crate) async fn get_into(
         &self,
         name: &str,
         limit: u64,

@@ -151,7 +151,7 @@ impl Signer {
     }
 
     /// Returns the signature of bytes in base64url.
-    pub fn sign_bytes(&self, bytes: &[u8]) -> Result<String, KeyError> {
+    pub(crate) fn sign_bytes(&self, bytes: &[u8]) -> Result<String, KeyError> {
         let signature = self.0.sign(bytes).map_err(|_| KeyError::Seed)?;
         Ok(BASE64URL_NOPAD.encode(&signature))
     }

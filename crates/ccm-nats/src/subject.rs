@@ -204,11 +204,6 @@ impl Subjects {
         self.below("event.>")
     }
 
-    /// Returns the filter for the events of one node.
-    pub fn events_of(&self, node: &Token) -> Subject {
-        self.below(&format!("event.{node}.>"))
-    }
-
     /// Returns the filter for the events of a node, a type and an outcome, each optional.
     pub fn events_matching(
         &self,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueHint;
+
 use super::{CliError, CommonArgs, Target, owners};
 use crate::cli::environment::split_pair;
 use ccm_core::model::resource::{Archive, Properties, Resource};
@@ -11,6 +13,7 @@ use ccm_value::secret::Secret;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// File to store the archive in
+    #[arg(value_hint = ValueHint::FilePath)]
     file: String,
 
     /// URL to download the archive from
@@ -37,11 +40,11 @@ pub(in crate::cli) struct Args {
     checksum: Option<String>,
 
     /// Parent directory to extract to
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     extract: Option<String>,
 
     /// Skip extraction if this path exists
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     creates: Option<String>,
 
     /// Remove the archive after extraction

@@ -1,5 +1,7 @@
 //! `ccm ensure exec`: flags of exec resources.
 
+use clap::ValueHint;
+
 use super::CommonArgs;
 use ccm_core::model::resource::{Exec, Properties, Resource};
 
@@ -10,7 +12,7 @@ pub(in crate::cli) struct Args {
     command: String,
 
     /// Skip execution if this path exists
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     creates: Option<String>,
 
     /// Expected exit code; repeatable
@@ -22,7 +24,7 @@ pub(in crate::cli) struct Args {
     timeout: String,
 
     /// Working directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     cwd: Option<String>,
 
     /// Environment variable; repeatable

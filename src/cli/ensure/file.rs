@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::ValueHint;
+
 use super::{CliError, CommonArgs, Target, owners};
 use ccm_core::model::resource::{File, Properties, Resource};
 use ccm_core::system::files;
@@ -13,6 +15,7 @@ const MAX_CONTENT_BYTES: u64 = 64 * 1024 * 1024;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Path to manage
+    #[arg(value_hint = ValueHint::AnyPath)]
     name: String,
 
     /// Ensure value: present, absent or directory
@@ -45,7 +48,7 @@ pub(in crate::cli) struct Args {
     content_file: Option<PathBuf>,
 
     /// File to copy verbatim
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     source: Option<String>,
 
     /// Remove a directory including its contents

@@ -18,11 +18,21 @@ pub(in crate::cli) struct Args {
     update_index: UpdateIndex,
 
     /// Age at which the package index is stale [default: 24h]
-    #[arg(long, value_name = "DURATION", default_value_t)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value_t,
+        hide_default_value = true
+    )]
     index_max_age: String,
 
     /// Time to wait for another package manager to release its lock [default: 10m]
-    #[arg(long, value_name = "DURATION", default_value_t)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value_t,
+        hide_default_value = true
+    )]
     lock_timeout: String,
 
     /// Option for a CFEngine package module; repeatable

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueHint;
+
 use super::{CliError, CommonArgs, Target};
 use ccm_core::model::resource::{ArchiveFormat, Properties, Resource, Scaffold};
 use ccm_core::system::files::{self, FileKind};
@@ -11,10 +13,12 @@ use ccm_value::text::url_scheme;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Target directory to render into
+    #[arg(value_hint = ValueHint::DirPath)]
     name: String,
 
     /// Source directory of templates, or a .zip, .tar.gz, .tgz or .tar of one; also from an http or
     /// https URL
+    #[arg(value_hint = ValueHint::AnyPath)]
     source: Option<String>,
 
     /// Ensure value: present or absent

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use clap::ValueHint;
+
 use super::FleetArgs;
 use super::reply_report::TextStyle;
 use super::request::{BatchArgs, FleetCall, QUICK_TIMEOUT, RUN_TIMEOUT, RequestArgs, SlotArgs};
@@ -24,7 +26,7 @@ const MAX_INLINE_BYTES: u64 = 8 * 1024 * 1024;
 pub(in crate::cli) struct Args {
     /// Manifest: a local file, sent to the nodes, or a location that each node fetches from:
     /// obj://BUCKET/NAME or an http or https URL
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     source: String,
 
     /// Do not make changes, only show what would be done

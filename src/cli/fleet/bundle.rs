@@ -6,6 +6,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::FleetArgs;
+use super::candidates;
 use crate::cli::environment::{FactArgs, environment};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -42,8 +43,10 @@ enum Command {
     Rm(RmArgs),
 }
 
-/// Validate, pack and upload a manifest. Identical content is stored once. With --sign-with a
-/// signature is stored as well, for agents that verify it
+/// Validate, pack and upload a manifest
+///
+/// Identical content is stored once. With --sign-with a signature is stored as well, for agents that
+/// verify it.
 #[derive(Debug, clap::Args)]
 struct PushArgs {
     /// Directory with a manifest.yaml, or a manifest without further files
@@ -67,7 +70,7 @@ struct PushArgs {
 #[derive(Debug, clap::Args)]
 struct ShowArgs {
     /// Bundle: NAME for the newest version, or NAME@DIGEST
-    #[arg(value_name = "BUNDLE")]
+    #[arg(value_name = "BUNDLE", add = candidates::bundles())]
     bundle: BundleSelector,
 }
 
@@ -75,7 +78,7 @@ struct ShowArgs {
 #[derive(Debug, clap::Args)]
 struct RmArgs {
     /// NAME@DIGEST
-    #[arg(value_name = "BUNDLE")]
+    #[arg(value_name = "BUNDLE", add = candidates::bundles())]
     bundle: BundleSelector,
 
     /// Remove the bundle even if it is in use

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::FleetArgs;
+use super::candidates;
 use super::request::{RUN_TIMEOUT, caller, positive_duration};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -21,6 +22,7 @@ use ccm_value::text::{count_of, to_the_second};
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Node to show, with the events that last changed the drifted resources
+    #[arg(add = candidates::nodes())]
     node: Option<NodeName>,
 
     /// Check the nodes now with a noop run
@@ -75,7 +77,7 @@ pub(super) fn run(
         let text = json::pretty(&document).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     } else {
-        console.print(&described(&nodes, last_changes.as_deref()))
+        console.print(&drift_text(&nodes, last_changes.as_deref()))
     }
     Ok(Verdict::exit(code(&nodes)))
 }
@@ -90,7 +92,7 @@ fn code(nodes: &[NodeDrift]) -> u8 {
     }
 }
 
-fn described(nodes: &[NodeDrift], last_changes: Option<&[LastChange]>) -> String {
+fn drift_text(nodes: &[NodeDrift], last_changes: Option<&[LastChange]>) -> String {
     let mut text = String::new();
     let mut counts: BTreeMap<DriftState, usize> = BTreeMap::new();
     for node in nodes {

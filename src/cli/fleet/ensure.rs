@@ -36,7 +36,7 @@ pub(in crate::cli) struct Args {
     diff: bool,
 
     /// JSON or YAML file with properties that override the flags; - reads standard input
-    #[arg(long, value_name = "FILE", global = true, help_heading = "Run")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, global = true, help_heading = "Run")]
     properties: Option<String>,
 
     #[command(flatten)]

@@ -20,6 +20,7 @@ use self::cursor::Cursor;
 use self::event::EventFilter;
 use self::output::{Flushed, Output};
 use super::FleetArgs;
+use super::candidates;
 use super::flag_values::BadValue;
 use super::reply_report::Format;
 use super::request::FormatArgs;
@@ -71,7 +72,7 @@ pub(in crate::cli) struct Args {
     cursor_file: Option<PathBuf>,
 
     /// Only events of this node; repeatable
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = candidates::nodes())]
     node: Vec<NodeName>,
 
     /// Only events of this type; `run` for run summaries, `audit` for requests; repeatable

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use serde_json::json;
 
 use super::FleetArgs;
+use super::candidates;
 use super::reply_report::Format;
 use super::request::{FormatArgs, inventory};
 use crate::cli::output::{Console, print_error};
@@ -21,7 +22,7 @@ const MAX_ATTEMPTS: usize = 10;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Node, which may not exist yet
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", add = candidates::nodes())]
     node: NodeName,
 
     /// Labels to set or remove

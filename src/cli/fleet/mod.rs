@@ -1,11 +1,13 @@
 //! `ccm fleet`: commands for a fleet of nodes. One file per command.
 //!
 //! Shared modules: `select` (node selection flags), `request` (requests to nodes), `reply_report`
-//! (output of replies), `table` (output of lists) and `flag_values` (errors about flag values).
+//! (output of replies), `table` (output of lists), `flag_values` (errors about flag values) and
+//! `candidates` (shell completion).
 
 mod apply;
 mod bundle;
 mod cancel;
+mod candidates;
 mod drift;
 mod enroll;
 mod ensure;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::FleetArgs;
+use super::candidates;
 use super::request::{FleetCall, RequestArgs, positive_duration};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
@@ -17,7 +18,7 @@ use ccm_value::text::go_duration;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Nodes to pause
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", add = candidates::nodes())]
     named: Vec<NodeName>,
 
     /// Reason, shown to users whose requests are refused

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use clap::Subcommand;
 
 use super::FleetArgs;
+use super::candidates;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::enrolment::NodeGrants;
@@ -36,6 +37,7 @@ enum Role {
 #[derive(Debug, clap::Args)]
 struct AgentArgs {
     /// Name of the node
+    #[arg(add = candidates::nodes())]
     node: NodeName,
 
     #[command(flatten)]

@@ -1,6 +1,7 @@
 //! `ccm fleet resume`: resumes paused nodes.
 
 use super::FleetArgs;
+use super::candidates;
 use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
@@ -12,7 +13,7 @@ use ccm_nats::Verb;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Nodes to resume
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", add = candidates::nodes())]
     named: Vec<NodeName>,
 
     #[command(flatten)]

@@ -5,6 +5,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use super::candidates;
 use super::flag_values::BadValue;
 use crate::cli::CliError;
 use ccm_core::filter::parse_fact;
@@ -22,7 +23,7 @@ const MAX_LIST_BYTES: u64 = 64 * 1024 * 1024;
 #[command(next_help_heading = "Node selection")]
 pub(super) struct SelectArgs {
     /// Node name or /regular expression/; repeatable
-    #[arg(id = "select_node", long = "node", value_name = "NAME", value_parser = name_or_pattern, global = true)]
+    #[arg(id = "select_node", long = "node", value_name = "NAME", value_parser = name_or_pattern, global = true, add = candidates::nodes())]
     node: Vec<String>,
 
     /// File with node names, one per line, or JSON output of ccm fleet; - reads standard input
@@ -30,6 +31,7 @@ pub(super) struct SelectArgs {
         id = "select_nodes",
         long = "nodes",
         value_name = "FILE",
+        value_hint = clap::ValueHint::FilePath,
         global = true
     )]
     nodes: Option<String>,

@@ -21,8 +21,10 @@ use ccm_value::text::url_scheme;
 /// Size limit of a request body, as in the agent.
 const MAX_BODY: u64 = 8 * 1024 * 1024;
 
-/// Print the headers of a signed request, one per line, for `nats req -H`; with --file print the
-/// signature of a bundle or data file, to be stored next to it as SOURCE.sig
+/// Sign a request, bundle or data file
+///
+/// Prints the headers of a signed request, one per line, for `nats req -H`. With --file prints the
+/// signature of a bundle or data file, to be stored next to it as SOURCE.sig.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Subject of the request
@@ -30,7 +32,7 @@ pub(in crate::cli) struct Args {
     subject: Option<String>,
 
     /// Body, exactly as it will be sent; - reads standard input
-    #[arg(default_value = "")]
+    #[arg(default_value = "", hide_default_value = true)]
     body: String,
 
     /// Additional header to sign: Ccm-Caller, Ccm-Noop, Ccm-Filter, Ccm-Deadline or
@@ -116,14 +118,14 @@ fn location(source: &str) -> Result<String, CliError> {
     let is_data = url_scheme(source).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("kv"));
     if is_data {
         let source: hiera::Source = source.parse().map_err(CliError::usage)?;
-        return Ok(source.place());
+        return Ok(source.location());
     }
     match source.parse().map_err(CliError::usage)? {
         ManifestLocation::Path(path) => Err(CliError::usage(format!(
             "{} is a local path: signatures apply to obj://, kv:// and URLs only",
             path.display()
         ))),
-        source => Ok(source.place()),
+        source => Ok(source.normalized()),
     }
 }
 

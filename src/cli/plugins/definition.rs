@@ -410,7 +410,7 @@ impl Reader {
                 self.wrong(item, &format!("{key}: duplicate {:?}", input.name));
             } else if !is_name(&input.name) {
                 self.wrong(item, &format!("{key}: invalid name {:?}", input.name));
-            } else if kind == InputKind::Flag && input.is_taken() {
+            } else if kind == InputKind::Flag && input.is_reserved() {
                 let message = format!("flags: {:?} is reserved", input.name);
                 self.wrong(item, &message);
             } else {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ccm_nats::{Headers, Stop, Verb};
+use ccm_nats::{Headers, ReplyLimits, Verb};
 use tokio::time::Duration;
 
 use crate::support::TestEnv;
@@ -38,7 +38,7 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
         agents.push(start(&config(&name, &room.path().join(&name)), &server).await);
     }
     eventually("all are heard", async || {
-        let stop = Stop {
+        let stop = ReplyLimits {
             expected: Some(NODES),
             silence: Duration::from_secs(1),
             deadline: Duration::from_secs(5),
@@ -58,7 +58,7 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
         "type": "exec",
         "properties": {"name": "/bin/true", "ensure": "present"},
     });
-    let stop = Stop {
+    let stop = ReplyLimits {
         expected: Some(NODES),
         silence: Duration::from_secs(10),
         deadline: Duration::from_secs(30),

@@ -2,7 +2,7 @@
 
 use ccm_core::model::envelope;
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::{Headers, Stop, Verb};
+use ccm_nats::{Headers, ReplyLimits, Verb};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
@@ -254,7 +254,7 @@ async fn filters_decide_on_the_node_and_the_others_stay_silent() {
         (r#"{"identity":["nobody"]}"#, vec![]),
     ] {
         let headers = Headers::new().with(envelope::FILTER, filter).unwrap();
-        let stop = Stop {
+        let stop = ReplyLimits {
             expected: None,
             silence: Duration::from_millis(700),
             deadline: Duration::from_secs(3),

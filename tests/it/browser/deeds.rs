@@ -123,28 +123,28 @@ fn a_resource_is_looked_at_first_and_then_ensured_on_a_selection() {
     let mut browser = unlocked(&page, "#/nodes");
     select_two(&mut browser);
     browser.click("[data-act=ensure]");
-    browser.eval("document.querySelector('#deed-name').focus()");
+    browser.eval("document.querySelector('#action-name').focus()");
     browser.text(&fleet.env.at("motd"));
     assert_eq!(
-        browser.eval("document.querySelector('[data-act=go]').disabled"),
+        browser.eval("document.querySelector('[data-act=apply]').disabled"),
         true
     );
-    browser.click("[data-act=look]");
-    browser.wait("document.querySelector('.answers .diff').innerText.includes('+hello')");
-    let told = browser.eval("document.querySelector('.answers').innerText");
+    browser.click("[data-act=preview]");
+    browser.wait("document.querySelector('.replies .diff').innerText.includes('+hello')");
+    let told = browser.eval("document.querySelector('.replies').innerText");
     let told = told.as_str().unwrap().replace('\n', " ");
     assert!(told.starts_with("would change db1, web1"), "{told}");
     assert!(!fleet.env.exists("motd"), "it was only looked at");
     // What was looked at is not what would be done now.
-    browser.eval("document.querySelector('#deed-properties').focus()");
+    browser.eval("document.querySelector('#action-properties').focus()");
     browser.text("\nmode: 0600\n");
     assert_eq!(
-        browser.eval("document.querySelector('[data-act=go]').disabled"),
+        browser.eval("document.querySelector('[data-act=apply]').disabled"),
         true
     );
-    browser.click("[data-act=look]");
-    browser.wait("document.querySelector('[data-act=go]').disabled === false");
-    browser.click("[data-act=go]");
+    browser.click("[data-act=preview]");
+    browser.wait("document.querySelector('[data-act=apply]').disabled === false");
+    browser.click("[data-act=apply]");
     browser.wait("document.querySelector('dialog h3').innerText === 'Done'");
     assert_eq!(fleet.env.read("motd"), "hello\n");
     let mode = fleet.env.path("motd").metadata().unwrap().permissions();
@@ -158,15 +158,15 @@ fn what_no_node_can_read_is_said_and_nothing_can_be_done() {
     let page = Page::serve_actions(&fleet.server).settled();
     let mut browser = unlocked(&page, "#/nodes/web1");
     browser.click("[data-act=ensure]");
-    browser.eval("document.querySelector('#deed-name').focus()");
+    browser.eval("document.querySelector('#action-name').focus()");
     browser.text("/srv/motd");
-    browser.eval("document.querySelector('#deed-properties').value = 'colour'");
-    browser.click("[data-act=look]");
+    browser.eval("document.querySelector('#action-properties').value = 'colour'");
+    browser.click("[data-act=preview]");
     browser.wait("document.querySelector('.bad').innerText === 'line 1: expected \"name: value\"'");
-    browser.eval("document.querySelector('#deed-properties').value = 'colour: red'");
-    browser.click("[data-act=look]");
-    browser.wait("document.querySelector('.answers').innerText.includes('colour')");
-    browser.wait("document.querySelector('.answers .outcome').innerText === 'failed'");
+    browser.eval("document.querySelector('#action-properties').value = 'colour: red'");
+    browser.click("[data-act=preview]");
+    browser.wait("document.querySelector('.replies').innerText.includes('colour')");
+    browser.wait("document.querySelector('.replies .outcome').innerText === 'failed'");
     check_quiet(&browser, &page.url(""));
 }
 

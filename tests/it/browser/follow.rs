@@ -74,7 +74,7 @@ async fn nodes_change_their_colour_when_their_runs_fail_and_when_they_recover() 
     let failed = failures(&web);
     assert!((1..NODES).contains(&failed), "{failed}: {rollout}");
     wait_for_colours(&mut browser, &web, "failed", failed);
-    browser.wait("document.querySelector('.trouble').innerText.includes('simulated failure')");
+    browser.wait("document.querySelector('.problems').innerText.includes('simulated failure')");
     // The same nodes, in a better mood.
     drop(failing);
     let _well = Simulation::start(&web.nats, NODES, &["--latency", "1ms"]);
@@ -99,7 +99,7 @@ async fn nodes_are_filtered_and_opened_by_keyboard_and_links_lead_back() {
     browser.wait("[...document.querySelectorAll('.tr .badge')].every((one) => one.dataset.state === 'stable')");
     browser.click(".chip[data-state=stable]");
     browser.click(".chip[data-state=offline]");
-    browser.wait("document.querySelector('.virtual').innerText.includes('No node is like that')");
+    browser.wait("document.querySelector('.virtual').innerText.includes('No matching nodes')");
     // The address alone leads to the same rows.
     browser.open("about:blank");
     browser.open(&web.url("#/nodes?q=sim0002&state=stable"));
@@ -178,13 +178,13 @@ async fn new_events_wait_while_one_of_them_has_the_focus() {
     browser.wait("document.querySelector('.events a')");
     browser.eval("document.querySelector('.events a').focus()");
     web.event("web2", "/etc/second", "changed", 2).await;
-    browser.wait("document.querySelector('.head').innerText.includes('held, 1 new')");
+    browser.wait("document.querySelector('.head').innerText.includes('paused, 1 new')");
     let first = "document.querySelector('.events li').innerText";
     let told = browser.eval(first);
     assert!(told.as_str().unwrap().contains("/etc/first"), "{told}");
     browser.eval("document.activeElement.blur()");
     browser.wait(&format!("{first}.includes('/etc/second')"));
-    browser.wait("!document.querySelector('.head').innerText.includes('held')");
+    browser.wait("!document.querySelector('.head').innerText.includes('paused')");
     check_quiet(&browser, &web.url(""));
 }
 
@@ -203,11 +203,11 @@ async fn a_flood_of_events_is_told_in_the_rows_in_sight_until_somebody_reads_on(
     browser.wait("seen.add(row.dataset.event).size > 3 && row.isConnected");
     assert_eq!(browser.eval(rows), 25);
     browser.eval("scrollTo(0, 1e9)");
-    browser.wait("document.querySelector('.head').innerText.includes('held')");
+    browser.wait("document.querySelector('.head').innerText.includes('paused')");
     browser.wait(&format!("{rows} >= 125"));
     let event = "document.querySelector('.events li:nth-child(20)').dataset.event";
     let read = browser.eval(event);
-    browser.wait("/held, [\\d,]+ new/.test(document.querySelector('.head').innerText)");
+    browser.wait("/paused, [\\d,]+ new/.test(document.querySelector('.head').innerText)");
     assert_eq!(browser.eval(event), read);
     browser.eval("scrollTo(0, 0)");
     browser.wait(&format!(

@@ -20,7 +20,7 @@ fn every_view_of_the_demos_fleet_can_be_read_by_everyone() {
     let mut browser = Browser::start();
     browser.open(&demo.url);
     unlock(&mut browser, &demo.token);
-    let failed = "document.querySelector('.trouble [data-state=failed] + a')";
+    let failed = "document.querySelector('.problems [data-state=failed] + a')";
     browser.wait(failed);
     let node = browser.eval(&format!("{failed}.innerText"));
     let node = node.as_str().unwrap();
@@ -77,10 +77,10 @@ fn look_before_doing(browser: &mut Browser, demo: &Demo) {
         browser.key(key);
     }
     browser.click("[data-act=ensure]");
-    browser.eval("document.querySelector('#deed-name').focus()");
+    browser.eval("document.querySelector('#action-name').focus()");
     browser.text("/srv/welcome");
-    browser.click("[data-act=look]");
-    browser.wait("document.querySelector('.answers .diff')");
+    browser.click("[data-act=preview]");
+    browser.wait("document.querySelector('.replies .diff')");
     assert_eq!(browser.eval(COMPLAINTS), json!([]), "the form");
 }
 

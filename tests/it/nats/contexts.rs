@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ccm_nats::context::resolve;
-use ccm_nats::{Connection, Given, NatsError, Patience, connect};
+use ccm_nats::{Connection, ContextOptions, NatsError, ConnectMode, connect};
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
@@ -35,9 +35,9 @@ impl World {
         self.write("nats/context/CCM.json", &fields.to_string());
         let root = self.0.path().to_str().unwrap().to_owned();
         let env = BTreeMap::from([("XDG_CONFIG_HOME".to_owned(), root)]);
-        let settings = resolve(&Given::default(), &env, Some("CCM"))?;
+        let settings = resolve(&ContextOptions::default(), &env, Some("CCM"))?;
         assert_eq!(settings.context.as_deref(), Some("CCM"));
-        connect(&settings, Patience::Once(LIMIT), "test").await
+        connect(&settings, ConnectMode::Once(LIMIT), "test").await
     }
 }
 
@@ -45,7 +45,7 @@ impl World {
 async fn leads_in(server: &NatsServer, world: &World, fields: Value, wrong: Value) {
     let connection = world.connect(server, fields).await.unwrap();
     connection.flush().await.unwrap();
-    let stranger = connect(&server.settings(), Patience::Once(LIMIT), "stranger").await;
+    let stranger = connect(&server.settings(), ConnectMode::Once(LIMIT), "stranger").await;
     assert!(stranger.is_err(), "the server asks for nothing");
     let error = world.connect(server, wrong).await.unwrap_err().to_string();
     let start = format!("can't connect to NATS at {}: ", server.url());
@@ -74,13 +74,13 @@ async fn a_user_and_password() {
 async fn credentials_in_the_url() {
     let server = NatsServer::with("authorization { user: ann, password: \"hunter@2\" }");
     let url = server.url().replace("nats://", "nats://ann:hunter%402@");
-    let given = Given {
+    let given = ContextOptions {
         server: Some(url),
-        ..Given::default()
+        ..ContextOptions::default()
     };
     let settings = resolve(&given, &BTreeMap::new(), None).unwrap();
-    assert_eq!(settings.shown(), server.url());
-    let connection = connect(&settings, Patience::Once(LIMIT), "test")
+    assert_eq!(settings.server_list(), server.url());
+    let connection = connect(&settings, ConnectMode::Once(LIMIT), "test")
         .await
         .unwrap();
     assert!(connection.is_up());
@@ -148,10 +148,10 @@ async fn credentials_that_were_renewed_count_at_the_next_try() {
     let world = World::new();
     let file = world.write("a.creds", &trust.creds(&KeyPair::new_account()));
     let mut settings = server.settings();
-    settings.login = ccm_nats::context::Login::Creds(ccm_nats::context::Material::File(
+    settings.login = ccm_nats::context::Login::Creds(ccm_nats::context::CredentialSource::File(
         Path::new(&file).to_owned(),
     ));
-    let connection = connect(&settings, Patience::ForEver, "test").await.unwrap();
+    let connection = connect(&settings, ConnectMode::Forever, "test").await.unwrap();
     let mut state = connection.state();
     eventually("a login that is refused", async || {
         let log = server.log();

@@ -1,6 +1,6 @@
 //! Stored events, read and followed: each once and in order, also when the server goes away.
 
-use ccm_nats::event_feed::Reading;
+use ccm_nats::event_feed::ReadOptions;
 use ccm_nats::streams::{InitOptions, init};
 use ccm_nats::{Connection, NatsError, Subjects};
 use chrono::{DateTime, Utc};
@@ -19,15 +19,15 @@ async fn store(connection: &Connection, number: u32, type_name: &str) {
     stored.await.unwrap();
 }
 
-fn reading(since: Option<DateTime<Utc>>, follow: bool) -> Reading {
-    Reading {
+fn reading(since: Option<DateTime<Utc>>, follow: bool) -> ReadOptions {
+    ReadOptions {
         filter: subjects().events(),
         since,
         follow,
     }
 }
 
-async fn read(connection: &Connection, reading: &Reading, most: usize) -> Vec<u32> {
+async fn read(connection: &Connection, reading: &ReadOptions, most: usize) -> Vec<u32> {
     let mut found = Vec::new();
     connection
         .read_events(reading, |stored| {
@@ -61,8 +61,8 @@ async fn what_is_stored_is_read_in_order_and_as_far_as_it_is_wanted() {
     let all: Vec<u32> = (1..=600).collect();
     assert_eq!(read(&connection, &nothing, usize::MAX).await, all);
     assert_eq!(read(&connection, &nothing, 3).await, [1, 2, 3]);
-    let files = Reading {
-        filter: subjects().events_like(None, Some(&"file".parse().unwrap()), None),
+    let files = ReadOptions {
+        filter: subjects().events_matching(None, Some(&"file".parse().unwrap()), None),
         ..nothing
     };
     assert_eq!(read(&connection, &files, 2).await, [2, 4]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream;
-use ccm_nats::{Bytes, Headers, Link, NatsError, Patience, Stop, Subject, connect};
+use ccm_nats::{Bytes, Headers, ConnectionState, NatsError, ConnectMode, ReplyLimits, Subject, connect};
 
 use crate::support::nats::{Cluster, NatsServer};
 use crate::support::poll::{LIMIT, eventually};
@@ -49,7 +49,7 @@ async fn many_answers_end_at_the_expected_count_or_in_silence() {
     }
     let (all, none) = (subject("all"), subject("none"));
     for (expected, silence) in [(Some(3), LIMIT), (None, Duration::from_millis(300))] {
-        let stop = Stop {
+        let stop = ReplyLimits {
             expected,
             silence,
             deadline: LIMIT,
@@ -60,9 +60,9 @@ async fn many_answers_end_at_the_expected_count_or_in_silence() {
         while replies.next().await.is_some() {
             count += 1;
         }
-        assert_eq!((count, replies.is_deserted()), (3, false));
+        assert_eq!((count, replies.has_no_responders()), (3, false));
     }
-    let stop = Stop {
+    let stop = ReplyLimits {
         expected: Some(1),
         silence: LIMIT,
         deadline: LIMIT,
@@ -70,7 +70,7 @@ async fn many_answers_end_at_the_expected_count_or_in_silence() {
     let asked = connection.request_many(&none, Headers::new(), "x".into(), stop);
     let mut replies = asked.await.unwrap();
     assert!(replies.next().await.is_none());
-    assert!(replies.is_deserted());
+    assert!(replies.has_no_responders());
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn the_same_id_is_stored_once_and_many_are_on_their_way_at_once() {
     let mut pending = Vec::new();
     for number in 0..100 {
         let id = (number % 50).to_string();
-        let sent = connection.begin_stored(&stored, &id, "x".into());
+        let sent = connection.begin_publish_stored(&stored, &id, "x".into());
         pending.push(sent.await.unwrap());
     }
     for one in pending {
@@ -120,12 +120,12 @@ async fn a_connection_outlives_its_server() {
     let connection = server.client().await;
     let mut heard = connection.subscribe(&subject("news")).await.unwrap();
     let mut state = connection.state();
-    assert_eq!(*state.borrow(), Link::Up { connects: 1 });
+    assert_eq!(*state.borrow(), ConnectionState::Up { connects: 1 });
     server.stop();
     state.wait_for(|link| !link.is_up()).await.unwrap();
     server.resume();
     let again = state.wait_for(|link| link.is_up()).await.unwrap();
-    assert_eq!(*again, Link::Up { connects: 2 });
+    assert_eq!(*again, ConnectionState::Up { connects: 2 });
     drop(again);
     connection
         .publish(&subject("news"), Headers::new(), "hello".into())
@@ -140,13 +140,13 @@ async fn a_daemon_may_start_before_its_server() {
     let mut server = NatsServer::start();
     server.stop();
     let settings = server.settings();
-    let connection = connect(&settings, Patience::ForEver, "test").await.unwrap();
+    let connection = connect(&settings, ConnectMode::Forever, "test").await.unwrap();
     assert!(!connection.is_up());
     server.resume();
     let mut state = connection.state();
     let up = tokio::time::timeout(LIMIT, state.wait_for(|link| link.is_up())).await;
     up.expect("connected").unwrap();
-    let once = connect(&settings, Patience::Once(LIMIT), "test").await;
+    let once = connect(&settings, ConnectMode::Once(LIMIT), "test").await;
     once.unwrap().drain().await;
 }
 

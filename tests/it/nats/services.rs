@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ccm_nats::micro::{Endpoint, Served, Service, serve};
-use ccm_nats::{Connection, Headers, NatsError, Reply, Stop, Subject};
+use ccm_nats::micro::{Endpoint, RunningService, Service, serve};
+use ccm_nats::{Connection, Headers, NatsError, Reply, ReplyLimits, Subject};
 use serde_json::{Value, json};
 
 use crate::support::nats::{NatsServer, python};
@@ -34,12 +34,12 @@ fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn start(connection: &Connection, id: &str) -> Served {
+async fn start(connection: &Connection, id: &str) -> RunningService {
     serve(connection, service(id), endpoints()).await.unwrap()
 }
 
 /// Answers what comes: pings with JSON, everything else with an error.
-fn answering(mut served: Served) {
+fn answering(mut served: RunningService) {
     tokio::spawn(async move {
         while let Some(request) = served.requests.recv().await {
             let answered = match request.endpoint {
@@ -138,7 +138,7 @@ async fn every_instance_hears_every_request() {
     for number in 0..5 {
         answering(start(&server.client().await, &format!("web{number}")).await);
     }
-    let stop = Stop {
+    let stop = ReplyLimits {
         expected: Some(5),
         silence: LIMIT,
         deadline: LIMIT,
@@ -202,7 +202,7 @@ async fn a_service_outlives_its_server() {
     answering(start(&connection, "web1").await);
     let mut state = connection.state();
     server.restart();
-    let again = |link: &ccm_nats::Link| matches!(link, ccm_nats::Link::Up { connects: 2 });
+    let again = |link: &ccm_nats::ConnectionState| matches!(link, ccm_nats::ConnectionState::Up { connects: 2 });
     state.wait_for(again).await.unwrap();
     assert!(ask(&server.client().await, "t.all.ping").await.is_ok());
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_nats::jetstream::stream::Config;
 use ccm_core::model::registration::{Entry, Port, Ttl};
 use ccm_nats::registration::{Destination, STREAM, StreamOptions};
-use ccm_nats::{Patience, Settings, connect};
+use ccm_nats::{ConnectMode, Settings, connect};
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
@@ -393,7 +393,7 @@ async fn a_reader_needs_no_right_but_to_ask() {
     all.init_registrations(STREAM, options).await.unwrap();
     let url = server.url().replace("//", "//reader:pw@");
     let settings = Settings::plain(&url).unwrap();
-    let reader = connect(&settings, Patience::Once(LIMIT), "test").await;
+    let reader = connect(&settings, ConnectMode::Once(LIMIT), "test").await;
     let reader = reader.unwrap();
     let found = async || reader.registrations(STREAM, [""; 4]).await.unwrap();
     assert_eq!(found().await.entries, []);
@@ -420,7 +420,7 @@ async fn what_is_no_entry_does_not_hide_the_others() {
     raw.flush().await.unwrap();
     let outcome = env.ccm(&["reg", "query", "--json"]);
     assert_eq!(
-        outcome.stderr.matches("can't be used").count(),
+        outcome.stderr.matches("invalid registration on ").count(),
         2,
         "{outcome:?}"
     );

@@ -420,7 +420,7 @@ fn sources_that_cannot_be_rendered_say_why() {
         assert_eq!(
             fail(source),
             format!(
-                "scaffold source {} is no http or https URL of a .zip, .tar.gz, .tgz or .tar",
+                "unsupported scaffold source {}: expected an http or https URL of a .zip, .tar.gz, .tgz or .tar",
                 source.replace("u:secret", "REDACTED")
             )
         );

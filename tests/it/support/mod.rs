@@ -80,9 +80,15 @@ impl TestEnv {
 
     /// Returns the program, ready to be started in this world.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        let mut command = self.program(env!("CARGO_BIN_EXE_ccm"));
+        command.args(args);
         command
-            .args(args)
+    }
+
+    /// Returns another program with the same directory and environment.
+    pub fn program(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
             .current_dir(self.root())
             .env_clear()
             .env("HOME", self.root())

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use ccm_nats::{Connection, Patience, Settings, connect};
+use ccm_nats::{Connection, ConnectMode, Settings, connect};
 
 use super::poll::{LIMIT, eventually, wait_for};
 
@@ -114,7 +114,7 @@ impl NatsServer {
 
     /// Returns a connection of ours.
     pub async fn client(&self) -> Connection {
-        connect(&self.settings(), Patience::Once(LIMIT), "test")
+        connect(&self.settings(), ConnectMode::Once(LIMIT), "test")
             .await
             .unwrap()
     }
@@ -164,7 +164,7 @@ impl Cluster {
     /// Returns a connection of ours, once the cluster has a leader.
     pub async fn client(&self) -> Connection {
         let settings = Settings::plain(&self.url()).unwrap();
-        let client = connect(&settings, Patience::Once(LIMIT), "test")
+        let client = connect(&settings, ConnectMode::Once(LIMIT), "test")
             .await
             .unwrap();
         let raw = async_nats::connect(self.servers[0].url()).await.unwrap();

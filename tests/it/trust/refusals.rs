@@ -237,7 +237,7 @@ async fn the_page_shows_open_nodes_and_what_was_refused_as_text() {
         ("opened", ["trust: {required: false}", "open"]),
         (
             "closed",
-            ["refuses what no trusted signer signed", "onerror=alert(1)"],
+            ["requires signatures of trusted signers", "onerror=alert(1)"],
         ),
     ] {
         browser.open(&web.url(&format!("#/nodes/{node}")));

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use ccm_nats::{Connection, Headers, Patience, Settings, Verb, connect};
+use ccm_nats::{Connection, Headers, ConnectMode, Settings, Verb, connect};
 use serde_json::{Value, json};
 
 use crate::support::agent::subjects;
@@ -104,7 +104,7 @@ impl Site {
         let url = self.server.url().replace("//", &format!("//{user}:pw@"));
         let mut settings = Settings::plain(&url).unwrap();
         settings.inbox_prefix = Some((*inbox).to_owned());
-        let connected = connect(&settings, Patience::Once(LIMIT), "test").await;
+        let connected = connect(&settings, ConnectMode::Once(LIMIT), "test").await;
         connected.unwrap()
     }
 

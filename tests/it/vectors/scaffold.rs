@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ccm_core::resource::Host;
-use ccm_core::resource::package::Shared;
-use ccm_core::resource::scaffold::{self, Item, Job, Posts, Sources, Verdict};
-use ccm_core::resource::service::Memory;
+use ccm_core::resource::package::PackageCache;
+use ccm_core::resource::scaffold::{self, TargetFile, RenderJob, PostCommands, SourceCache, FileStatus};
+use ccm_core::resource::service::ServiceCache;
 use ccm_core::system::{Accounts, SystemClock, SystemRunner};
 use ccm_template::functions::functions;
 use ccm_template::{Engine, Env};
@@ -66,7 +66,7 @@ pub(super) fn run(case: &Value) -> Result<(), String> {
 }
 
 /// Writes source and target of a case and returns what is to be rendered.
-fn arrange(case: &Value, room: &Path) -> Result<Job, String> {
+fn arrange(case: &Value, room: &Path) -> Result<RenderJob, String> {
     let input = case.get("input").ok_or("no input")?;
     let at = |directory: &str, name: &str| room.join(directory).join(name);
     std::fs::create_dir(room.join("source")).map_err(|err| err.to_string())?;
@@ -86,7 +86,7 @@ fn arrange(case: &Value, room: &Path) -> Result<Job, String> {
     }
     let data = input.get("data").and_then(Value::as_map);
     let data = data.cloned().unwrap_or_default();
-    Ok(Job {
+    Ok(RenderJob {
         source: room.join("source"),
         target: room.join("target"),
         engine: Engine::parse(text_of(input, "engine")).unwrap_or(Engine::Go),
@@ -99,7 +99,7 @@ fn arrange(case: &Value, room: &Path) -> Result<Job, String> {
 }
 
 /// Renders, compares and, unless the case is a noop, writes what differs in content.
-fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
+fn scaffolded(case: &Value, job: RenderJob) -> Result<Vec<TargetFile>, String> {
     let input = case.get("input").ok_or("no input")?;
     let steps = input.get("post").and_then(Value::as_list).unwrap_or(&[]);
     let steps: Vec<BTreeMap<String, String>> = steps
@@ -108,12 +108,12 @@ fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
         .map(|step| step.iter().map(|(k, v)| (k.to_string(), v.to_string())))
         .map(Iterator::collect)
         .collect();
-    let posts = Posts::parse(&steps).map_err(|err| err.to_string())?;
+    let posts = PostCommands::parse(&steps).map_err(|err| err.to_string())?;
     let target = job.target.clone();
     let rendered = scaffold::render(job).map_err(|err| err.to_string())?;
-    let survey = scaffold::survey(&target, &rendered, &posts).map_err(|err| err.to_string())?;
-    if let Some(obstacle) = survey.obstacle {
-        return Err(obstacle.to_string());
+    let comparison = scaffold::compare(&target, &rendered, &posts).map_err(|err| err.to_string())?;
+    if let Some(conflict) = comparison.conflict {
+        return Err(conflict.to_string());
     }
     if input.get("noop") != Some(&Value::Bool(true)) {
         let (runner, accounts, env) = (SystemRunner::new(), Accounts::default(), Env::default());
@@ -123,24 +123,24 @@ fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
             accounts: &accounts,
             working_dir: Path::new("/"),
             env: &env,
-            packages: &Shared::default(),
-            services: &Memory::default(),
-            scaffolds: &Sources::default(),
+            packages: &PackageCache::default(),
+            services: &ServiceCache::default(),
+            scaffolds: &SourceCache::default(),
         };
-        let differs = |item: &&Item| matches!(item.verdict, Verdict::Add | Verdict::Update);
-        let items = survey.items.iter().filter(differs);
+        let differs = |item: &&TargetFile| matches!(item.status, FileStatus::Add | FileStatus::Update);
+        let items = comparison.items.iter().filter(differs);
         scaffold::write(&target, &rendered, items, &posts, false, host)
             .map_err(|err| err.to_string())?;
     }
-    Ok(survey.items)
+    Ok(comparison.items)
 }
 
-fn action(item: &Item) -> &'static str {
-    match item.verdict {
-        Verdict::Add => "add",
-        Verdict::Update => "update",
-        Verdict::Equal => "equal",
-        Verdict::Remove => "remove",
+fn action(item: &TargetFile) -> &'static str {
+    match item.status {
+        FileStatus::Add => "add",
+        FileStatus::Update => "update",
+        FileStatus::Equal => "equal",
+        FileStatus::Remove => "remove",
     }
 }
 

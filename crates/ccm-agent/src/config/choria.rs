@@ -8,7 +8,7 @@ use ccm_core::model::node::Token;
 /// Shortest interval between alive events.
 const MIN_ALIVE: Duration = Duration::from_secs(1);
 
-/// How this node appears to Choria.
+/// Settings of Choria events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choria {
     /// Publish events for Choria.

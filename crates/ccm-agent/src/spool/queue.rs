@@ -194,7 +194,7 @@ impl Queue {
         Ok(seq)
     }
 
-    /// Deletes the least important segment to make room for a record of `class`. Returns whether
+    /// Deletes the least important segment to free space for a record of `class`. Returns whether
     /// there was one.
     fn free_space(&mut self, class: Class) -> Result<bool, FileError> {
         // Deleting an empty file frees nothing.

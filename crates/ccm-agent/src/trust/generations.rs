@@ -139,7 +139,7 @@ impl Accepted {
         }
         let maximum = highest(&|_| true).saturating_add(MAX_GENERATION_STEP);
         if signer.has_policy && found > maximum {
-            return Err(UntrustedAssignment::Far {
+            return Err(UntrustedAssignment::TooFar {
                 found,
                 most: maximum,
             });
@@ -150,7 +150,7 @@ impl Accepted {
 
 impl From<FileError> for UntrustedAssignment {
     fn from(cause: FileError) -> Self {
-        Self::Memory(cause)
+        Self::Storage(cause)
     }
 }
 

@@ -70,19 +70,21 @@ impl LastAccepted {
             remove_oldest(&mut times);
         }
         times.insert(source.to_owned(), SigningTime(signed));
-        let text = json::pretty(&times).map_err(|err| UnsignedSource::Memory(err.to_string()))?;
+        let text = json::pretty(&times).map_err(|err| UnsignedSource::Storage(err.to_string()))?;
         files::write_private(&self.path, text.as_bytes(), Durability::Complete)
-            .map_err(|err| UnsignedSource::Memory(err.to_string()))
+            .map_err(|err| UnsignedSource::Storage(err.to_string()))
     }
 
     fn read(&self) -> Result<SigningTimes, UnsignedSource> {
         match files::read_to_string(&self.path, MAX_BYTES) {
             Ok(text) => serde_json::from_str(&text).map_err(|err| {
                 let path = self.path.display();
-                UnsignedSource::Memory(format!("{path} is damaged, remove it to start over: {err}"))
+                UnsignedSource::Storage(format!(
+                    "{path} is damaged, remove it to start over: {err}"
+                ))
             }),
             Err(err) if err.is_not_found() => Ok(SigningTimes::new()),
-            Err(err) => Err(UnsignedSource::Memory(err.to_string())),
+            Err(err) => Err(UnsignedSource::Storage(err.to_string())),
         }
     }
 }

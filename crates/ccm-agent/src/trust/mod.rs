@@ -51,7 +51,7 @@ const MAX_SKEW: TimeDelta = TimeDelta::hours(24);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Denied {
     #[error(transparent)]
-    SignatureError(#[from] SignatureError),
+    Signature(#[from] SignatureError),
     #[error("signer is not trusted here")]
     Unknown,
     #[error("signature is too old")]
@@ -67,7 +67,7 @@ pub(crate) enum Denied {
     #[error("denied by policy")]
     Policy,
     #[error("could not store the request id")]
-    Memory(#[source] FileError),
+    Storage(#[source] FileError),
 }
 
 /// Why an assignment is not accepted.
@@ -84,17 +84,17 @@ pub(crate) enum UntrustedAssignment {
     #[error("assignment of generation {found} is older than the accepted {accepted}")]
     Older { found: u64, accepted: u64 },
     #[error(transparent)]
-    RolloutProofError(#[from] RolloutProofError),
+    RolloutProof(#[from] RolloutProofError),
     #[error(
         "assignment of generation {found} is beyond {most}, the limit for a signer with a policy"
     )]
-    Far { found: u64, most: u64 },
+    TooFar { found: u64, most: u64 },
     #[error(
         "the stored generations can't be read: remove generations.json and generation from the state directory"
     )]
     Damaged,
     #[error("could not store the generation: {0}")]
-    Memory(#[source] FileError),
+    Storage(#[source] FileError),
 }
 
 /// A denied request: the cause, and its signer if known.

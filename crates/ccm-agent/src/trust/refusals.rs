@@ -64,7 +64,7 @@ impl Denied {
     /// Returns a hint for the sender, where there is one.
     pub(crate) fn remedy(&self) -> Option<&'static str> {
         match self {
-            Self::SignatureError(SignatureError::Unsigned) => Some(
+            Self::Signature(SignatureError::Unsigned) => Some(
                 "sign it with a key that agent.yaml lists in trust: signers: (ccm fleet --sign-with FILE)",
             ),
             Self::Unknown => Some(

@@ -133,7 +133,7 @@ impl ReplayCache {
         // A cleanup takes time, so at most one per second.
         let is_flooded = self.count(quota) >= quota.max && self.last_cleanup != now.timestamp();
         if self.expiry.len() >= self.cleanup_at || is_flooded {
-            self.cleanup(now).map_err(Denied::Memory)?;
+            self.cleanup(now).map_err(Denied::Storage)?;
         }
         if self.count(quota) >= quota.max {
             return Err(Denied::QuotaExceeded);
@@ -142,7 +142,7 @@ impl ReplayCache {
         let offset = u64::try_from(self.written * RECORD).unwrap_or(u64::MAX);
         self.file
             .write_at(offset, &record(expiry, &id, &quota.tag))
-            .map_err(Denied::Memory)?;
+            .map_err(Denied::Storage)?;
         self.written += 1;
         self.expiry.insert(id, (expiry, quota.tag));
         *self.counts.entry(quota.tag).or_default() += 1;

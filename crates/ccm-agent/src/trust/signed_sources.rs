@@ -55,14 +55,14 @@ pub(crate) enum UnsignedSource {
         accepted: DateTime<Utc>,
     },
     #[error("could not store the signing time: {0}")]
-    Memory(String),
+    Storage(String),
 }
 
 impl UnsignedSource {
     /// Reports whether the refusal may end without a new signature, as with a wrong clock or a full
     /// disk.
     pub(crate) fn is_temporary(&self) -> bool {
-        matches!(self, Self::Future(_) | Self::Memory(_))
+        matches!(self, Self::Future(_) | Self::Storage(_))
     }
 }
 

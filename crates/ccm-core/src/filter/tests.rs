@@ -313,14 +313,14 @@ fn only_the_facts_named_by_a_filter_are_gathered() {
         (by_expression(&["fact('up')"]), vec!["up"]),
         (by_expression(&["identity != ''"]), vec![]),
     ] {
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let log = Arc::clone(&asked);
+        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&requested);
         let lazy = Facts::Lazy(Arc::new(move |section| {
             log.lock().unwrap().push(section.unwrap_or("all").into());
             facts()
         }));
         assert_eq!(is_match_with(&filter, lazy, &[]), Ok(true), "{filter:?}");
-        assert_eq!(*asked.lock().unwrap(), expected, "{filter:?}");
+        assert_eq!(*requested.lock().unwrap(), expected, "{filter:?}");
     }
 }
 

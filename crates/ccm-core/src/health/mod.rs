@@ -1,4 +1,4 @@
-//! Health checks: Nagios plugins and goss rules, retried until they succeed or the tries are used up.
+//! Health checks: Nagios plugins and goss rules, retried until they succeed or no tries are left.
 //!
 //! A probe is read-only and independent of resources and sessions. The caller passes in system
 //! access and a callback for tested rules and failed tries. A check that cannot be executed has the

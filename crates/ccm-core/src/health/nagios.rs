@@ -61,8 +61,8 @@ impl fmt::Display for Measurement {
     }
 }
 
-/// Returns the performance data: the text after the first `|` of the first line, and after the first
-/// `|` of the following lines. Invalid data is skipped.
+/// Returns the performance data: the text after the first `|` of the first line, and after the
+/// first `|` of the following lines. Invalid data is skipped.
 pub(super) fn perfdata(output: &str) -> Vec<Measurement> {
     let (first, rest) = output.split_once('\n').unwrap_or((output, ""));
     let after_bar = |text: &'_ str| text.split_once('|').map(|(_, data)| data.to_owned());

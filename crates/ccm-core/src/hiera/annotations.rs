@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_opens_a_block_may_have_a_comment() {
+    fn the_header_line_of_a_block_may_have_a_comment() {
         let text = "data:\n  é: | # @require\n    # no\n    ü\n  # @require\n  c: 1\n";
         assert_eq!(rules(text), ["é!", "c!"]);
         let text = "data:\n  a: !!str > # @require\n    # no\n  b: | # @require\n";

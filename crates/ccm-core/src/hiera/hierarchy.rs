@@ -100,7 +100,7 @@ enum Merge {
     First,
     /// Every level with an override is merged over the previous ones.
     Deep,
-    /// Unsupported; reported only if a level matches, as in upstream.
+    /// Unsupported; reported only if a level matches.
     Unknown(String),
 }
 

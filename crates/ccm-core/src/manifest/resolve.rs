@@ -17,7 +17,7 @@ pub struct ResolveError {
 }
 
 /// Resolves the properties of one phase in place.
-pub fn resolve_properties(
+pub(crate) fn resolve_properties(
     resource: &mut Resource,
     phase: Phase,
     env: &Env,
@@ -33,7 +33,7 @@ pub fn resolve_properties(
 }
 
 /// Reports whether the resource has deferred expressions.
-pub fn is_deferred(resource: &Resource) -> bool {
+pub(crate) fn is_deferred(resource: &Resource) -> bool {
     resource.deferred_texts().any(has_expressions)
 }
 

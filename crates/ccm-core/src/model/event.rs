@@ -15,8 +15,8 @@ use super::secret::{serialize_text, serialize_texts};
 use super::state::State;
 use super::text::{go_duration, nanoseconds, timestamp};
 
-pub const TRANSACTION_PROTOCOL: &str = "io.choria.ccm.v1.transaction.event";
-pub const SESSION_START_PROTOCOL: &str = "io.choria.ccm.v1.session.start";
+pub(crate) const TRANSACTION_PROTOCOL: &str = "io.choria.ccm.v1.transaction.event";
+pub(crate) const SESSION_START_PROTOCOL: &str = "io.choria.ccm.v1.session.start";
 
 /// Field of an event: typed if this process created the event, raw JSON if it was read. Fields that
 /// another version wrote are kept unchanged.

@@ -14,7 +14,7 @@ use super::node::Token;
 use super::text::{DurationError, go_duration, parse_wait, quote};
 
 /// Default wait for a slot, the same as Choria's.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum wait for a slot.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);

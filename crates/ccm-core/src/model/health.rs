@@ -132,7 +132,7 @@ pub enum HealthStatus {
 
 impl HealthStatus {
     /// Returns the status for a plugin's exit code.
-    pub fn from_code(code: i64) -> Self {
+    pub(crate) fn from_code(code: i64) -> Self {
         match code {
             0 => Self::Ok,
             1 => Self::Warning,
@@ -207,7 +207,7 @@ pub struct HealthResult {
 
 impl HealthResult {
     /// Redacts the output of the probe; the status stays.
-    pub fn redact_output(&mut self) {
+    pub(crate) fn redact_output(&mut self) {
         if !self.output.is_empty() {
             self.output = REDACTED.into();
         }

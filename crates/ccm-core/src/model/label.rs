@@ -134,7 +134,7 @@ impl Labels {
     }
 
     /// Returns the labels as facts: a name with dots becomes nested maps.
-    pub fn to_facts(&self) -> Value {
+    pub(crate) fn to_facts(&self) -> Value {
         self.iter()
             .fold(Value::empty_map(), |facts, (name, value)| {
                 let nested = name.0.rsplit('.').fold(Value::from(value), |inner, word| {

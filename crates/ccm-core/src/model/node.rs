@@ -451,10 +451,10 @@ pub struct NodeReport {
     pub run: Option<RunSummary>,
     #[serde(default)]
     pub drift: Vec<Drift>,
-    /// Why the assignment could not even be tried.
+    /// Error that kept the node from applying the assignment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why the node does not follow the assignment that it has now.
+    /// Refusal of the current assignment, if the node refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
     #[serde(with = "timestamp")]

@@ -73,7 +73,7 @@ impl Lookup {
     }
 
     /// Returns the [`Self::denial`] message that an error text contains, without the rest of the text.
-    pub fn denial_in(text: &str) -> Option<&'static str> {
+    pub(crate) fn denial_in(text: &str) -> Option<&'static str> {
         let mut all = Self::ALL.into_iter().map(Self::denial);
         all.find(|denial| text.contains(denial))
     }

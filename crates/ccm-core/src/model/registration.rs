@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Port {
 
 impl Port {
     /// Parses a port number; any other text is a template.
-    pub fn from_text(text: &str) -> Self {
+    pub(crate) fn from_text(text: &str) -> Self {
         match text.trim().parse() {
             Ok(port) => Self::Number(port),
             Err(_) => Self::Template(text.into()),

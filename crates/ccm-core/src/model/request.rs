@@ -12,9 +12,9 @@ use super::text::quote;
 use super::{Value, json};
 
 pub const ENSURE_REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
-pub const ENSURE_RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
+const ENSURE_RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
 pub const STATUS_REQUEST: &str = "io.choria.ccm.v1.resource.status.request";
-pub const STATUS_RESPONSE: &str = "io.choria.ccm.v1.resource.status.response";
+const STATUS_RESPONSE: &str = "io.choria.ccm.v1.resource.status.response";
 
 /// Invalid request.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

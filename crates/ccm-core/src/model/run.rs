@@ -14,7 +14,7 @@ use super::secret::serialize_text;
 use super::text::timestamp;
 
 pub const APPLY_REQUEST: &str = "io.choria.ccm.v1.manifest.apply.request";
-pub const APPLY_RESPONSE: &str = "io.choria.ccm.v1.manifest.apply.response";
+const APPLY_RESPONSE: &str = "io.choria.ccm.v1.manifest.apply.response";
 pub const RUN_SUMMARY: &str = "io.choria.ccm.v1.run.summary";
 
 /// Id of a run: an event id, so unique and sortable by time.

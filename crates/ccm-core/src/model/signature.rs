@@ -12,7 +12,7 @@ use super::text::{timestamp, url_scheme};
 pub const BUNDLE_SIGNATURE: &str = "io.choria.ccm.v1.bundle.signature";
 
 /// Suffix of the signature's location.
-pub const SIGNATURE_SUFFIX: &str = ".sig";
+const SIGNATURE_SUFFIX: &str = ".sig";
 
 /// Signature of the bundle or the data of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -90,7 +90,7 @@ impl State {
 
 impl State {
     /// Removes checksums, by which a guess of the content could be confirmed.
-    pub fn redact_checksums(&mut self) {
+    pub(crate) fn redact_checksums(&mut self) {
         match &mut self.detail {
             Detail::File { metadata } => metadata.checksum.clear(),
             Detail::Archive { metadata } => metadata.checksum.clear(),

@@ -2,7 +2,7 @@
 //!
 //! Four output styles: words and colour for a terminal, as the command line prints them;
 //! `key=value` with a timestamp for a file; `key=value` with a priority instead of the timestamp
-//! for the systemd journal; one JSON object per line. Secrets are removed by whoever builds the
+//! for the systemd journal; one JSON object per line. Secrets are removed by the code that builds the
 //! line, not here.
 
 use std::collections::BTreeMap;
@@ -208,7 +208,11 @@ pub fn system_line(line: &Line, now: DateTime<Utc>) -> String {
 }
 
 fn pairs(line: &Line) -> String {
-    let mut text = format!("level={} msg={}", level_name(line.level), logfmt(&line.message));
+    let mut text = format!(
+        "level={} msg={}",
+        level_name(line.level),
+        logfmt(&line.message)
+    );
     for (key, value) in &line.fields {
         // Writing to a `String` can't fail.
         let _ = write!(text, " {key}={}", logfmt(value));

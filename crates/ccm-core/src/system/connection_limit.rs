@@ -52,8 +52,8 @@ impl LimitedListener {
         (connection, address)
     }
 
-    /// Returns the next connection. Connections that were reset meanwhile are skipped; other errors,
-    /// such as a lack of file descriptors, are retried later.
+    /// Returns the next connection. Connections that were reset meanwhile are skipped; other
+    /// errors, such as a lack of file descriptors, are retried later.
     async fn next(&self) -> (TcpStream, SocketAddr) {
         loop {
             match self.listener.accept().await {

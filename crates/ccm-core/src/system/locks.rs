@@ -85,7 +85,7 @@ impl FileLock {
     }
 
     /// Like [`FileLock::acquire`], and also records an id.
-    pub fn acquire_for(
+    pub(crate) fn acquire_for(
         path: &Path,
         purpose: &str,
         id: Option<String>,

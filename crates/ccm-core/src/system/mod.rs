@@ -7,7 +7,7 @@
 //! - [`unpack`]: extraction of untrusted archives
 //! - [`http`]: HTTP requests bounded in time and size
 //! - [`connection_limit`]: a TCP listener with a connection limit and a reply deadline
-//! - [`digest`]: SHA-256
+//! - [`digest`]: SHA-256 digests
 //! - [`users`]: names and ids of users and groups
 //! - [`locks`]: advisory file locks between processes
 //! - [`clock`]: a clock that tests can replace

@@ -93,13 +93,13 @@ impl Accounts {
     }
 
     /// Whether two users are equal, as text or by id.
-    pub fn same_user(&self, wanted: &str, reported: &str) -> bool {
+    pub(crate) fn same_user(&self, wanted: &str, reported: &str) -> bool {
         wanted == reported
             || matches!((self.uid(wanted), self.uid(reported)), (Ok(a), Ok(b)) if a == b)
     }
 
     /// Whether two groups are equal, as text or by id.
-    pub fn same_group(&self, wanted: &str, reported: &str) -> bool {
+    pub(crate) fn same_group(&self, wanted: &str, reported: &str) -> bool {
         wanted == reported
             || matches!((self.gid(wanted), self.gid(reported)), (Ok(a), Ok(b)) if a == b)
     }

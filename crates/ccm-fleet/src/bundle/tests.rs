@@ -225,7 +225,7 @@ fn the_limits_of_nodes_are_checked_when_packing() {
                 free_bytes: 1 << 20,
                 ..Limits::BUNDLE
             },
-            ": a bundle may be compressed to at most 1/100 of its size",
+            ": the compression ratio of a bundle is at most 100",
         ),
     ] {
         let error = pack_within(source.path(), &Env::default(), limits).unwrap_err();

@@ -1,4 +1,4 @@
-//! Tests of the planner: tables of single steps, and uninterrupted rollouts with failing and unreachable
+//! Tests of the planner: tables of single steps, and whole rollouts with failing and unreachable
 //! nodes.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
-//! LiveState state of the fleet, in bounded memory.
+//! Live state of the fleet, in bounded memory.
 //!
 //! Every change gets the next revision number. A reader passes the revision it has seen and gets
 //! what is newer: the current rows of changed nodes and rollouts, however often they changed, and
-//! the events that are still entry. So slow readers need no queue.
+//! the events that are still kept. So slow readers need no queue.
 //!
 //! Without NATS and without a clock: changes and times are passed in by `ingest`. Node states are
 //! computed in `node_row`.
@@ -30,7 +30,7 @@ const MAX_EVENTS: usize = 5_000;
 /// Maximum number of nodes; further ones are counted as unreadable and not shown.
 const MAX_NODES: usize = 50_000;
 
-/// Maximum number of resources of all nodes that are entry with their last event.
+/// Maximum number of resources of all nodes that are kept with their last event.
 const MAX_RESOURCES: usize = 200_000;
 
 /// Maximum number of rollouts, the newest by id.

@@ -3,6 +3,7 @@
 //! `ccm_fleet::controls` decides which change is allowed in which state. A command that continues a
 //! rollout also drives it, unless another controller does or `--detach` is given.
 
+use super::super::candidates;
 use super::super::request::caller;
 use super::{Context, DrivingArgs};
 use crate::cli::{CliError, Verdict};
@@ -17,10 +18,11 @@ use ccm_value::text::count_of;
 #[derive(Debug, clap::Args)]
 pub(super) struct PauseArgs {
     /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 
     /// Reason, shown in the rollout's state
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
 }
 
@@ -35,6 +37,7 @@ pub(super) struct ResumeArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct AbortArgs {
     /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 }
 
@@ -56,6 +59,7 @@ pub(super) struct RollbackArgs {
 #[derive(Debug, clap::Args)]
 struct ContinueArgs {
     /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 
     /// Do not drive the rollout; leave it to another controller

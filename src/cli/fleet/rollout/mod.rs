@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::progress::Progress;
 use super::FleetArgs;
+use super::candidates;
 use super::flag_values::BadValue;
 use super::request::{caller, positive_duration};
 use crate::cli::output::Console;
@@ -70,6 +71,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct WatchArgs {
     /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 }
 
@@ -77,6 +79,7 @@ struct WatchArgs {
 #[derive(Debug, clap::Args)]
 struct DriveArgs {
     /// Rollout id [default: all rollouts without a driver]
+    #[arg(add = candidates::rollouts())]
     id: Option<Token>,
 
     /// Keep looking for rollouts to drive

@@ -1,5 +1,6 @@
 //! `ccm fleet rollout list` and `show`.
 
+use super::super::candidates;
 use super::Context;
 use crate::cli::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
@@ -17,6 +18,7 @@ use ccm_value::text::{go_duration, to_the_second};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 }
 
@@ -64,7 +66,7 @@ pub(super) async fn show(args: &Args, context: &Context<'_>) -> Result<Verdict, 
     let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
     caught_up.map_err(CliError::from)?;
     context.print_json(&rollout)?;
-    context.print_text(&described(&rollout));
+    context.print_text(&rollout_text(&rollout));
     Ok(Verdict::default())
 }
 
@@ -130,7 +132,7 @@ pub(super) fn progress_line(progress: &Progress) -> String {
     }
 }
 
-fn described(rollout: &Rollout) -> String {
+fn rollout_text(rollout: &Rollout) -> String {
     let driver = match &rollout.lease {
         Some(lease) if !is_lease_free(rollout, SystemClock.now()) => lease.holder.as_str(),
         _ if rollout.state.is_active() => "none; continue with `ccm fleet rollout drive`",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value as Json, json};
 
+use super::super::candidates;
 use super::super::flag_values::BadValue;
 use super::super::request::{SlotArgs, caller, positive_duration};
 use super::super::select::SelectArgs;
@@ -57,6 +58,7 @@ pub(super) struct PlanArgs {
 #[derive(Debug, clap::Args)]
 struct RolloutArgs {
     /// Bundle: NAME for the newest version, or NAME@DIGEST
+    #[arg(add = candidates::bundles())]
     bundle: BundleSelector,
 
     #[command(flatten)]
@@ -279,7 +281,7 @@ pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdi
     context.print_text(&plan_text(&proposal));
     if let Some(replies) = preview {
         let mut text = String::from("\nChanges (noop):\n");
-        for folded in summarize(answers) {
+        for folded in summarize(replies) {
             text.push_str(&format!("{folded}\n"));
         }
         context.print_text(&text);

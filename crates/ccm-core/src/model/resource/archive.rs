@@ -61,7 +61,7 @@ impl ArchiveFormat {
     }
 
     /// Returns the format for the file name of a URL.
-    pub fn from_url(url: &str) -> Option<Self> {
+    pub(crate) fn from_url(url: &str) -> Option<Self> {
         Self::from_name(url_file_name(url))
     }
 }

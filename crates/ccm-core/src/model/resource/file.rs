@@ -80,7 +80,7 @@ pub fn parse_mode(mode: &str) -> Result<u32, InvalidProperty> {
 
 impl File {
     /// Reports whether the content is managed, not only the attributes.
-    pub fn manages_content(&self) -> bool {
+    pub(crate) fn manages_content(&self) -> bool {
         self.content.is_some() || !self.source.is_empty()
     }
 

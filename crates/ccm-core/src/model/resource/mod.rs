@@ -119,7 +119,7 @@ pub enum Phase {
 }
 
 /// Field of a resource that may contain expressions.
-pub enum TemplateField<'a> {
+pub(crate) enum TemplateField<'a> {
     /// Resolves to text.
     Text(&'a mut String),
     /// Nested data: every text in it resolves to a typed value; with `keys`, also top-level keys.
@@ -129,7 +129,7 @@ pub enum TemplateField<'a> {
 }
 
 /// Visitor of fields: gets the field's name as redacted in errors, a suffix such as `[2]`, and the field.
-pub type FieldVisitor<'v, E> = dyn FnMut(&str, &str, TemplateField<'_>) -> Result<(), E> + 'v;
+pub(crate) type FieldVisitor<'v, E> = dyn FnMut(&str, &str, TemplateField<'_>) -> Result<(), E> + 'v;
 
 impl Resource {
     /// Returns a resource with only a name, an ensure value and type-specific properties.
@@ -202,7 +202,7 @@ impl Resource {
     }
 
     /// Calls `visit` for every field of a phase that may contain expressions.
-    pub fn visit_fields<E>(
+    pub(crate) fn visit_fields<E>(
         &mut self,
         phase: Phase,
         visit: &mut FieldVisitor<'_, E>,
@@ -224,7 +224,7 @@ impl Resource {
     }
 
     /// Returns the texts that are resolved just before the resource is applied.
-    pub fn deferred_texts(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn deferred_texts(&self) -> impl Iterator<Item = &str> {
         let (file, exec) = match &self.properties {
             Properties::File(file) => (Some(file), None),
             Properties::Exec(exec) => (None, Some(exec)),

@@ -390,10 +390,10 @@ impl Step {
             }
             Err(error) => assert_eq!(error.to_string(), self.error, "{case}"),
         }
-        let lines = |calls: Vec<crate::system::runner::Call>| -> Vec<String> {
-            calls.into_iter().map(|call| call.argv.join(" ")).collect()
-        };
-        let ran = lines(test.runner.calls()).split_off(calls);
+        let ran: Vec<String> = test.runner.calls()[calls..]
+            .iter()
+            .map(|call| call.argv.join(" "))
+            .collect();
         let wanted: Vec<&str> = self.commands.iter().map(|it| &*it.0).collect();
         assert_eq!(ran, wanted, "{case}");
         let slept: Vec<u128> = test

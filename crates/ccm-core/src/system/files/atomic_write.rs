@@ -60,7 +60,7 @@ pub fn store(
 
 /// Writes a file like [`store`], with an extended attribute set before the rename. File systems
 /// without extended attributes get the file without it.
-pub fn store_with_xattr(
+pub(crate) fn store_with_xattr(
     target: &Path,
     content: Content<'_>,
     attributes: &Attributes,

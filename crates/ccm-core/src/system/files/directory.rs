@@ -58,7 +58,7 @@ pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
 
 /// Checks that a directory belongs to root or the effective user and is not writable by others. A
 /// missing one is not an error.
-pub fn check_private_dir(path: &Path) -> Result<(), FileError> {
+pub(crate) fn check_private_dir(path: &Path) -> Result<(), FileError> {
     match safe_open::open_dir(path) {
         Ok(handle) => check_private(&handle, path),
         Err(OpenError::Os(Errno::NOENT)) => Ok(()),

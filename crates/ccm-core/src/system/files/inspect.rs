@@ -77,7 +77,9 @@ pub fn inspect(path: &Path, follow: bool) -> Result<Option<Metadata>, FileError>
 
 /// Returns the metadata of a path and, for a regular file, the digest of its content; `None` if it
 /// does not exist. Symlinks are followed as in [`inspect`].
-pub fn inspect_and_hash(path: &Path) -> Result<Option<(Metadata, Option<Digest>)>, FileError> {
+pub(crate) fn inspect_and_hash(
+    path: &Path,
+) -> Result<Option<(Metadata, Option<Digest>)>, FileError> {
     let Some(stat) = stat_path(path, true)? else {
         return Ok(None);
     };

@@ -40,18 +40,19 @@ mod trusted_read;
 mod xattr;
 
 pub use append::append;
-pub use atomic_write::{Content, Durability, store, store_with, store_with_xattr, write_private};
-pub use directory::{check_private_dir, create_directory, create_private_dir};
+pub(crate) use atomic_write::store_with_xattr;
+pub use atomic_write::{Content, Durability, store, store_with, write_private};
+pub(crate) use directory::check_private_dir;
+pub use directory::{create_directory, create_private_dir};
 pub use glob::{BadPattern, Glob, GlobError, expand};
-pub use inspect::{
-    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
-};
+pub(crate) use inspect::inspect_and_hash;
+pub use inspect::{FileKind, Metadata, inspect, list, open, read, read_to_string, sha256};
 pub use private_dir::PrivateDir;
 pub use random_access::{RandomAccessFile, sync_directory};
 pub use remove::{remove, remove_recursive};
 pub use tree::Tree;
 pub use trusted_read::{AllowedWriters, check_writers, read_secret, read_trusted};
-pub use xattr::{Xattr, set_xattr, xattr};
+pub(crate) use xattr::{Xattr, set_xattr, xattr};
 
 /// A failed file operation. Every text names the path.
 #[derive(Debug, thiserror::Error)]
@@ -278,8 +279,8 @@ impl<'a> Location<'a> {
         rustix::fs::openat(&self.directory, self.name, flags, Mode::empty())
     }
 
-    /// Whether the opened file may be a hard link created by another user: whoever may write to a
-    /// directory may link any file into it, including files of root.
+    /// Whether the opened file may be a hard link created by another user: a user who may write to
+    /// a directory may link any file into it, including files of root.
     fn may_be_foreign_link(&self, opened: &Stat) -> Result<bool, FileError> {
         let directory = rustix::fs::fstat(&self.directory).map_err(self.failed("stat"))?;
         if !safe_open::others_may_create(&directory) {

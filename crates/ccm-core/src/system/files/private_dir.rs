@@ -46,7 +46,7 @@ impl PrivateDir {
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        // There is no one to return the error to.
+        // Drop cannot return the error.
         let _ = remove_recursive(&self.0);
     }
 }

@@ -58,7 +58,11 @@ impl Tree {
     }
 
     /// Sets the permissions of a directory of the tree.
-    pub fn set_directory_mode(&mut self, relative: &Path, mode: u32) -> Result<(), FileError> {
+    pub(crate) fn set_directory_mode(
+        &mut self,
+        relative: &Path,
+        mode: u32,
+    ) -> Result<(), FileError> {
         let path = self.path.join(relative);
         let handle = self.open_dir(relative)?;
         let stat = rustix::fs::fstat(&handle).map_err(failed("stat", &path))?;

@@ -1,8 +1,8 @@
 //! Extended attributes: short texts stored with a file.
 //!
-//! An attribute belongs to the inode: replacing the file loses it, editing it in place keeps it. Not
-//! every file system supports attributes, and whoever may write the file may change them, so they
-//! are hints, not proofs.
+//! An attribute belongs to the inode: replacing the file loses it, editing it in place keeps it.
+//! Not every file system supports attributes, and every user with write access to the file may
+//! change them, so they are hints, not proofs.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +17,7 @@ const MAX_LENGTH: usize = 256;
 
 /// An extended attribute.
 #[derive(Clone, Copy, Debug)]
-pub struct Xattr<'a> {
+pub(crate) struct Xattr<'a> {
     /// The name with its namespace: `user.…`.
     pub name: &'a str,
     pub text: &'a str,
@@ -37,7 +37,7 @@ impl Xattr<'_> {
 
 /// Returns an extended attribute of a file. Symlinks are not followed. A value that is too long or
 /// not UTF-8 was not set by `ccm` and is returned as an empty string.
-pub fn xattr(path: &Path, name: &str) -> Result<Option<String>, FileError> {
+pub(crate) fn xattr(path: &Path, name: &str) -> Result<Option<String>, FileError> {
     let mut buffer = [0; MAX_LENGTH];
     match rustix::fs::lgetxattr(path, name, &mut buffer) {
         Ok(length) => {
@@ -54,7 +54,7 @@ pub fn xattr(path: &Path, name: &str) -> Result<Option<String>, FileError> {
 /// Sets an extended attribute of a file and returns whether it is stored: file system and file
 /// permissions may not allow it. Symlinks are not followed, and hard links that another user could
 /// have created are not changed.
-pub fn set_xattr(path: &Path, xattr: Xattr<'_>) -> Result<bool, FileError> {
+pub(crate) fn set_xattr(path: &Path, xattr: Xattr<'_>) -> Result<bool, FileError> {
     let location = Location::of(path)?;
     let handle = location.open().map_err(location.failed("open"))?;
     let stat = rustix::fs::fstat(&handle).map_err(location.failed("stat"))?;

@@ -1,4 +1,4 @@
-//! HTTP client: one request, bounded in time and size, with the body streamed to a writer and hashed.
+//! HTTP client: one request, bounded in time and size; the body is streamed to a writer and hashed.
 //!
 //! [`get`] downloads a body and fails on any status but 200; [`fetch`] returns any response.
 //!
@@ -140,7 +140,7 @@ pub struct Received {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub status: u16,
-    /// Names in lower case, and values. Without encoding and length if the body was decompressed here.
+    /// Names in lower case, and values. Without encoding and length if the body was decompressed.
     pub headers: Vec<(String, String)>,
 }
 

@@ -46,7 +46,7 @@ pub enum TlsError {
         #[source]
         cause: rustls::pki_types::pem::Error,
     },
-    #[error("{0} has none")]
+    #[error("no certificates in {0}")]
     None(String),
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -103,7 +103,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, HttpError> {
             // Unreadable certificates are skipped; it is an error only if none is left.
             let found = rustls_native_certs::load_native_certs();
             let (added, _) = roots.add_parsable_certificates(found.certs);
-            (added, "this machine".into())
+            (added, "the trust store of the system".into())
         }
     };
     match added {

@@ -66,7 +66,7 @@ pub struct Command<'a> {
     pub input: Vec<u8>,
     /// Number of bytes captured of each stream, from its beginning.
     pub max_output: usize,
-    /// Called with every line of standard output as it arrives, including those beyond `max_output`.
+    /// Called with every line of standard output as it arrives, also beyond `max_output`.
     pub on_line: Option<&'a dyn Fn(&str)>,
 }
 

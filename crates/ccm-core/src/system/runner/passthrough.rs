@@ -67,8 +67,8 @@ impl Passthrough {
         Ok(prepared)
     }
 
-    /// Returns the error of a failed start. The system's error does not distinguish a missing program from
-    /// a missing working directory.
+    /// Returns the error of a failed start. The system's error does not distinguish a missing
+    /// program from a missing working directory.
     fn start_error(&self, cause: std::io::Error) -> RunError {
         match self.cwd.as_deref().map(|cwd| (cwd, check_directory(cwd))) {
             Some((cwd, Err(errno))) => RunError::Directory {

@@ -242,7 +242,7 @@ enum Event {
 /// A process that was started.
 struct Process<'a> {
     child: Child,
-    /// A pidfd, readable once the process has exited; missing before Linux 5.3 and in some sandboxes.
+    /// A pidfd, readable once the process has exited. Missing before Linux 5.3 and in sandboxes.
     handle: Option<OwnedFd>,
     exit: Option<ExitStatus>,
     stdout: Stream,
@@ -356,8 +356,8 @@ pub(super) fn spawn(
     started.map_err(|error| start_error(command, cwd(command), error.into()))
 }
 
-/// Returns the error of a failed start. The system's error does not on_chunk a missing program from a
-/// missing working directory.
+/// Returns the error of a failed start. The system's error does not distinguish a missing program
+/// from a missing working directory.
 fn start_error(command: &Command<'_>, cwd: &Path, cause: Cause) -> RunError {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let entered = rustix::fs::stat(cwd.join("."))

@@ -1,8 +1,8 @@
 //! Rules for archive entries: names, types and limits. Does not access files.
 //!
-//! A symlink may lead anywhere symlink_target the tree. Its target may contain `..` only at the start,
+//! A symlink may lead anywhere inside the tree. Its target may contain `..` only at the start,
 //! where it is relative to the link itself; in `name/..` it would be relative to the target of
-//! `name`. This keeps every link, and every chain of links, symlink_target the tree.
+//! `name`. This keeps every link, and every chain of links, inside the tree.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

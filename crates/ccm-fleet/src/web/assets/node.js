@@ -82,7 +82,7 @@ function statusCard(row, status, labels) {
 
 function trustText(trust) {
   if (trust.open) return "open: accepts unsigned requests (trust: {required: false})";
-  return trust.required ? "requires signatures of trusted signers" : "accepts unsigned requests, NATS servers are local";
+  return trust.required ? "requires signatures of trusted signers" : "accepts unsigned requests: its NATS servers are local";
 }
 
 /** Returns the text of a refusal: what, who, why and when. */

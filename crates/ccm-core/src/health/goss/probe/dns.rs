@@ -1,5 +1,5 @@
-//! Type `dns`: addresses of a name, by the system resolver. Other record types and other servers are
-//! not supported.
+//! Type `dns`: addresses of a name, by the system resolver. Other record types and other servers
+//! are not supported.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 

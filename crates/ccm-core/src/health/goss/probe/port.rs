@@ -1,4 +1,4 @@
-//! Type `port`: listening sockets, from `/proc/net`. A dual-stack listener is only in the IPv6 table.
+//! Type `port`: listening sockets in `/proc/net`. A dual-stack listener is only in the IPv6 table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
