@@ -10,6 +10,7 @@
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `docs`: examples in the documents, typed into a shell
+//! - `enroll`: nodes that become members of a fleet with JWTs, and those that may not
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
@@ -63,6 +64,7 @@ mod cloudevents;
 mod crash;
 mod data;
 mod docs;
+mod enroll;
 mod entry_points;
 mod exec;
 mod feed;
