@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::{Console, print_error};
 use crate::cli::{CliError, Verdict, runtime};
-use ccm_agent::enroll::{ConfigFileError, EnrollError, EnrollOptions, Enrolled, Progress, enroll};
+use ccm_agent::enroll::{
+    ConfigFileError, EnrollError, EnrollOptions, Enrolled, Progress, enroll, is_login_error,
+};
 use ccm_core::model::node::NodeName;
 use ccm_core::run::local_identity;
 use ccm_core::system::{SystemClock, files};
@@ -140,9 +142,7 @@ impl From<EnrollError> for CliError {
             EnrollError::Config { .. } | EnrollError::Token(_) | EnrollError::Context(_) => {
                 Self::usage(err)
             }
-            EnrollError::Nats(NatsError::Connect { reason, .. })
-                if reason.contains("authorization") =>
-            {
+            EnrollError::Nats(NatsError::Connect { reason, .. }) if is_login_error(reason) => {
                 Self::failed(err).hint("the token may have expired or been revoked")
             }
             EnrollError::TimedOut(_) => {

@@ -14,7 +14,15 @@ fn a_node_that_enrolled_with_a_token_obeys_a_signed_request() {
     fleet.enroll(NODE, &token).ok();
     fleet.agent(NODE);
     let file = fleet.env.at("managed");
-    let ensure = ["ensure", "file", &file, "--content", "hi\n", "--mode", "0644"];
+    let ensure = [
+        "ensure",
+        "file",
+        &file,
+        "--content",
+        "hi\n",
+        "--mode",
+        "0644",
+    ];
     fleet
         .operator(&[&ensure[..], &["--node", NODE]].concat())
         .ok();

@@ -228,6 +228,12 @@ async fn check_credentials(settings: &Settings) -> Result<(), EnrollError> {
     flushed.map_err(EnrollError::Unusable)
 }
 
+/// Reports whether a server refused the credentials: a violation, expiry or revocation.
+pub fn is_login_error(reason: &str) -> bool {
+    let reason = reason.to_lowercase();
+    reason.contains("authorization") || reason.contains("authentication")
+}
+
 /// The exchange with the approver.
 struct Asking<'a> {
     options: &'a EnrollOptions,
@@ -256,6 +262,7 @@ impl Asking<'_> {
                     },
                 },
                 Err(EnrollError::Nats(NatsError::NoResponders(_) | NatsError::NoReply { .. })) => {
+                    self.check_login()?;
                     Progress::NoApprover
                 }
                 Err(err) => return Err(err),
@@ -271,6 +278,19 @@ impl Asking<'_> {
             tokio::time::sleep(backoff::delay(attempt).min(MAX_DELAY)).await;
         }
         Err(EnrollError::Nats(NatsError::Closed))
+    }
+
+    /// Fails if the server has closed the connection because the token expired or was revoked.
+    fn check_login(&self) -> Result<(), EnrollError> {
+        let reason = self.connection.last_error().borrow().clone();
+        if self.connection.is_up() || !is_login_error(&reason) {
+            return Ok(());
+        }
+        Err(EnrollError::Nats(NatsError::Connect {
+            servers: self.connection.servers().into(),
+            reason: reason.to_lowercase(),
+            source: None,
+        }))
     }
 
     async fn request(&self, subject: &Subject) -> Result<EnrolmentReply, EnrollError> {
