@@ -89,3 +89,20 @@ fn a_revoked_node_can_enroll_with_a_new_key() {
     let states: Vec<_> = fleet.listed();
     assert_eq!(states[0]["state"], "enrolled", "{states:?}");
 }
+
+#[test]
+fn enrolled_nodes_move_to_a_new_signing_key_before_the_old_one_is_retired() {
+    let fleet = Fleet::start();
+    let token = fleet.token(&["--group", "web"]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.ccm(&["fleet", "trust", "rotate", "agent"]).ok();
+    let token = fleet.token(&[]);
+    fleet.enroll(NODE, &token).ok();
+    let retire = ["fleet", "trust", "rotate", "agent", "--retire"];
+    fleet.ccm(&retire).ok();
+    // It connects, and still has its group.
+    let again = fleet.enroll(NODE, &token).ok();
+    assert!(again.starts_with("enrolled"), "{again}");
+    let config = fleet.env.read(&format!("{NODE}/agent.yaml"));
+    assert!(config.contains("groups: [web]"), "{config}");
+}

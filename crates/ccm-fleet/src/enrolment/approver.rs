@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ use ccm_core::model::enrolment::{
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::system::Clock;
 use ccm_nats::connection::Message;
-use ccm_nats::jwt::{Claims, Key, User, is_user_key};
+use ccm_nats::jwt::{self, Claims, Key, User, is_user_key};
 use ccm_nats::request_signature::{PublicKey, SignatureClaim, Signer};
 use ccm_nats::subject::ENROLMENT_INBOX;
 use ccm_nats::{Connection, Headers, NatsError, Subject};
@@ -35,6 +36,9 @@ const MAX_PENDING_OF_NODE: usize = 5;
 
 /// Maximum size of a request.
 const MAX_BODY: usize = 4096;
+
+/// Maximum length of a stored version.
+const MAX_VERSION: usize = 64;
 
 /// Number of attempts when another approver changes a record at the same time.
 const MAX_ATTEMPTS: usize = 10;
@@ -54,7 +58,7 @@ pub struct Notice {
 
 /// Issues credentials of nodes, with the signing key of agents.
 #[derive(Debug)]
-pub struct Issuer {
+struct Issuer {
     key: Key,
     signer: Signer,
     trust: TrustDir,
@@ -62,7 +66,8 @@ pub struct Issuer {
 
 impl Issuer {
     /// Reads the signing key of agents from a trust directory.
-    pub fn open(trust: TrustDir) -> Result<Self, EnrolmentError> {
+    fn open(directory: &Path) -> Result<Self, EnrolmentError> {
+        let trust = TrustDir::open(directory)?;
         let key = trust.role_key(Role::Agent)?;
         let invalid = || EnrolmentError::Key(trust.path().to_owned());
         let seed = key.seed().map_err(EnrolmentError::Sign)?;
@@ -88,6 +93,12 @@ impl Issuer {
             },
         };
         claims.sign(&self.key).map_err(EnrolmentError::Sign)
+    }
+
+    /// Reports whether credentials were signed with the current key.
+    fn is_current(&self, jwt: &str) -> bool {
+        let verified = jwt::verify::<User>(jwt);
+        verified.is_ok_and(|verified| verified.issuer == self.key.public_key())
     }
 
     fn membership(&self, node: &EnrolledNode) -> Result<Membership, EnrolmentError> {
@@ -127,23 +138,29 @@ pub struct Approval<'a> {
 /// Answers enrolment requests.
 #[derive(Debug)]
 pub struct Approver {
-    /// Signs replies.
     connection: Connection,
     store: EnrolmentStore,
-    issuer: Issuer,
+    /// The trust directory, read for each decision: keys may be rotated and signers added.
+    directory: PathBuf,
     /// Last recorded refusal of each node and key: nodes repeat their requests.
     refusals: Mutex<HashMap<(NodeName, String), String>>,
 }
 
 impl Approver {
-    pub fn new(connection: Connection, store: EnrolmentStore, issuer: Issuer) -> Self {
-        let connection = connection.with_signer(Some(issuer.signer.clone()));
-        Self {
+    /// Returns an approver with the signing key in a trust directory.
+    pub fn new(
+        connection: Connection,
+        store: EnrolmentStore,
+        directory: &Path,
+    ) -> Result<Self, EnrolmentError> {
+        // An approver without a key must not start.
+        Issuer::open(directory)?;
+        Ok(Self {
             connection,
             store,
-            issuer,
+            directory: directory.to_owned(),
             refusals: Mutex::default(),
-        }
+        })
     }
 
     /// Answers requests until `stop` completes. `notify` receives decisions and errors.
@@ -181,9 +198,11 @@ impl Approver {
         let Some((request, public_key, token, reply)) = self.verify(message) else {
             return Ok(None);
         };
+        let issuer = Issuer::open(&self.directory)?;
         let mut attempts = 0;
         let (decision, enrolled) = loop {
-            match self.decide(&request, &public_key, &token, now).await {
+            let decided = self.decide(&issuer, &request, &public_key, &token, now);
+            match decided.await {
                 Err(EnrolmentError::Nats(err)) if err.is_conflict() && attempts < MAX_ATTEMPTS => {
                     attempts += 1;
                 }
@@ -197,7 +216,7 @@ impl Approver {
             Decision::Refuse(reason) => (EnrolmentState::Refused, reason.as_str()),
         };
         let membership = match (&enrolled, state) {
-            (Some(node), EnrolmentState::Approved) => Some(self.issuer.membership(node)?),
+            (Some(node), EnrolmentState::Approved) => Some(issuer.membership(node)?),
             _ => None,
         };
         let body = EnrolmentReply {
@@ -212,7 +231,8 @@ impl Approver {
             key: reply.to_string(),
             source,
         })?;
-        self.connection
+        let connection = self.connection.clone().with_signer(Some(issuer.signer));
+        connection
             .publish(&reply, Headers::new(), body.into())
             .await?;
         let notice = Notice {
@@ -249,6 +269,7 @@ impl Approver {
     /// Decides about a request and stores the decision.
     async fn decide(
         &self,
+        issuer: &Issuer,
         request: &EnrolmentRequest,
         public_key: &str,
         token: &Token,
@@ -263,14 +284,12 @@ impl Approver {
             enrolled: enrolled.as_ref().map(|stored| &stored.value),
             pending: pending.as_ref().map(|stored| &stored.value),
             is_online: self.store.is_online(node).await?,
-            is_issued: self.issuer.issued_key(node, public_key)?.is_some(),
+            is_issued: issuer.issued_key(node, public_key)?.is_some(),
         };
         let decision = rules::decide(Request { node, public_key }, known, now);
-        match &decision {
-            Decision::Approve => {
-                let Some(stored) = stored_token else {
-                    return Ok((decision, None));
-                };
+        let revision = enrolled.as_ref().map(|stored| stored.revision());
+        match (&decision, enrolled, stored_token) {
+            (Decision::Approve, _, Some(stored)) => {
                 // Counted first: a crash may waste a use, but never grants one too many.
                 let counted = EnrolmentToken {
                     approved: stored.value.approved.saturating_add(1),
@@ -279,20 +298,25 @@ impl Approver {
                 self.store
                     .put_token(&counted, Some(stored.revision()))
                     .await?;
-                let revision = enrolled.map(|stored| stored.revision());
                 let made = EnrolledNode {
                     node: node.clone(),
                     public_key: public_key.into(),
                     approved_by: format!("token {token}"),
                     approved: now,
-                    jwt: self.issuer.issue(node, public_key, &counted.grants, now)?,
+                    jwt: issuer.issue(node, public_key, &counted.grants, now)?,
                     grants: counted.grants,
                     revoked: None,
                 };
                 self.store.put_enrolled(&made, revision).await?;
                 Ok((decision, Some(made)))
             }
-            Decision::Wait if pending.is_none() => {
+            (Decision::Repeat, Some(stored), _) if !issuer.is_current(&stored.value.jwt) => {
+                let mut renewed = stored.value;
+                renewed.jwt = issuer.issue(node, public_key, &renewed.grants, now)?;
+                self.store.put_enrolled(&renewed, revision).await?;
+                Ok((decision, Some(renewed)))
+            }
+            (Decision::Wait, enrolled, _) if pending.is_none() => {
                 if let Some(reason) = self.full(node).await? {
                     return Ok((Decision::Refuse(reason), None));
                 }
@@ -300,14 +324,14 @@ impl Approver {
                     node: node.clone(),
                     public_key: public_key.into(),
                     token: token.clone(),
-                    version: request.version.chars().take(64).collect(),
+                    version: request.version.chars().take(MAX_VERSION).collect(),
                     requested: now,
                     rejected: None,
                 };
                 self.store.put_pending(&made, None).await?;
-                Ok((decision, None))
+                Ok((decision, enrolled.map(|stored| stored.value)))
             }
-            _ => Ok((decision, enrolled.map(|stored| stored.value))),
+            (_, enrolled, _) => Ok((decision, enrolled.map(|stored| stored.value))),
         }
     }
 
@@ -395,7 +419,10 @@ impl Approver {
         let enrolled = enrolled.filter(|node| node.revoked.is_none());
         match enrolled.filter(|node| node.public_key != request.public_key) {
             Some(node) => Ok(Some(node.public_key)),
-            None => self.issuer.issued_key(&request.node, &request.public_key),
+            None => {
+                let issuer = Issuer::open(&self.directory)?;
+                issuer.issued_key(&request.node, &request.public_key)
+            }
         }
     }
 
@@ -411,6 +438,7 @@ impl Approver {
             token,
             ..
         } = approval.request;
+        let issuer = Issuer::open(&self.directory)?;
         let enrolled = self.store.enrolled(node).await?;
         if let Some(stored) = &enrolled
             && stored.value.public_key == *public_key
@@ -423,7 +451,7 @@ impl Approver {
             public_key: public_key.clone(),
             approved_by: approval.approved_by.into(),
             approved: now,
-            jwt: self.issuer.issue(node, public_key, &approval.grants, now)?,
+            jwt: issuer.issue(node, public_key, &approval.grants, now)?,
             grants: approval.grants.clone(),
             revoked: None,
         };
@@ -470,11 +498,6 @@ impl Approver {
             decided_by: rejected_by,
         };
         audit::publish(&self.connection, self.store.subjects(), &record, now).await
-    }
-
-    /// Returns the trust directory.
-    pub fn trust(&mut self) -> &mut TrustDir {
-        &mut self.issuer.trust
     }
 
     pub fn store(&self) -> &EnrolmentStore {

@@ -10,7 +10,7 @@ mod rules;
 mod store;
 mod tokens;
 
-pub use approver::{Approval, Approver, Issuer, Notice};
+pub use approver::{Approval, Approver, Notice};
 pub use store::{EnrolmentStore, Stored};
 pub use tokens::{TokenRequest, create_token};
 

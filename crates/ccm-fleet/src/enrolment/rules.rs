@@ -134,10 +134,7 @@ mod tests {
         }
     }
 
-    fn decide_with<'a>(
-        token: &'a EnrolmentToken,
-        change: impl FnOnce(&mut Known<'a>),
-    ) -> Decision {
+    fn decide_with<'a>(token: &'a EnrolmentToken, change: impl FnOnce(&mut Known<'a>)) -> Decision {
         let node = name();
         let request = Request {
             node: &node,

@@ -46,7 +46,7 @@ pub(super) fn approve(args: &ApproveArgs, context: &Context<'_>) -> Result<(), C
     let console = context.console;
     let key = runtime::block_on(async {
         let now = SystemClock.now();
-        let mut approver = context.approver().await?;
+        let approver = context.approver().await?;
         let request = approver.request(&args.node, args.key.as_deref()).await?;
         if let Some(public_key) = approver.taken_by(&request).await? {
             if !args.replace {
@@ -54,12 +54,13 @@ pub(super) fn approve(args: &ApproveArgs, context: &Context<'_>) -> Result<(), C
                 return Err(EnrolmentError::Taken { node, public_key }.into());
             }
             // Revoked first: two machines never have the name at the same time.
-            let lock = approver.trust().lock(&SystemClock)?;
-            let jwt = approver.trust().revoke(&public_key, now)?;
+            let mut trust = context.directory.open()?;
+            let lock = trust.lock(&SystemClock)?;
+            let jwt = trust.revoke(&public_key, now)?;
             drop(lock);
             let store = approver.store();
             store.mark_revoked(&args.node, &public_key, now).await?;
-            push(approver.trust(), &jwt).await?;
+            push(&trust, &jwt).await?;
         }
         let caller = caller();
         let approval = Approval {

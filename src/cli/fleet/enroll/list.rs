@@ -3,12 +3,10 @@
 use serde_json::{Value, json};
 
 use super::Context;
-use crate::cli::fleet::reply_report::Format;
 use crate::cli::fleet::request::FormatArgs;
-use crate::cli::fleet::table::table;
+use crate::cli::fleet::table::print_list;
 use crate::cli::{CliError, runtime};
 use ccm_core::model::enrolment::{EnrolledNode, PendingNode};
-use ccm_value::json as text;
 use ccm_value::text::to_the_second;
 
 /// List requests that wait for a decision
@@ -50,32 +48,14 @@ pub(super) fn run(args: &Args, context: &Context<'_>) -> Result<(), CliError> {
         .chain(nodes.iter().map(Row::of_node));
     let mut rows: Vec<Row> = rows.collect();
     rows.sort_by(|a, b| (&a.node, a.state, &a.key).cmp(&(&b.node, b.state, &b.key)));
-    let console = context.console;
-    match args.format.format() {
-        Format::Text => {
-            let title = ["NODE", "STATE", "SINCE", "BY", "KEY", "NOTE"];
-            let cells = rows.into_iter().map(|row| {
-                [
-                    row.node,
-                    row.state.into(),
-                    row.since,
-                    row.by,
-                    row.key,
-                    row.note,
-                ]
-            });
-            console.print(&table(title, cells));
-        }
-        Format::Lines => rows
-            .iter()
-            .for_each(|row| console.print(&format!("{}\n", row.document()))),
-        Format::Json => {
-            let rows: Vec<Value> = rows.iter().map(Row::document).collect();
-            let text = text::pretty(&json!({ "nodes": rows })).map_err(CliError::failed)?;
-            console.print(&format!("{text}\n"));
-        }
-    }
-    Ok(())
+    let title = ["NODE", "STATE", "SINCE", "BY", "KEY", "NOTE"];
+    let rows = rows.into_iter().map(|row| {
+        let document = row.document();
+        let state = row.state.to_owned();
+        let cells = [row.node, state, row.since, row.by, row.key, row.note];
+        (cells, document)
+    });
+    print_list(context.console, args.format.format(), "nodes", title, rows)
 }
 
 impl Row {

@@ -13,7 +13,7 @@ use super::FleetArgs;
 use super::trust::TrustArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use ccm_fleet::enrolment::{Approver, EnrolmentError, EnrolmentStore, Issuer};
+use ccm_fleet::enrolment::{Approver, EnrolmentError, EnrolmentStore};
 
 /// Enroll nodes: tokens, requests and decisions
 #[derive(Debug, clap::Args)]
@@ -71,11 +71,11 @@ impl Context<'_> {
 
     /// Opens the records and the signing key of agents.
     async fn approver(&self) -> Result<Approver, CliError> {
-        let issuer = Issuer::open(self.directory.open()?)?;
+        let directory = self.directory.open()?;
         let connection = self.directory.connect(self.fleet).await?;
         let store = EnrolmentStore::open(&connection, &self.fleet.subjects()?).await;
         let store = store.map_err(CliError::of_fleet)?;
-        Ok(Approver::new(connection, store, issuer))
+        Ok(Approver::new(connection, store, directory.path())?)
     }
 }
 

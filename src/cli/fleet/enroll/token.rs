@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Context;
 use crate::cli::fleet::flag_values::BadValue;
 use crate::cli::fleet::permissions::GrantArgs;
-use crate::cli::fleet::reply_report::Format;
 use crate::cli::fleet::request::{FormatArgs, caller, positive_duration};
-use crate::cli::fleet::table::table;
+use crate::cli::fleet::table::print_list;
 use crate::cli::fleet::trust::push;
 use crate::cli::output::print_error;
 use crate::cli::{CliError, runtime};
@@ -19,7 +18,6 @@ use ccm_core::model::enrolment::EnrolmentToken;
 use ccm_core::model::node::Token;
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::enrolment::{TokenRequest, create_token};
-use ccm_value::json as text;
 use ccm_value::text::to_the_second;
 
 /// Manage enrolment tokens
@@ -126,33 +124,19 @@ fn list(args: &ListArgs, context: &Context<'_>) -> Result<(), CliError> {
         let store = context.store().await?;
         store.tokens().await.map_err(CliError::from)
     })?;
-    let console = context.console;
-    let document = |token: &EnrolmentToken| json!({ "token": token, "state": state(token) });
-    match args.format.format() {
-        Format::Text => {
-            let rows = tokens.iter().map(|token| {
-                [
-                    token.id.to_string(),
-                    state(token).into(),
-                    terms(token),
-                    token.approved.to_string(),
-                    to_the_second(&token.created),
-                    token.created_by.clone(),
-                ]
-            });
-            let title = ["TOKEN", "STATE", "TERMS", "USED", "CREATED", "BY"];
-            console.print(&table(title, rows));
-        }
-        Format::Lines => tokens
-            .iter()
-            .for_each(|token| console.print(&format!("{}\n", document(token)))),
-        Format::Json => {
-            let tokens: Vec<Value> = tokens.iter().map(document).collect();
-            let text = text::pretty(&json!({ "tokens": tokens })).map_err(CliError::failed)?;
-            console.print(&format!("{text}\n"));
-        }
-    }
-    Ok(())
+    let rows = tokens.iter().map(|token| {
+        let cells = [
+            token.id.to_string(),
+            state(token).into(),
+            terms(token),
+            token.approved.to_string(),
+            to_the_second(&token.created),
+            token.created_by.clone(),
+        ];
+        (cells, json!({ "token": token, "state": state(token) }))
+    });
+    let title = ["TOKEN", "STATE", "TERMS", "USED", "CREATED", "BY"];
+    print_list(context.console, args.format.format(), "tokens", title, rows)
 }
 
 fn revoke(id: &Token, context: &Context<'_>) -> Result<(), CliError> {

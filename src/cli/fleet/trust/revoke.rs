@@ -43,12 +43,12 @@ pub(super) fn run(
             }
             enrolled = Some((store, node));
         }
-        let Some(last) = keys.last() else {
+        if keys.is_empty() {
             let text = format!("{} {} has no credentials", args.role, args.name);
             return Err(CliError::usage(text)
                 .hint("see `ccm fleet trust list` and `ccm fleet enroll list --all`"));
-        };
-        let mut jwt = trust.revoke(last, now)?;
+        }
+        let mut jwt = String::new();
         for key in &keys {
             jwt = trust.revoke(key, now)?;
             // Marked first: a revoked key must not get new credentials.
