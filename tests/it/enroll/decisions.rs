@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use crate::support::poll::{wait_for, when};
+
 use super::Fleet;
 
 const NODE: &str = "db1.example.net";
@@ -101,9 +103,9 @@ fn a_name_that_is_taken_needs_replace() {
     let replace = ["fleet", "enroll", "approve", NODE, "--replace"];
     fleet.ccm(&replace).ok();
     assert!(waiting.wait_with_output().unwrap().status.success());
-    crate::support::poll::wait_for("the end of the old connection", || {
+    wait_for("the end of the old connection", || {
         let log = fleet.env.read(&format!("{NODE}/log"));
-        crate::support::poll::when(log.contains("Authentication Revoked"), log)
+        when(log.contains("Authentication Revoked"), log)
     });
 }
 
@@ -114,9 +116,9 @@ fn two_requests_with_one_name_are_told_apart_by_their_keys() {
     let first = fleet.start_enroll(NODE, "first", &token);
     let key = fleet.wait_for_request(NODE);
     let mut second = fleet.start_enroll(NODE, "second", &token);
-    crate::support::poll::wait_for("two requests", || {
+    wait_for("two requests", || {
         let listed = fleet.listed();
-        crate::support::poll::when(listed.len() == 2, listed)
+        when(listed.len() == 2, listed)
     });
     let refused = fleet.ccm(&["fleet", "enroll", "approve", NODE]).error(2);
     assert!(refused.contains("2 requests"), "{refused}");

@@ -17,7 +17,7 @@ pub use tokens::{TokenRequest, create_token};
 use std::path::PathBuf;
 
 use crate::trust::TrustError;
-use ccm_core::model::node::NodeName;
+use ccm_core::model::node::{NameError, NodeName};
 use ccm_core::system::RandomError;
 use ccm_core::system::files::BadPattern;
 use ccm_nats::NatsError;
@@ -46,6 +46,8 @@ pub enum EnrolmentError {
     Pattern(String, #[source] BadPattern),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error(transparent)]
+    Name(#[from] NameError),
     #[error("{} contains no signing key of this fleet", .0.display())]
     Key(PathBuf),
     #[error("no request of node {0}")]

@@ -6,7 +6,7 @@ use super::{EnrolmentError, EnrolmentStore};
 use crate::role_permissions::Role;
 use crate::trust::TrustDir;
 use ccm_core::model::enrolment::{EnrolmentToken, NodeGrants};
-use ccm_core::model::node::{NameError, Token};
+use ccm_core::model::node::Token;
 use ccm_core::system::files::Glob;
 use ccm_core::system::random;
 use ccm_nats::enrolment_token::{EnrolmentTicket, TicketFleet};
@@ -36,10 +36,7 @@ pub async fn create_token(
         Glob::parse(pattern).map_err(|err| EnrolmentError::Pattern(pattern.clone(), err))?;
     }
     let id = format!("{:010x}", random()? >> 88);
-    let id: Token = id.parse().map_err(|err: NameError| {
-        // Ten hexadecimal digits are a valid name.
-        EnrolmentError::NoToken(err.to_string())
-    })?;
+    let id: Token = id.parse()?;
     // A bearer token needs no key: only its public part identifies the user in revocations.
     let public_key = Key::generate(KeyKind::User).public_key();
     let claims = Claims {

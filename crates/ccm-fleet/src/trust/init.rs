@@ -118,7 +118,7 @@ impl TrustDir {
         for (role, key) in &keys.roles {
             self.store_key(&format!("role-{role}"), key)?;
         }
-        let seed = keys.signer.seed().unwrap_or_default();
+        let seed = keys.signer.seed().map_err(TrustError::Signer)?;
         let seed = Secret::new(format!("{}\n", seed.reveal()));
         store_secret(&self.at("signer.seed"), &seed)
     }

@@ -32,6 +32,7 @@ use ccm_nats::jwt::{
     self, Account, Claims, JwtError, Key, KeyKind, Permissions, SigningKey, SubjectList, UserScope,
     UserTemplate,
 };
+use ccm_nats::request_signature::KeyError;
 use ccm_nats::{ContextError, ContextOptions, Settings, context};
 use ccm_value::secret::Secret;
 
@@ -65,6 +66,8 @@ pub enum TrustError {
     Jwt { path: PathBuf, source: JwtError },
     #[error("can't sign a JWT")]
     Sign(#[source] JwtError),
+    #[error("can't store the request signer")]
+    Signer(#[source] KeyError),
     #[error("can't create a certificate")]
     Certificate(#[source] rcgen::Error),
     #[error(transparent)]

@@ -98,14 +98,14 @@ fn next_steps(trust: &TrustDir) -> String {
     format!(
         "created {directory}\n\n\
          Next:\n  \
-         nats-server -c {config}                  # start the server\n  \
+         nats-server -c {config}\n  \
+         ccm fleet init --context {controller}\n  \
          export CCM_TRUST_DIR={directory}\n  \
-         ccm fleet init --context {controller}    # create streams and buckets\n  \
-         ccm fleet enroll serve                   # answer enrolment requests\n  \
-         ccm fleet enroll token create            # token for one node\n\n\
-         Operator: --context {operator} --sign-with {signer}\n\
-         Keep a copy of {keys} and {signer} offline. Only the server files (nats.conf, operator.jwt,\n\
-         resolver, tls) are needed where the server runs.\n",
+         ccm fleet enroll serve\n  \
+         ccm fleet enroll token create\n\n\
+         Operator: --context {operator} --sign-with {signer}\n\n\
+         Keep a copy of {keys} and {signer} offline. A server on another machine needs nats.conf,\n\
+         operator.jwt, resolver and tls only.\n",
         directory = directory.display(),
         config = at("nats.conf"),
         controller = at("contexts/controller-main.json"),
