@@ -1,5 +1,6 @@
 //! Benchmark of a simulated fleet: ping, ensure and a rollout in four waves through `ccm fleet`,
-//! against a broadcast to the same number of plain subscribers.
+//! against a broadcast to the same number of plain subscribers; and a query by fact, against a bare
+//! read of the same keys.
 //!
 //! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. Needs `nats-server` in PATH, or
 //! the one that `scripts/test` installs.
@@ -16,6 +17,7 @@ use std::io::BufRead as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use ccm_nats::streams::{FACTS, LABELS, NODES, REPORTED};
 use ccm_nats::{ConnectMode, Connection, Headers, ReplyLimits, Settings, Subject, connect};
 use futures_util::stream::{self, StreamExt as _};
 
@@ -86,6 +88,19 @@ async fn gather(connection: &Connection, nodes: usize) -> (Duration, usize) {
         count += 1;
     }
     (began.elapsed(), count)
+}
+
+/// Connects and reads the keys of all nodes, as a query does, and nothing else.
+async fn bare_read(url: &str) -> Duration {
+    let began = Instant::now();
+    let connection = connect_to(url).await;
+    let read = async |name| {
+        let bucket = connection.bucket(name).await.unwrap();
+        bucket.entries("default.*").await.unwrap().len()
+    };
+    let read = tokio::join!(read(NODES), read(FACTS), read(LABELS), read(REPORTED));
+    assert!(read.0 > 0 && read.1 > 0, "{read:?}");
+    began.elapsed()
 }
 
 /// Starts a process and waits for its first line of output.
@@ -196,6 +211,22 @@ async fn measure(nodes: usize) {
     };
     let (took, peak) = best(&ping, &all_replied);
     print("ping, all nodes replied", took, peak);
+    let expression = "Facts.host.info.platform == 'debian' && Facts.tier == 'web'";
+    let args = ["query", expression, "--csv"];
+    let matching = nodes.div_ceil(4);
+    let (took, peak) = best(&args, &|output| {
+        let lines = output.stdout.split(|byte| *byte == b'\n').count();
+        output.status.success() && lines == matching + 2
+    });
+    let mut read = Duration::MAX;
+    for _ in 0..ROUNDS {
+        read = read.min(bare_read(&url).await);
+    }
+    println!(
+        "query by fact: {took:.1?}, {:.1} x a bare read of the same keys ({read:.1?}); peak {:.1} MiB",
+        took.as_secs_f64() / read.as_secs_f64(),
+        peak as f64 / 1024.0
+    );
     let args = ["ensure", "exec", "/bin/true", "--all"];
     let (took, peak) = best(&args, &|output| output.status.success());
     print("ensure, all nodes replied", took, peak);

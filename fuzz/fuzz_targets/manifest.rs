@@ -14,6 +14,7 @@ fuzz_target!(|text: &str| {
         text,
         source: "manifest.yaml",
         layers: Layers::default(),
+        ..ManifestInput::default()
     };
     let problems = match load(input, &mut Env::default(), &Cache::default()) {
         Ok(manifest) => {

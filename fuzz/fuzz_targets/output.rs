@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (request, stdout) = split_at_zero(bytes);
     let runner = FixedOutput {
         code: i32::from(choice >> 6),
-        stdout: stdout,
+        stdout,
     };
     let dir = temp_dir();
     let packages = package::PackageCache::new(dir.path().join("lock"));

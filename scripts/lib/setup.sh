@@ -19,10 +19,14 @@ as_root() {
 }
 
 need_compiler() {
-    command -v cargo >/dev/null || {
-        echo "cargo is missing: install Rust first" >&2
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+    found=$(rustc --version 2>/dev/null | cut -d' ' -f2 || true)
+    if [ -z "$found" ] || [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -1)" != "$wanted" ]; then
+        echo "Rust $wanted or newer is needed, found ${found:-none}: install it with rustup" \
+            "(Debian's own cargo is too old)" >&2
         exit 1
-    }
+    fi
     command -v cc >/dev/null || need_packages build-essential
 }
 
@@ -93,6 +97,33 @@ need_systemd_host() {
 # The web page is tested in Chromium.
 need_browser() {
     need_packages chromium
+}
+
+# Builds .deb, .rpm and SBOM; below target/tools, which takes a few minutes.
+need_packagers() {
+    local tools=$PWD/target/tools
+    export PATH=$tools/bin:$PATH
+    local wanted=(cargo-deb@3.8.0 cargo-generate-rpm@0.21.1 cargo-cyclonedx@0.5.9) missing=()
+    for tool in "${wanted[@]}"; do
+        [ -x "$tools/bin/${tool%@*}" ] || missing+=("$tool")
+    done
+    [ "${#missing[@]}" -eq 0 ] && return
+    echo "installing ${missing[*]} below target/tools"
+    cargo install --quiet --locked --root "$tools" "${missing[@]}"
+}
+
+# Links programs against an old glibc, with the linker of zig; in a Python environment of its own.
+need_zig() {
+    local tools=$PWD/target/tools/zig
+    if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
+        command -v python3 >/dev/null || need_packages python3
+        python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
+        echo "installing cargo-zigbuild and zig below target/tools"
+        python3 -m venv "$tools"
+        "$tools/bin/pip" install --quiet --disable-pip-version-check \
+            cargo-zigbuild==0.24.0 ziglang==0.17.0
+    fi
+    export PATH=$tools/bin:$PATH
 }
 
 # Completion is tested in real shells.

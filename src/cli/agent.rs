@@ -29,8 +29,13 @@ use ccm_nats::Settings;
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
 pub(super) struct Args {
     /// Configuration file to use
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        default_value = "/etc/choria/ccm/agent.yaml"
+    )]
+    config: PathBuf,
 
     /// Log format: text or json
     #[arg(long, default_value = "text", value_name = "FORMAT")]
@@ -56,10 +61,9 @@ pub(super) fn run(
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
     if let Some(Command::Enroll(command)) = &args.command {
-        return enroll::run(command, args.config.as_deref(), &args.nats, console);
+        return enroll::run(command, &args.config, &args.nats, console);
     }
-    let missing = || CliError::usage("no configuration file given").hint("use --config FILE");
-    let file = args.config.as_deref().ok_or_else(missing)?;
+    let file = args.config.as_path();
     let config = Config::load(file).map_err(CliError::usage)?;
     if let Some(Command::CheckPolicy(command)) = &args.command {
         return check_policy::run(command, &config, console);

@@ -83,7 +83,8 @@ pub(super) struct Inputs {
     #[command(flatten)]
     facts: FactArgs,
 
-    /// Hiera data that overrides the manifest's: a file, an http or https URL, or kv://BUCKET/KEY
+    /// Hiera data that overrides the manifest's: a file, an http or https URL, kv://BUCKET/KEY
+    /// or obj://BUCKET/NAME
     #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     hiera: Option<String>,
 

@@ -21,29 +21,52 @@ pub(super) fn long_help(root: Command) -> String {
     format!("{}\n", help.join("\n\n"))
 }
 
+/// Manual page of one command.
+pub(super) struct ManPage {
+    /// Command as it is typed, such as `ccm fleet rollout`.
+    pub command: String,
+    pub text: String,
+}
+
+impl ManPage {
+    /// Returns the name that `man` finds the page by.
+    pub(super) fn file_name(&self) -> String {
+        format!("{}.1", self.command.replace(' ', "-"))
+    }
+}
+
+/// Returns the manual page of every command.
+pub(super) fn man_pages(root: Command) -> Result<Vec<ManPage>, CliError> {
+    let source = format!("ccm {}", root.get_version().unwrap_or_default());
+    let mut pages = Vec::new();
+    for command in visible_commands(root) {
+        let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+        let name = name.to_owned();
+        let title = name.replace(' ', "-").to_uppercase();
+        let page = Man::new(command).title(title).source(source.clone());
+        let mut text = Vec::new();
+        page.render(&mut text).map_err(CliError::failed)?;
+        pages.push(ManPage {
+            command: name,
+            text: String::from_utf8(text).map_err(CliError::failed)?,
+        });
+    }
+    Ok(pages)
+}
+
 /// Returns the manual page of the command that `words` name, such as `fleet rollout`. Without words
 /// returns the pages of all commands, one after the other.
-pub(super) fn man_pages(root: Command, words: &[OsString]) -> Result<String, CliError> {
-    let source = format!("ccm {}", root.get_version().unwrap_or_default());
-    let mut commands = visible_commands(root);
+pub(super) fn man_text(root: Command, words: &[OsString]) -> Result<String, CliError> {
+    let mut pages = man_pages(root)?;
     if !words.is_empty() {
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         let name = format!("ccm {}", words.join(" "));
-        commands.retain(|command| command.get_bin_name() == Some(&name));
-        if commands.is_empty() {
+        pages.retain(|page| page.command == name);
+        if pages.is_empty() {
             return Err(CliError::usage(format!("no manual page for {name}")));
         }
     }
-    let mut pages = Vec::new();
-    for command in commands {
-        let title = command
-            .get_display_name()
-            .unwrap_or_else(|| command.get_name())
-            .to_uppercase();
-        let page = Man::new(command).title(title).source(source.clone());
-        page.render(&mut pages).map_err(CliError::failed)?;
-    }
-    String::from_utf8(pages).map_err(CliError::failed)
+    Ok(pages.into_iter().map(|page| page.text).collect())
 }
 
 /// Returns the program and all its subcommands that are not hidden, parents first.
@@ -69,7 +92,7 @@ mod tests {
 
     fn page(words: &[&str]) -> Result<String, String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        man_pages(super::super::Cli::command(), &words).map_err(|err| err.to_string())
+        man_text(super::super::Cli::command(), &words).map_err(|err| err.to_string())
     }
 
     #[test]

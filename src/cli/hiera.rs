@@ -48,7 +48,7 @@ struct FactSources {
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
 struct ParseArgs {
-    /// Document to resolve: a file, an http or https URL, or kv://BUCKET/KEY
+    /// Document to resolve: a file, an http or https URL, kv://BUCKET/KEY or obj://BUCKET/NAME
     #[arg(env = "HIERA_INPUT", value_hint = ValueHint::FilePath)]
     input: String,
 
@@ -127,8 +127,7 @@ fn parse(args: &ParseArgs, console: &Console) -> Result<String, CliError> {
         return hiera::env_lines(&found, &args.env_prefix).map_err(CliError::failed);
     }
     if args.yaml {
-        let document = serde_json::to_value(&found).map_err(CliError::failed)?;
-        return Ok(yaml::print(&document));
+        return Ok(yaml::print(&found));
     }
     json::pretty(&found).map_err(CliError::failed)
 }

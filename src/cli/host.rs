@@ -7,7 +7,7 @@ use super::environment::{FactArgs, NatsArgs, PackageArgs};
 use super::interrupt::Interrupt;
 use super::output::{Console, print_error};
 use super::{CliError, environment};
-use ccm_core::engine::{EventIds, Level, Line, Mode, Sink};
+use ccm_core::engine::{EventIds, Level, Line, Mode, Sink, levels_line};
 use ccm_core::hiera::{HieraError, Source};
 use ccm_core::manifest::Manifest;
 use ccm_core::model::event::TransactionEvent;
@@ -110,20 +110,12 @@ impl Setup<'_> {
                 if is_missing(&source)? {
                     return Ok(ExternalData::default());
                 }
-                let (external, warnings) = resolve_data(&source, facts, nats)?;
-                Ok(ExternalData {
-                    external,
-                    warnings,
-                    ..ExternalData::default()
-                })
+                let (external, data) = resolve_data(&source, facts, nats)?;
+                Ok(ExternalData { external, ..data })
             }
             Hiera::Manifest(source) => {
-                let (source, warnings) = resolve_data(&source.parse()?, facts, nats)?;
-                Ok(ExternalData {
-                    source,
-                    warnings,
-                    ..ExternalData::default()
-                })
+                let (source, data) = resolve_data(&source.parse()?, facts, nats)?;
+                Ok(ExternalData { source, ..data })
             }
         }
     }
@@ -154,14 +146,20 @@ fn is_missing(source: &Source) -> Result<bool, DataError> {
     Ok(found.is_none())
 }
 
+/// Returns resolved data, and the lines about it.
 fn resolve_data(
     source: &Source,
     facts: &Facts,
     nats: &ccm_nats::BlockingClient,
-) -> Result<(ccm_value::Value, Vec<Line>), DataError> {
+) -> Result<(ccm_value::Value, ExternalData), DataError> {
     let document = data::open(source, nats)?;
     let resolved = data::resolve(&document, facts)?;
-    Ok((resolved, data::warnings(&document)))
+    let lines = ExternalData {
+        warnings: data::warnings(&document),
+        details: vec![levels_line(source, &resolved.levels)],
+        ..ExternalData::default()
+    };
+    Ok((resolved.data, lines))
 }
 
 /// Prints a run on the terminal and enables Ctrl-C once it starts.
@@ -183,6 +181,14 @@ impl Sink for Terminal<'_> {
 
     fn warning(&mut self, line: &Line) {
         self.console.log(line);
+    }
+
+    fn detail_level(&self) -> Option<Level> {
+        self.console.detail_level()
+    }
+
+    fn detail(&mut self, line: &Line) {
+        self.console.detail(line);
     }
 
     fn starting(&mut self, manifest: Option<&Manifest>) {

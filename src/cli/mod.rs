@@ -26,9 +26,11 @@ mod runtime;
 mod session;
 mod signing;
 mod status;
+mod table;
 mod template;
 mod util;
 mod validate;
+mod version;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -43,7 +45,7 @@ use plugins::{PluginCall, Plugins};
 
 /// Configuration management for one node or a whole fleet, compatible with Choria CCM
 #[derive(Debug, Parser)]
-#[command(name = "ccm", version, disable_help_subcommand = false)]
+#[command(name = "ccm", version = version::long(), disable_help_subcommand = false)]
 struct Cli {
     /// Enable debug logging
     #[arg(long, global = true, help_heading = "Logging")]
@@ -244,13 +246,14 @@ fn print_clap_error(err: &clap::Error) -> ExitCode {
 fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     let (flag, words) = args.get(1..)?.split_first()?;
     let program = Path::new(args.first()?);
-    match flag.to_str()? {
-        "--completion-script-bash" => Some(completion::script("bash", program)),
-        "--completion-script-fish" => Some(completion::script("fish", program)),
-        "--completion-script-zsh" => Some(completion::script("zsh", program)),
+    let flag = flag.to_str()?;
+    if let Some(shell) = flag.strip_prefix("--completion-script-") {
+        return Some(completion::script(shell, program));
+    }
+    match flag {
         "--completion-bash" => Some(completion::candidate_lines(words)),
         "--help-long" => Some(Ok(help_pages::long_help(Cli::command()))),
-        "--help-man" => Some(help_pages::man_pages(Cli::command(), words)),
+        "--help-man" => Some(help_pages::man_text(Cli::command(), words)),
         _ => None,
     }
 }

@@ -41,7 +41,9 @@ pub(super) struct Console {
 impl Console {
     pub(super) fn new(debug: bool, info: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || dumb;
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("CLICOLOR").is_some_and(|value| value == "0")
+            || dumb;
         Self {
             user_level: if debug { Level::Debug } else { Level::Info },
             system_level: match (debug, info) {
@@ -66,6 +68,11 @@ impl Console {
     /// Suppresses the user log.
     pub(super) fn silence(&mut self) {
         self.target = Target::Nowhere;
+    }
+
+    /// Reports whether standard output shows colours.
+    pub(super) fn has_colour(&self) -> bool {
+        self.colour
     }
 
     /// Prints text unchanged on standard output.
@@ -152,6 +159,15 @@ impl Sink for Console {
         }
     }
 
+    fn detail_level(&self) -> Option<Level> {
+        (self.system_level < Level::Warn).then_some(self.system_level)
+    }
+
+    fn detail(&mut self, line: &Line) {
+        self.clear_bar();
+        self.log(line);
+    }
+
     fn received(&mut self, resource: &str, bytes: u64, of: Option<u64>) {
         if !self.is_interactive || self.target != Target::Stdout {
             return;
@@ -221,7 +237,8 @@ fn report_text(title: &str, summary: &Summary, kind: Report) -> String {
     text
 }
 
-fn paint_diff(text: &str, colour: bool) -> String {
+/// Returns a unified diff, with colours on a terminal.
+pub(super) fn paint_diff(text: &str, colour: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
         let code = match line.as_bytes() {

@@ -9,6 +9,7 @@ use super::{CliError, Verdict};
 use ccm_core::engine::{Level, Line, Session};
 use ccm_core::system::{files, random};
 use ccm_value::json;
+use ccm_value::text::shell_word;
 
 /// Manage session stores
 #[derive(Debug, clap::Args)]
@@ -69,16 +70,6 @@ fn new(directory: Option<PathBuf>, console: &Console) -> Result<Verdict, CliErro
     Ok(Verdict::default())
 }
 
-/// Quotes a path for a shell if necessary.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
-    if text.chars().all(plain) {
-        text.into()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 fn report(
     session: Option<PathBuf>,
     remove: bool,
@@ -103,35 +94,23 @@ fn report(
         console.report("Session Summary", &summary, Report::Session);
     }
     if remove {
-        remove_store(&store)?;
+        remove_store(&store, console)?;
     }
     Ok(Verdict::default())
 }
 
 /// Removes a store, but only inside the temporary directory.
-fn remove_store(store: &Path) -> Result<(), CliError> {
+fn remove_store(store: &Path, console: &Console) -> Result<(), CliError> {
     let Ok(real) = store.canonicalize() else {
         return Ok(());
     };
     let temporary = std::env::temp_dir();
     let temporary = temporary.canonicalize().unwrap_or(temporary);
     if real == temporary || !real.starts_with(&temporary) {
-        return Err(CliError::failed(format!(
-            "not removing {}: not in {}",
-            store.display(),
-            temporary.display()
-        )));
+        let text = "Session store is outside of the temporary directory and is not removed";
+        let line = Line::new(Level::Warn, text).with("store", store.display());
+        console.log(&line.with("temporary_directory", temporary.display()));
+        return Ok(());
     }
     files::remove_recursive(&real).map_err(CliError::failed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_with_odd_characters_is_quoted_for_the_shell() {
-        assert_eq!(shell_word("/tmp/ccm-session-1"), "/tmp/ccm-session-1");
-        assert_eq!(shell_word("/tmp/it's here"), r"'/tmp/it'\''s here'");
-    }
 }

@@ -11,6 +11,7 @@ use ccm_core::model::resource::Properties;
 use ccm_core::model::state::{Detail, State};
 use ccm_core::run;
 use ccm_core::system::SystemClock;
+use ccm_value::text::ZERO_TIME;
 use ccm_value::{json, yaml};
 
 /// Get resource status
@@ -59,7 +60,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
         let text = json::pretty(&document).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     } else {
-        console.print(&format!("{}\n", yaml::print(&document)));
+        console.print(&format!("{}\n", yaml::print(&without_zero_mtime(document))));
     }
     Ok(Verdict::default())
 }
@@ -91,4 +92,14 @@ fn metadata(state: &State) -> Result<serde_json::Value, serde_json::Error> {
         (Detail::Exec(_) | Detail::Apply(_), _) | (_, None) => detail,
         (_, Some(metadata)) => metadata.clone(),
     })
+}
+
+/// Returns metadata for YAML output, in which upstream leaves out the time of an absent file.
+pub(super) fn without_zero_mtime(mut metadata: serde_json::Value) -> serde_json::Value {
+    if metadata.get("mtime").is_some_and(|time| time == ZERO_TIME)
+        && let Some(keys) = metadata.as_object_mut()
+    {
+        keys.shift_remove("mtime");
+    }
+    metadata
 }

@@ -1,12 +1,15 @@
 //! `ccm util`: helpers for interactive use and scripts.
 
 use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
 
-use clap::{Subcommand, ValueEnum};
+use clap::{CommandFactory as _, Subcommand, ValueEnum};
 
+use super::help_pages::man_pages;
 use super::output::Console;
 use super::{CliError, Verdict};
 use ccm_core::resource::package::versions::{debian, generic, rpm};
+use ccm_core::system::files::{self, Attributes, Content, Durability};
 
 /// Utilities for scripts
 #[derive(Debug, clap::Args)]
@@ -30,6 +33,12 @@ enum Command {
         #[arg(allow_hyphen_values = true)]
         b: String,
     },
+
+    /// Write the manual page of every command into a directory
+    ManPages {
+        /// Directory to write to; must exist
+        directory: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -40,7 +49,31 @@ enum Rules {
 }
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
-    let Command::Vercmp { rules, a, b } = &args.command;
+    match &args.command {
+        Command::Vercmp { rules, a, b } => compare_versions(*rules, a, b, console),
+        Command::ManPages { directory } => write_man_pages(directory),
+    }
+}
+
+fn write_man_pages(directory: &Path) -> Result<Verdict, CliError> {
+    let attributes = Attributes {
+        mode: Some(0o644),
+        ..Attributes::default()
+    };
+    for page in man_pages(super::Cli::command())? {
+        let content = Content::Bytes(page.text.as_bytes());
+        let path = directory.join(page.file_name());
+        files::store(&path, content, &attributes, Durability::Content).map_err(CliError::failed)?;
+    }
+    Ok(Verdict::default())
+}
+
+fn compare_versions(
+    rules: Rules,
+    a: &str,
+    b: &str,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
     let order = match rules {
         Rules::Debian => debian::compare(a, b).map_err(CliError::usage)?,
         Rules::Rpm => rpm::compare(a, b),

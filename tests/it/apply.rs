@@ -36,7 +36,7 @@ fn lines_messages_and_summary_come_in_order() {
 before
  INFO  Executing manifest manifest=m.yaml resources=4
  WARN  exec#ok changed ensure=present provider=posix
- ERROR exec#bad failed ensure=present provider=posix errors=failed to reach desired state: exit code 1: exit code 1 not in allowed returns [0]
+ ERROR exec#bad failed ensure=present provider=posix errors=failed to reach desired state: exit code 1 not in allowed returns [0]
  ERROR exec#needs-bad skipped due to unmet requirement ensure=present provider=posix unmet=exec#bad
  INFO  exec#never stable ensure=present provider=posix
 
@@ -246,7 +246,10 @@ fn health_checks_report_and_fail_as_decided() {
     let monitor = env.apply(&check(2), &["--monitor-only"]);
     assert_eq!(monitor.event(0)["health_check_only"], true);
     assert_eq!(monitor.event(0)["status"], serde_json::Value::Null);
-    assert_eq!(monitor.failure(0), "health check status \"CRITICAL\"");
+    assert_eq!(
+        monitor.failure(0),
+        "health check status \"CRITICAL\": said 2"
+    );
 }
 
 #[test]

@@ -7,7 +7,10 @@ use ccm_core::run::manifest_source;
 use ccm_core::system::SystemClock;
 use ccm_fleet::bundle;
 use ccm_nats::{BlockingClient, Settings};
-use ccm_template::Env;
+use ccm_template::env::Facts;
+
+use crate::support::Outcome;
+use crate::support::fleet::Fleet;
 
 #[test]
 fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
@@ -17,7 +20,7 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
     // Sorts before the manifest, and must not be taken for it.
     fs::write(source.path().join("a/manifest.yaml"), "another").unwrap();
     fs::write(source.path().join("manifest.yaml"), manifest).unwrap();
-    let packed = bundle::pack(source.path(), &Env::default()).unwrap();
+    let packed = bundle::pack(source.path(), &Facts::Unknown).unwrap();
 
     let room = tempfile::tempdir().unwrap();
     fs::write(room.path().join("app.tar.gz"), &packed.bytes).unwrap();
@@ -34,4 +37,144 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
             .join(Path::new("a/manifest.yaml"))
             .is_file()
     );
+}
+
+/// Pushes a manifest with a text as its resources.
+fn push(fleet: &Fleet, resources: &str, more: &[&str]) -> Outcome {
+    let manifest = format!("ccm:\n  resources:\n{resources}");
+    fleet.env.write("site/manifest.yaml", manifest);
+    let site = fleet.env.at("site");
+    let args = ["bundle", "push", &site, "--name", "site"];
+    fleet.ask(&[&args[..], more].concat())
+}
+
+#[test]
+fn every_example_can_be_pushed_from_any_machine() {
+    let fleet = Fleet::start(&[]);
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut count = 0;
+    for example in fs::read_dir(examples).unwrap() {
+        let path = example.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let directory = path.to_str().unwrap();
+        let args = ["bundle", "push", directory, "--name", name, "--json"];
+        let pushed = fleet.ask(&args).json();
+        assert_eq!(pushed["new"], true, "{name}: {pushed}");
+        let unchecked = pushed["unchecked"].as_array().unwrap();
+        // What these need of a node is known.
+        let needs_values = ["fleet", "hierarchy", "site"].contains(&name);
+        assert_eq!(!unchecked.is_empty(), needs_values, "{name}: {unchecked:?}");
+        count += 1;
+    }
+    assert!(count >= 6, "{count}");
+    let list = fleet.ask(&["bundle", "list"]).ok();
+    assert!(list.starts_with("BUNDLE"), "{list}");
+    assert_eq!(list.lines().count(), count + 1);
+}
+
+const DEPENDENT: &str = "    - file:\n        - \"{{ Facts.root }}/motd\":\n            ensure: present\n            \
+                         content: hi\n            owner: \"{{ Environ.OWNER }}\"\n            group: root\n            mode: 0644\n";
+
+#[test]
+fn a_push_names_what_it_could_not_check() {
+    let fleet = Fleet::start(&[]);
+    let said = push(&fleet, DEPENDENT, &[]).ok();
+    assert!(said.contains("stored (1 file"), "{said}");
+    let line = "  $DIR/site/manifest.yaml:4:11: file#{{ Facts.root }}/motd: facts are not known\n";
+    assert!(said.contains(line), "{said}");
+    let line = "file#{{ Facts.root }}/motd: environment variables of the node are not known\n";
+    assert!(said.contains(line), "{said}");
+    assert!(
+        said.contains("use --as-node NODE or --facts FILE"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_push_refuses_what_is_wrong_on_every_node() {
+    let fleet = Fleet::start(&[]);
+    for (resources, reason) in [
+        (
+            "    - file:\n        - \"{{ Facts.root }}/x\": {ensur: present}\n",
+            "ensur",
+        ),
+        (
+            "    - fil:\n        - \"{{ Facts.root }}/x\": {}\n",
+            "did you mean",
+        ),
+        (
+            "    - exec:\n        - \"/bin/echo {{ Facts. }}\": {}\n",
+            "compile error",
+        ),
+        (
+            "    - file:\n        - relative: {ensure: present}\n",
+            "must be absolute",
+        ),
+        (
+            "    - exec:\n        - /bin/true: {require: ['exec#/bin/false'], cwd: \"{{ Facts.root }}\"}\n",
+            "not declared before",
+        ),
+    ] {
+        let error = push(&fleet, resources, &[]).error(2);
+        assert!(error.contains(reason), "{resources}: {error}");
+    }
+    assert_eq!(
+        fleet.ask(&["bundle", "list", "--json"]).json(),
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn given_facts_are_used_to_check_a_manifest() {
+    let fleet = Fleet::start(&[("web1", &[])]);
+    let resources = "    - exec:\n        - \"/bin/echo {{ Facts.node + 1 }}\": {}\n        \
+                     - \"/bin/echo {{ Facts.network.primaryIP }}\": {}\n";
+    push(&fleet, resources, &[]).ok();
+    let file = fleet.env.write("facts.yaml", "node: web1\n");
+    for flags in [
+        &["--facts", &file][..],
+        &["--as-node", "web1"],
+        &["--fact", "node=web1"],
+    ] {
+        let error = push(&fleet, resources, flags).error(2);
+        assert!(error.contains("invalid operation"), "{flags:?}: {error}");
+    }
+    let file = fleet.env.write("facts.yaml", "node: 1\n");
+    let said = push(&fleet, resources, &["--facts", &file]).ok();
+    // A section that every node has and the file does not is unknown, not empty.
+    assert!(said.contains("network facts are not known"), "{said}");
+    let error = push(&fleet, resources, &["--as-node", "typo"]).error(2);
+    assert!(
+        error.contains("no facts of node typo are stored"),
+        "{error}"
+    );
+}
+
+#[test]
+fn two_versions_of_a_bundle_are_compared() {
+    let fleet = Fleet::start(&[]);
+    let exec = |command: &str| format!("    - exec:\n        - {command}: {{}}\n");
+    fleet.env.write("site/files/a", "one\ntwo\n");
+    let old = push(&fleet, &exec("/bin/true"), &["--json"]).json();
+    fleet.env.write("site/files/a", "one\nthree\n");
+    fleet.env.write("site/files/b", "new\n");
+    push(&fleet, &exec("/bin/echo"), &[]).ok();
+    let old = format!("site@{}", &old["digest"].as_str().unwrap()[..12]);
+    let text = fleet.ask(&["bundle", "diff", &old, "site"]).ok();
+    for part in [
+        "--- a/manifest.yaml\n+++ b/manifest.yaml\n",
+        "-        - /bin/true: {}\n+        - /bin/echo: {}\n",
+        "-two\n+three\n",
+        "--- /dev/null\n+++ b/files/b\n@@ -0,0 +1 @@\n+new\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let document = fleet
+        .ask(&["bundle", "diff", &old, "site", "--json"])
+        .json();
+    assert_eq!(document["files"][0]["change"], "modified");
+    assert_eq!(document["files"][2]["change"], "added");
+    let same = fleet.ask(&["bundle", "diff", "site", "site"]).ok();
+    assert!(same.ends_with("are equal\n"), "{same}");
+    fleet.ask(&["bundle", "diff", "site", "other"]).error(1);
 }

@@ -225,3 +225,40 @@ fn the_examples_do_what_they_say() {
         .collect();
     assert_eq!(contents, ["example.net\n", "www.example.net:80\n"]);
 }
+
+#[test]
+fn a_manifest_with_a_wrong_hierarchy_or_override_is_refused_although_no_level_matches() {
+    let env = TestEnv::new();
+    for (section, reason) in [
+        (
+            "hierarchy: {order: [default], merge: depp}",
+            "unsupported merge mode: depp",
+        ),
+        (
+            "overrides: {a: 5}",
+            "overrides \"a\" must be a map, found a integer",
+        ),
+    ] {
+        env.write(
+            "m.yaml",
+            format!("{section}\nccm:\n  resources:\n    - exec: {{name: /usr/bin/touch made}}\n"),
+        );
+        let error = env.ccm(&["apply", "m.yaml"]).error(2);
+        assert!(error.contains(reason), "{error}");
+    }
+    assert!(!env.exists("made"));
+}
+
+#[test]
+fn yaml_output_quotes_timestamps_and_keeps_infinities() {
+    let env = TestEnv::new();
+    env.write(
+        "d.yaml",
+        "data: {at: '2026-05-01T10:00:00Z', day: '2026-05-01 10:00:00', up: .inf, down: -.inf, none: .nan}\n",
+    );
+    let text = env.ccm(&["hiera", "parse", "d.yaml", "--yaml"]).ok();
+    assert_eq!(
+        text,
+        "at: \"2026-05-01T10:00:00Z\"\nday: \"2026-05-01 10:00:00\"\ndown: -.inf\nnone: .nan\nup: .inf\n"
+    );
+}

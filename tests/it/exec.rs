@@ -156,7 +156,7 @@ fn other_exit_codes_can_be_accepted() {
     assert_eq!(env.apply(&entry("[0, 1]"), &[]).outcomes(), ["changed"]);
     assert_eq!(
         env.apply(&entry("[0, 2]"), &[]).failure(0),
-        "failed to reach desired state: exit code 1: exit code 1 not in allowed returns [0 2]"
+        "failed to reach desired state: exit code 1 not in allowed returns [0 2]"
     );
 }
 
@@ -219,7 +219,9 @@ fn a_failed_command_shows_its_complaint() {
     let outcome = env.ccm(&["apply", "m.yaml"]);
     assert_eq!(outcome.code, Some(1));
     assert!(
-        outcome.stdout.contains(" WARN  because resource=exec#c\n"),
+        outcome
+            .stdout
+            .contains(" not in allowed returns [0]: because\n"),
         "{outcome:?}"
     );
 }
@@ -258,4 +260,48 @@ fn from_the_command_line_timeout_and_returns_are_in_the_event() {
     let event = env.ccm(&["ensure", "exec", "/bin/true", "--json"]).json();
     assert_eq!(event["properties"]["timeout"], "1m");
     assert_eq!(event["properties"]["returns"], serde_json::json!([0]));
+}
+
+#[test]
+fn returns_may_be_numbers_in_quotes() {
+    let env = TestEnv::new();
+    let applied = env.apply("- exec: {name: /bin/false, returns: [\"0\", \"1\"]}\n", &[]);
+    assert_eq!(applied.outcomes(), ["changed"]);
+    assert_eq!(
+        applied.event(0)["properties"]["returns"],
+        serde_json::json!([0, 1])
+    );
+}
+
+#[test]
+fn returns_that_are_no_numbers_are_refused() {
+    let env = TestEnv::new();
+    for item in ["none", "'1x'", "1.5", "4294967296", "true"] {
+        env.write(
+            "m.yaml",
+            format!("ccm:\n  resources:\n    - exec: {{name: /bin/true, returns: [{item}]}}\n"),
+        );
+        let error = env.ccm(&["apply", "m.yaml"]).error(2);
+        assert!(error.contains("m.yaml:3:"), "{item}: {error}");
+    }
+}
+
+#[test]
+fn a_control_expression_without_a_value_counts_as_unset() {
+    let env = TestEnv::new();
+    for control in ["{if: null}", "{if: , unless: ~}", "{unless: ~}"] {
+        let entry = format!("- exec: {{name: /bin/true, control: {control}}}\n");
+        assert_eq!(env.apply(&entry, &[]).outcomes(), ["changed"], "{control}");
+    }
+}
+
+#[test]
+fn an_unknown_key_without_a_value_is_still_an_error() {
+    let env = TestEnv::new();
+    env.write(
+        "m.yaml",
+        "ccm:\n  resources:\n    - exec: {name: /bin/true, control: {iff: ~}}\n",
+    );
+    let error = env.ccm(&["apply", "m.yaml"]).error(2);
+    assert!(error.contains("\"iff\""), "{error}");
 }

@@ -94,7 +94,9 @@ fn examine(rules: &Value) -> (HealthStatus, BTreeMap<&'static str, i64>, String)
     let mut counts = BTreeMap::from([("pass", 0), ("fail", 0), ("skip", 0)]);
     let mut lines = String::new();
     let report = probes.probe(&check, &mut |event| {
-        let ProbeEvent::Rule(finding) = event else { return };
+        let ProbeEvent::Rule(finding) = event else {
+            return;
+        };
         let outcome = match finding.outcome {
             Outcome::Passed => "pass",
             Outcome::Failed => "fail",
@@ -173,7 +175,10 @@ fn a_failed_rule_is_critical_after_all_tries() {
     let check = "{goss_rules: {file: {/no/such: {exists: true, mode: '0644'}}}, \
                  tries: 3, try_sleep: 1ms}";
     let applied = env.apply(&manifest(&env, check), &[]);
-    assert_eq!(applied.failure(0), "health check status \"CRITICAL\"");
+    assert_eq!(
+        applied.failure(0),
+        "health check status \"CRITICAL\": File: /no/such: exists"
+    );
     let result = &applied.event(0)["health_check"][0];
     assert_eq!(result["status"], 2);
     assert_eq!(result["tries"], 3);
@@ -382,4 +387,18 @@ fn commands_of_rules_see_the_environment_of_the_run() {
     );
     let applied = env.apply(&manifest(&env, &check), &[]);
     assert_eq!(applied.event(0)["health_check"][0]["status"], 0);
+}
+
+#[test]
+fn a_failed_try_of_goss_rules_is_an_error_with_their_number() {
+    let env = TestEnv::new();
+    let check = "{goss_rules: {file: {/no/such: {exists: true}, /none: {exists: true}, /: {exists: true}}}, name: odd}";
+    assert_eq!(
+        env.apply(&manifest(&env, check), &[]).outcomes(),
+        ["failed"]
+    );
+    let lines = env.ccm(&["apply", "manifest.yaml"]).stdout;
+    let line = "ERROR Health check failed type=file name=$DIR/managed format=goss check=odd \
+                try=1 sleep=1s status=CRITICAL failed=2";
+    assert!(lines.contains(line), "{lines}");
 }

@@ -4,16 +4,22 @@
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `browser`: the fleet's page in a real Chromium
 //! - `bundle`: what the controller packs, as a node takes it
+//! - `cancel`: runs that are stopped, after their resource or at once
 //! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `cloudevents`: what Choria's tools hear of an agent, kind by kind
 //! - `choria`: the external agent, started as Choria's server starts it
+//! - `compatibility`: the page of differences from upstream, and differences that no other module shows
+//! - `command_output`: what commands print, in failures, events and replies
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
+//! - `details`: what `--info` and `--debug` show of a run
 //! - `docs`: examples in the documents, typed into a shell
+//! - `drift`: nodes that differ from their assignment, and what shows it
 //! - `enroll`: nodes that become members of a fleet with JWTs, and those that may not
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
+//! - `fleet_view`: queries, runs, status and tables, from the fleet's stores alone
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `governor`: so many runs at once and no more, whoever dies meanwhile
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
@@ -29,6 +35,7 @@
 //! - `registration`: services that register, are found, expire, and balancers that follow them
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `resource_types`: lists of types that the compiler can't check
+//! - `rollback`: rollouts that go back, and wait until their nodes did; states at the end of a rollout
 //! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
 //! - `sandbox`: the unit that we ship, on a real systemd
 //! - `schema`: schemas, types and real documents agree
@@ -58,22 +65,29 @@ mod apply;
 mod archive;
 mod browser;
 mod bundle;
+mod cancel;
 mod cfengine;
 mod choria;
 mod cloudevents;
+mod compatibility;
+mod command_output;
 mod crash;
 mod data;
+mod details;
 mod docs;
+mod drift;
 mod enroll;
 mod entry_points;
 mod exec;
 mod feed;
 mod file;
 mod fleet;
+mod fleet_view;
 mod governor;
 mod health;
 mod hostile;
 mod http;
+mod install;
 mod monitoring;
 mod nats;
 mod nested;
@@ -86,6 +100,7 @@ mod publisher;
 mod registration;
 mod regression;
 mod resource_types;
+mod rollback;
 mod rollout;
 mod sandbox;
 mod scaffold;

@@ -179,3 +179,101 @@ fn problems_of_a_child_name_its_file() {
         "invalid manifest resource 1: unknown property \"nam\", did you mean \"name\"? (exec at child.yaml:4:14)"
     );
 }
+
+#[test]
+fn a_child_can_require_a_resource_of_its_parent() {
+    let env = TestEnv::new();
+    child(
+        &env,
+        "child.yaml",
+        "    - exec: [{inner: {command: /bin/true, require: ['exec#outer']}}]\n",
+    );
+    let applied = env.apply(
+        "- exec: [{outer: {command: /bin/true}}]\n- apply: [{child.yaml: {}}]\n",
+        &[],
+    );
+    assert_eq!(applied.outcomes(), ["changed"; 3]);
+}
+
+#[test]
+fn a_failed_resource_of_a_parent_skips_what_requires_it_in_a_child() {
+    let env = TestEnv::new();
+    child(
+        &env,
+        "child.yaml",
+        "    - exec: [{inner: {command: /bin/true, require: ['exec#outer']}}]\n",
+    );
+    let applied = env.apply(
+        "- exec: [{outer: {command: /bin/false}}]\n- apply: [{child.yaml: {}}]\n",
+        &[],
+    );
+    assert_eq!(applied.outcomes(), ["failed", "skipped", "failed"]);
+    assert_eq!(applied.event(1)["unmet_requirements"][0], "exec#outer");
+}
+
+#[test]
+fn a_child_can_require_a_resource_of_an_earlier_child() {
+    let env = TestEnv::new();
+    child(
+        &env,
+        "first.yaml",
+        "    - exec: [{one: {command: /bin/true, alias: uno}}]\n",
+    );
+    child(
+        &env,
+        "second.yaml",
+        "    - exec: [{two: {command: /bin/true, require: ['exec#uno', 'apply#first.yaml']}}]\n",
+    );
+    let applied = env.apply("- apply: [{first.yaml: {}}, {second.yaml: {}}]\n", &[]);
+    assert_eq!(applied.outcomes(), ["changed"; 4]);
+}
+
+#[test]
+fn a_child_cannot_require_a_later_resource_of_its_parent() {
+    let env = TestEnv::new();
+    child(
+        &env,
+        "child.yaml",
+        "    - exec: [{inner: {command: /bin/true, require: ['exec#later']}}]\n",
+    );
+    let applied = env.apply(
+        "- apply: [{child.yaml: {}}]\n- exec: [{later: {command: /bin/true}}]\n",
+        &[],
+    );
+    let error = applied.failure(0);
+    assert!(error.contains("exec#later"), "{error}");
+}
+
+#[test]
+fn subscriptions_reach_across_manifests() {
+    let env = TestEnv::new();
+    child(
+        &env,
+        "first.yaml",
+        "    - exec: [{one: {command: /bin/true, refreshonly: true, subscribe: ['exec#outer']}}]\n",
+    );
+    child(
+        &env,
+        "second.yaml",
+        "    - exec: [{two: {command: /bin/true, refreshonly: true, subscribe: ['exec#one']}}]\n",
+    );
+    let applied = env.apply(
+        "- exec: [{outer: {command: /bin/true}}]\n\
+         - apply: [{first.yaml: {}}, {second.yaml: {}}]\n\
+         - exec: [{last: {command: /bin/true, refreshonly: true, subscribe: ['exec#two']}}]\n",
+        &[],
+    );
+    let names: Vec<_> = (0..6).map(|at| applied.event(at)["name"].clone()).collect();
+    assert_eq!(
+        names,
+        ["outer", "one", "first.yaml", "two", "second.yaml", "last"]
+    );
+    for at in [1, 3, 5] {
+        assert_eq!(
+            applied.event(at)["refreshed"],
+            true,
+            "{:#}",
+            applied.event(at)
+        );
+    }
+}

@@ -125,6 +125,9 @@ fn a_broken_maintainer_script_is_told_seen_and_repaired() {
         "failed to install package \"broken\", apt-get exited 100: ",
         "no repair yet; dpkg: error processing",
     );
+    let failed = root.packages(entry, &[]);
+    let output = failed.event(0)["output"].as_str().unwrap();
+    assert!(output.contains("\nno repair yet\n"), "{output}");
     let state = root.ccm(&["status", "package", "broken", "--json"]).json();
     assert_eq!(state["version"], "absent");
     assert_eq!(state["extended"]["status"], "half-configured");
@@ -132,6 +135,23 @@ fn a_broken_maintainer_script_is_told_seen_and_repaired() {
     let applied = root.packages(entry, &[]);
     assert_eq!(applied.outcomes(), ["changed"]);
     assert_eq!(applied.event(0)["final_ensure"], "1.0");
+    assert_eq!(applied.event(0)["previous"]["ensure"], "absent");
+}
+
+#[test]
+fn the_event_of_an_upgrade_has_the_old_version() {
+    let root = system();
+    let _ = root.packages("demo: {ensure: 1.0-1}", &[]);
+    let applied = root.packages("demo: {ensure: 1.1-1}", &[]);
+    let event = applied.event(0);
+    assert_eq!(event["previous"]["ensure"], "1.0-1", "{event:#}");
+    assert_eq!(event["final_ensure"], "1.1-1");
+    let again = root.packages("demo: {ensure: 1.1-1}", &[]);
+    assert_eq!(again.event(0).get("previous"), None);
+    let latest = root.packages("demo: {ensure: latest}", &[]);
+    assert_eq!(latest.event(0)["previous"]["ensure"], "1.1-1");
+    let latest = root.packages("demo: {ensure: latest}", &[]);
+    assert_eq!(latest.event(0).get("previous"), None, "nothing changed");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn variables_and_configuration_reach_templates() {
     env.set("SITE_CODE", "500");
     let error = call(&env, &["say", "x"]).error(2);
     assert!(
-        error.contains("flag --code: expected a whole number"),
+        error.contains("flag --code: expected an unsigned integer of 8 bits"),
         "{error}"
     );
 }

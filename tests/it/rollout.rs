@@ -13,13 +13,13 @@ use crate::support::fleet::Fleet;
 use crate::support::poll::{wait_for, when};
 
 /// Starts agents without groups.
-fn fleet(names: &[&str]) -> Fleet {
+pub(crate) fn fleet(names: &[&str]) -> Fleet {
     let nodes: Vec<(&str, &[&str])> = names.iter().map(|name| (*name, &[][..])).collect();
     Fleet::start(&nodes)
 }
 
 /// Stores a bundle that runs `first` on each node and then notes the bundle's name.
-fn push(fleet: &Fleet, name: &str, first: &str) -> Value {
+pub(crate) fn push(fleet: &Fleet, name: &str, first: &str) -> Value {
     let command = format!(
         "{first} && echo {name} >> {}",
         fleet.env.at("{{ Facts.node }}.log")
@@ -36,12 +36,12 @@ fn push(fleet: &Fleet, name: &str, first: &str) -> Value {
 }
 
 /// Returns a command that fails on these nodes.
-fn failing_on(nodes: &str) -> String {
+pub(crate) fn failing_on(nodes: &str) -> String {
     format!("case {{{{ Facts.node }}}} in {nodes}) exit 1;; esac")
 }
 
 /// Returns what a node ran, in order.
-fn ran(fleet: &Fleet, node: &str) -> Vec<String> {
+pub(crate) fn ran(fleet: &Fleet, node: &str) -> Vec<String> {
     let name = format!("{node}.log");
     match fleet.env.exists(&name) {
         true => fleet.env.read(&name).lines().map(str::to_owned).collect(),
@@ -49,24 +49,24 @@ fn ran(fleet: &Fleet, node: &str) -> Vec<String> {
     }
 }
 
-fn start(fleet: &Fleet, bundle: &str, flags: &[&str]) -> Outcome {
+pub(crate) fn start(fleet: &Fleet, bundle: &str, flags: &[&str]) -> Outcome {
     let mut args = vec!["rollout", "start", bundle, "--all"];
     args.extend(flags);
     fleet.ask(&args)
 }
 
 /// Returns the newest rollout.
-fn newest(fleet: &Fleet) -> Value {
+pub(crate) fn newest(fleet: &Fleet) -> Value {
     let all = fleet.ask(&["rollout", "list", "--json"]).json();
     all.as_array().unwrap().last().unwrap().clone()
 }
 
-fn id(rollout: &Value) -> String {
+pub(crate) fn id(rollout: &Value) -> String {
     rollout["id"].as_str().unwrap().to_owned()
 }
 
 /// Returns what became of each node, in one word each; those that nothing happened to are left out.
-fn progress(rollout: &Value) -> Vec<(String, String)> {
+pub(crate) fn progress(rollout: &Value) -> Vec<(String, String)> {
     let nodes = rollout["nodes"].as_object().unwrap().iter();
     nodes
         .map(|(node, progress)| {
@@ -79,13 +79,13 @@ fn progress(rollout: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-fn words(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(crate) fn words(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     let owned = |pair: &(&str, &str)| (pair.0.to_owned(), pair.1.to_owned());
     pairs.iter().map(owned).collect()
 }
 
 /// Returns generation and bundle names of what a node is assigned.
-fn assigned(fleet: &Fleet, node: &str) -> (u64, Vec<String>) {
+pub(crate) fn assigned(fleet: &Fleet, node: &str) -> (u64, Vec<String>) {
     let drift = fleet.ask(&["drift", "--json"]);
     let drift: Value = serde_json::from_str(&drift.stdout).unwrap();
     let nodes = drift["nodes"].as_array().unwrap();
@@ -175,7 +175,7 @@ fn a_percentage_of_failures_counts_from_the_smallest_sample_on() {
     let outcome = start(&fleet, "one", &flags);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let rollout = newest(&fleet);
-    assert_eq!(rollout["state"]["name"], "done");
+    assert_eq!(rollout["state"]["name"], "done_with_failures");
     assert_eq!(progress(&rollout).len(), 5);
     // Two of three are not.
     push(&fleet, "two", &failing_on("n1|n2"));
@@ -200,7 +200,7 @@ fn a_node_that_stays_silent_is_unreachable_and_not_failed() {
     let outcome = start(&fleet, "app", &["--node-timeout", "2s"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     let rollout = newest(&fleet);
-    assert_eq!(rollout["state"]["name"], "done");
+    assert_eq!(rollout["state"]["name"], "done_with_failures");
     assert_eq!(
         progress(&rollout),
         words(&[("a", "changed"), ("b", "unreachable"), ("c", "changed")])
@@ -344,6 +344,34 @@ async fn what_a_dead_controller_intended_and_did_not_do_is_done_once() {
 }
 
 #[test]
+fn the_page_drives_rollouts_that_start_while_it_drives_another() {
+    let fleet = fleet(&["a", "b"]);
+    push(&fleet, "slow", "true");
+    push(&fleet, "app", "true");
+    let mut controller = fleet.begin(&["serve", "--listen", "127.0.0.1:0", "--drive"]);
+    // Bakes for as long as the test takes.
+    let slow = ["rollout", "start", "slow", "--node", "a", "--detach"];
+    let baking = ["--bake", "1h", "--health-gate"];
+    fleet.ask(&[&slow[..], &baking].concat()).ok();
+    wait_for("bake", || {
+        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        when(all[0]["state"]["name"] == "baking", all)
+    });
+    let other = ["rollout", "start", "app", "--node", "b", "--detach"];
+    fleet.ask(&other).ok();
+    wait_for("the second rollout", || {
+        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        when(all[1]["state"]["name"] == "done", all)
+    });
+    assert_eq!(ran(&fleet, "b"), ["app"]);
+    let pid = rustix::process::Pid::from_child(&controller);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(controller.wait().unwrap().code(), Some(0));
+    let all = fleet.ask(&["rollout", "list", "--json"]).json();
+    assert_eq!(all[0]["lease"], Value::Null, "{all}");
+}
+
+#[test]
 fn a_controller_that_is_told_to_stop_gives_its_lease_back() {
     let fleet = fleet(&["a", "b"]);
     push(&fleet, "app", "true");
@@ -458,10 +486,7 @@ fn the_way_back_restores_exactly_the_touched_nodes() {
     assert_eq!(assigned(&fleet, "b").1, [""; 0]);
     assert_eq!(assigned(&fleet, "c").1, [""; 0]);
     assert_eq!(assigned(&fleet, "d"), (1, vec!["old".into()]));
-    wait_for("the old state", || match ran(&fleet, "a") {
-        runs if runs == ["old", "new", "old"] => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
+    assert_eq!(ran(&fleet, "a"), ["old", "new", "old"]);
     assert_eq!(ran(&fleet, "b"), ["new"]);
     assert_eq!(ran(&fleet, "d"), ["old"]);
 }
@@ -488,7 +513,12 @@ fn a_paused_rollout_waits_and_an_aborted_one_stays() {
     assert_eq!(ran(&fleet, "a"), ["app"]);
     start(&fleet, "app", &["--detach"]).ok();
     let second = id(&newest(&fleet));
-    fleet.ask(&["rollout", "abort", &second]).ok();
+    let aborted = fleet.ask(&["rollout", "abort", &second]);
+    assert_eq!(aborted.code, Some(3), "{aborted:?}");
+    assert!(
+        aborted.stdout.ends_with("2 nodes not assigned\n"),
+        "{aborted:?}"
+    );
     let said = fleet.ask(&["rollout", "resume", &second]).error(2);
     assert!(said.contains("it is aborted"), "{said}");
     let watched = fleet.ask(&["rollout", "watch", &second]);
@@ -512,7 +542,7 @@ fn a_plan_shows_the_waves_and_what_each_node_would_change() {
     args.push("--json");
     let plan = fleet.ask(&args).json();
     assert_eq!(plan["plan"]["waves"][0]["nodes"], json!(["a"]));
-    assert_eq!(plan["outlook"][2]["outcome"], "changed");
+    assert_eq!(plan["outlook"][2]["outcome"], "would_change");
     assert!(ran(&fleet, "a").is_empty(), "a plan changes nothing");
     assert_eq!(fleet.ask(&["rollout", "list", "--json"]).json(), json!([]));
     let said = fleet
@@ -520,7 +550,7 @@ fn a_plan_shows_the_waves_and_what_each_node_would_change() {
         .error(2);
     assert!(said.contains("unknown nodes: typo"), "{said}");
     let said = fleet.ask(&["rollout", "plan", "app"]).error(2);
-    assert!(said.contains("\nccm: hint: say which nodes"), "{said}");
+    assert!(said.contains("\nccm: hint: select nodes"), "{said}");
 }
 
 #[test]
@@ -561,5 +591,5 @@ fn drift_is_told_with_its_resource_and_the_event_that_changed_it_last() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stdout.contains("last changed at "), "{outcome:?}");
     let said = fleet.ask(&["drift", "typo"]).error(2);
-    assert!(said.contains("typo was never assigned anything"), "{said}");
+    assert!(said.contains("typo has no assignment"), "{said}");
 }

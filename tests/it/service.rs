@@ -292,6 +292,12 @@ fn a_start_that_fails_says_why_and_the_run_goes_on() {
         assert!(failure.contains(part), "{part:?} is not in {failure:?}");
     }
     assert!(!failure.contains('\n'), "{failure:?}");
+    let output = applied.event(0)["output"].as_str().unwrap();
+    assert!(
+        output.starts_with("Job for fails.service failed"),
+        "{output}"
+    );
+    assert!(output.contains("\nport 80 is taken\n"), "{output}");
 }
 
 #[test]

@@ -74,8 +74,15 @@ fn imports(text: &str) -> Vec<(usize, String)> {
         let is_word = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
         text.trim_start().chars().take_while(is_word).collect()
     };
+    let is_comment = |at: usize| {
+        let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        text[start..at].trim_start().starts_with("//")
+    };
     let mut found = Vec::new();
     for (at, path) in text.match_indices("crate::") {
+        if is_comment(at) {
+            continue;
+        }
         let line = text[..at].lines().count();
         let rest = &text[at + path.len()..];
         let Some(group) = rest.strip_prefix('{') else {
@@ -104,7 +111,7 @@ fn imports(text: &str) -> Vec<(usize, String)> {
 
 #[test]
 fn imports_of_one_path_and_of_a_group_are_found() {
-    let text = "use crate::a::B;\nuse crate::{c, d::{E, f},\n    g};\n";
+    let text = "//! [`crate::x`]\nuse crate::a::B;\nuse crate::{c, d::{E, f},\n    g};\n";
     let names: Vec<String> = imports(text).into_iter().map(|(_, name)| name).collect();
     assert_eq!(names, ["a", "c", "d", "g"]);
 }

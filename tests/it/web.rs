@@ -298,9 +298,7 @@ async fn a_missing_stream_of_events_is_noticed_and_so_is_its_return() {
     let jetstream = nats.jetstream().await;
     jetstream.delete_stream("CCM_EVENTS").await.unwrap();
     let page = Page::serve(&nats);
-    let unwell = page.until("/healthz", |answer| {
-        answer.body.contains("event stream")
-    });
+    let unwell = page.until("/healthz", |answer| answer.body.contains("event stream"));
     assert_eq!(unwell.status, 503);
     assert_eq!(page.get("/api/summary").json()["complete"], false);
     agent::init(&connection).await;
@@ -357,10 +355,10 @@ async fn a_noop_only_tells_what_would_change() {
     let path = "/api/ensure?noop=true&diff=true";
     let said = web.post(path, TOKEN, &json!({"nodes": ["web1"], "request": request}));
     let answer = said.json()["answers"][0].clone();
-    assert_eq!(answer["outcome"], "changed", "{answer}");
+    assert_eq!(answer["outcome"], "would_change", "{answer}");
     let diff = answer["diff"]["text"].as_str().unwrap();
     assert!(diff.contains("+hello"), "{diff}");
     let single = web.post("/api/nodes/web1/ensure?noop=true", TOKEN, &request);
-    assert_eq!(single.json()["outcome"], "changed", "{}", single.body);
+    assert_eq!(single.json()["outcome"], "would_change", "{}", single.body);
     assert!(!file.exists());
 }

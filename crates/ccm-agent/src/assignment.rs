@@ -9,6 +9,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::bundle_cache::{BundleCache, CachedBundle};
 use super::manifest_watch::{FetchError, fetch_object};
 use super::node::Node;
@@ -18,8 +20,9 @@ use super::trust::loopback::LoopbackError;
 use super::trust::{Requester, RolloutProofError, UntrustedAssignment};
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::decision::AssignmentSignature;
+use ccm_core::model::drift::{Drift, ReportSource, UncheckedResource};
 use ccm_core::model::governor::GovernorClaim;
-use ccm_core::model::node::{Assignment, BundleRef, Drift, NodeReport, REPORT, Refusal};
+use ccm_core::model::node::{Assignment, BundleRef, NodeReport, REPORT, Refusal};
 use ccm_core::model::run::{RunOutcome, RunSummary, Trigger};
 use ccm_core::run::Request;
 use ccm_core::run::manifest_source::ManifestSource;
@@ -33,6 +36,12 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Most drifted resources in a report; the summary counts all.
 const MAX_DRIFT: usize = 500;
+
+/// Largest size of all diffs in a report, but for the last one.
+const MAX_DIFFS: usize = 64 * 1024;
+
+/// Start of the message of a drift that a health check found.
+const HEALTH_CHECK: &str = "health check status";
 
 /// When to apply an assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +75,55 @@ enum AssignmentError {
     Document(#[from] serde_json::Error),
     #[error(transparent)]
     Nats(#[from] NatsError),
+}
+
+/// Why the assignment could not be checked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckError {
+    #[error("the node has no assignment that it accepts")]
+    NotAssigned,
+    #[error("the assignment of generation {0} was not applied yet")]
+    NotApplied(u64),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Channel for the result of a check.
+pub(crate) type CheckReply = oneshot::Sender<Result<NodeReport, CheckError>>;
+
+/// Results of all bundles of an assignment.
+#[derive(Default)]
+struct BundleResults {
+    worst: Option<RunSummary>,
+    drift: Vec<Drift>,
+    unchecked: Vec<UncheckedResource>,
+    /// Why a bundle was not run.
+    error: String,
+}
+
+impl BundleResults {
+    fn add(&mut self, result: RunResult) {
+        let RunResult {
+            run,
+            events,
+            mut diffs,
+            ..
+        } = result;
+        for event in &events {
+            let diff = diffs.remove(&event.event_id).unwrap_or_default();
+            let shown: usize = self.drift.iter().map(|it| it.diff.len()).sum();
+            let diff = if shown < MAX_DIFFS { diff.as_str() } else { "" };
+            self.drift.extend(Drift::from_event(event, run.noop, diff));
+            self.unchecked
+                .extend(UncheckedResource::from_event(event, run.noop));
+        }
+        self.drift.truncate(MAX_DRIFT);
+        self.unchecked.truncate(MAX_DRIFT);
+        let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
+        if self.worst.as_ref().is_none_or(is_worse) {
+            self.worst = Some(run);
+        }
+    }
 }
 
 /// Assignment of a node, its state and its report.
@@ -294,8 +352,7 @@ impl Assignments {
             timestamp: self.node.services.clock.now(),
             ..before.cloned().unwrap_or_else(|| self.empty_report())
         };
-        self.write_document("report.json", &report);
-        self.report = Some((report, false));
+        self.store_report(report);
     }
 
     /// Returns the report of a node that has not applied any assignment.
@@ -307,6 +364,8 @@ impl Assignments {
             manifests: Vec::new(),
             run: None,
             drift: Vec::new(),
+            unchecked: Vec::new(),
+            source: ReportSource::Run,
             error: String::new(),
             refusal: None,
             timestamp: self.node.services.clock.now(),
@@ -314,54 +373,108 @@ impl Assignments {
     }
 
     async fn converge(&mut self, assignment: Assignment, requester: &Requester, trigger: Trigger) {
-        let mut worst: Option<RunSummary> = None;
-        let mut drift = Vec::new();
-        let mut error = String::new();
         let slot = assignment
             .governor
             .as_ref()
             .filter(|_| !self.was_applied(&assignment));
-        for bundle in &assignment.manifests {
-            let mode = Mode {
-                noop: assignment.noop,
-                ..Mode::default()
-            };
-            let run = self.run(&assignment, requester, bundle, mode, slot, trigger);
-            match run.await {
-                Ok(RunResult { run, events, .. }) => {
-                    drift.extend(
-                        events
-                            .iter()
-                            .filter_map(|it| Drift::from_event(it, run.noop)),
-                    );
-                    let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
-                    if worst.as_ref().is_none_or(is_worse) {
-                        worst = Some(run);
-                    }
-                }
-                Err(reason) => {
-                    let fields = [("bundle", bundle.object()), ("error", reason.to_string())];
-                    self.node
-                        .log(Level::Error, "Could not apply a bundle", &fields);
-                    error = format!("{}: {reason}", bundle.name);
-                }
-            }
-        }
+        let mode = Mode {
+            noop: assignment.noop,
+            diff: assignment.noop,
+            ..Mode::default()
+        };
+        let results = self
+            .run_all(&assignment, requester, mode, slot, trigger)
+            .await;
         self.followed = Some((assignment.generation, assignment.signature));
         self.node.set_generation(assignment.generation);
-        self.keep_drift_start(&mut drift);
-        drift.truncate(MAX_DRIFT);
-        let report = NodeReport {
+        self.store_report(NodeReport {
             protocol: REPORT.into(),
             identity: self.node.identity.name.clone(),
             generation: assignment.generation,
             manifests: assignment.manifests,
-            run: worst,
-            drift,
-            error,
+            run: results.worst,
+            drift: self.with_known_start(results.drift),
+            unchecked: results.unchecked,
+            source: ReportSource::Run,
+            error: results.error,
             refusal: self.refused.clone(),
             timestamp: self.node.services.clock.now(),
+        });
+    }
+
+    /// Compares the node with its assignment in noop mode, and stores and publishes the drift. Reports
+    /// only on an assignment that was applied.
+    pub(crate) async fn check(&mut self) -> Result<NodeReport, CheckError> {
+        let (assignment, requester) = self.current().await.ok_or(CheckError::NotAssigned)?;
+        let generation = assignment.generation;
+        let report = self.report.as_ref().map(|(report, _)| report);
+        let report = report
+            .filter(|it| it.generation == generation && it.manifests == assignment.manifests)
+            .cloned()
+            .ok_or(CheckError::NotApplied(generation))?;
+        let mode = Mode {
+            noop: true,
+            diff: true,
+            ..Mode::default()
         };
+        let mut results = self
+            .run_all(&assignment, &requester, mode, None, Trigger::Request)
+            .await;
+        let failed = results.worst.as_ref().filter(|run| !run.error.is_empty());
+        if let Some(run) = failed {
+            results.error.clone_from(&run.error);
+        }
+        if !results.error.is_empty() {
+            return Err(CheckError::Failed(results.error));
+        }
+        let mut drift = self.with_known_start(results.drift);
+        let kept = report.drift.iter().filter(|known| {
+            let is_unchecked = results.unchecked.iter().any(|it| it.is_of(known));
+            let is_found = drift.iter().any(|it| it.is_same_resource(known));
+            // A check runs no health checks.
+            !is_found && (is_unchecked || known.message.starts_with(HEALTH_CHECK))
+        });
+        let kept: Vec<Drift> = kept.cloned().collect();
+        drift.extend(kept);
+        drift.truncate(MAX_DRIFT);
+        self.store_report(NodeReport {
+            drift,
+            unchecked: results.unchecked,
+            source: ReportSource::Check,
+            timestamp: self.node.services.clock.now(),
+            ..report.clone()
+        });
+        self.publish_report().await;
+        let report = self.report.as_ref().map(|(report, _)| report.clone());
+        report.ok_or(CheckError::NotApplied(generation))
+    }
+
+    /// Runs all bundles of an assignment.
+    async fn run_all(
+        &self,
+        assignment: &Assignment,
+        requester: &Requester,
+        mode: Mode,
+        slot: Option<&GovernorClaim>,
+        trigger: Trigger,
+    ) -> BundleResults {
+        let mut results = BundleResults::default();
+        for bundle in &assignment.manifests {
+            let run = self.run(assignment, requester, bundle, mode, slot, trigger);
+            match run.await {
+                Ok(result) => results.add(result),
+                Err(reason) => {
+                    let fields = [("bundle", bundle.object()), ("error", reason.to_string())];
+                    self.node
+                        .log(Level::Error, "Could not apply a bundle", &fields);
+                    results.error = format!("{}: {reason}", bundle.name);
+                }
+            }
+        }
+        results
+    }
+
+    fn store_report(&mut self, report: NodeReport) {
         self.write_document("report.json", &report);
         self.report = Some((report, false));
     }
@@ -434,17 +547,16 @@ impl Assignments {
         Ok(cached)
     }
 
-    /// Copies the start of each known drift from the last report.
-    fn keep_drift_start(&self, drift: &mut [Drift]) {
-        let Some((before, _)) = &self.report else {
-            return;
-        };
-        for item in drift {
-            let known = before.drift.iter().find(|it| it.is_same_resource(item));
-            if let Some(known) = known {
+    /// Returns the drift with the start of each known one from the last report.
+    fn with_known_start(&self, mut drift: Vec<Drift>) -> Vec<Drift> {
+        let before = self.report.as_ref().map(|(report, _)| &report.drift);
+        for item in &mut drift {
+            let mut known = before.into_iter().flatten();
+            if let Some(known) = known.find(|it| it.is_same_resource(item)) {
                 item.since = known.since;
             }
         }
+        drift
     }
 
     /// Publishes the report, unless that was done.

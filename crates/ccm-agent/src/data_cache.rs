@@ -42,7 +42,7 @@ pub(crate) enum DataCacheError {
     /// The signature could not be fetched from an HTTP server.
     #[error("could not resolve external data: {0}")]
     Http(#[from] HttpError),
-    /// The signature could not be fetched from a KV bucket.
+    /// The signature could not be fetched from NATS.
     #[error("could not resolve external data: {0}")]
     Nats(#[from] NatsError),
     #[error("external data is refused: {0}")]
@@ -245,6 +245,13 @@ fn signature_of(source: &Source, nats: &BlockingClient) -> Result<Option<Vec<u8>
         Source::Kv { bucket, key } => nats
             .kv_bytes(bucket, &signature_location(key))?
             .map(Vec::from),
+        Source::Object { bucket, name } => {
+            match nats.object_bytes(bucket, &signature_location(name), SIGNATURE_LIMIT) {
+                Ok(bytes) => Some(bytes.into()),
+                Err(NatsError::NoObject { .. }) => None,
+                Err(err) => return Err(err.into()),
+            }
+        }
     };
     let limit = usize::try_from(SIGNATURE_LIMIT).unwrap_or(usize::MAX);
     // A longer one is no signature.
@@ -254,7 +261,7 @@ fn signature_of(source: &Source, nats: &BlockingClient) -> Result<Option<Vec<u8>
 /// Parses a document and resolves its data for these facts.
 fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataCacheError> {
     let document = source.read(body, DATA_KEY)?;
-    let data = resolve(&document, facts)?;
+    let data = resolve(&document, facts)?.data;
     match data.as_map() {
         Some(map) if !map.is_empty() => Ok(data),
         // Empty data is more likely a mistake than intended.

@@ -77,6 +77,11 @@ impl FactsCache {
         }
     }
 
+    /// Reports whether the facts are fixed: those of a simulated node.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.fixed.is_some()
+    }
+
     /// Returns facts for a run or request; sections are gathered when they are used.
     pub(crate) fn current(&self) -> Facts {
         if let Some(fixed) = &self.fixed {

@@ -4,21 +4,24 @@
 //! Requests that only read never wait for a run; the others go to the run queue. Authentication and
 //! transport are in `request_server`.
 
+mod cancel;
+mod check;
+
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tokio::sync::{AcquireError, Semaphore, oneshot};
+use tokio::sync::{AcquireError, Semaphore, mpsc, oneshot};
 use tokio::task::JoinError;
 
+use super::assignment::CheckReply;
 use super::node::Node;
-use super::run::{RunResult, RunTask};
+use super::run::{EnsureResult, RunResult, RunTask};
 use super::run_queue::{Job, Permit, Refusal};
 use super::trust::Requester;
 use super::trust::audit::AuditRequest;
 use ccm_core::engine::{Level, Mode, StatusError, resource_from_request};
 use ccm_core::filter::{self, FilterError};
 use ccm_core::model::envelope::Envelope;
-use ccm_core::model::id::EventIdError;
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::Refusal as Refused;
 use ccm_core::model::policy::PolicyRequest;
@@ -32,7 +35,6 @@ use ccm_core::run::manifest_source::ManifestSource;
 use ccm_nats::Verb;
 use ccm_template::expand::has_expressions;
 use ccm_template::path;
-use ccm_value::document::{DocumentError, parse_message};
 use ccm_value::json;
 
 /// Most blocking reads at once.
@@ -69,12 +71,6 @@ enum HandlerError {
     Filter(#[from] FilterError),
     #[error(transparent)]
     Facts(#[from] serde_json::Error),
-    #[error("missing run_id in request")]
-    NoRunId,
-    #[error(transparent)]
-    RunId(#[from] EventIdError),
-    #[error(transparent)]
-    Document(#[from] DocumentError),
     /// The agent is shutting down.
     #[error(transparent)]
     Closed(#[from] AcquireError),
@@ -123,14 +119,21 @@ pub(crate) struct Handlers {
     readers: Arc<Semaphore>,
     /// Notified when the assignment may have changed.
     nudge: Arc<tokio::sync::Notify>,
+    /// Makes the schedule check the assignment in noop mode.
+    check: mpsc::Sender<CheckReply>,
 }
 
 impl Handlers {
-    pub(crate) fn new(node: Arc<Node>, nudge: Arc<tokio::sync::Notify>) -> Self {
+    pub(crate) fn new(
+        node: Arc<Node>,
+        nudge: Arc<tokio::sync::Notify>,
+        check: mpsc::Sender<CheckReply>,
+    ) -> Self {
         Self {
             node,
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             nudge,
+            check,
         }
     }
 
@@ -268,7 +271,15 @@ impl Handlers {
             })
             .await;
         match result {
-            Ok(Ok((event, diff))) => body_reply(&EnsureResponse::new(Ok(event)).with_diff(diff)),
+            Ok(Ok(EnsureResult {
+                event,
+                diff,
+                output,
+            })) => body_reply(
+                &EnsureResponse::new(Ok(event))
+                    .with_diff(diff)
+                    .with_output(output),
+            ),
             Ok(Err(err)) => error_reply(Verb::Ensure, code::BAD_REQUEST, err.to_string()),
             Err(refusal) => refusal_reply(Verb::Ensure, &refusal),
         }
@@ -280,6 +291,9 @@ impl Handlers {
             Ok(request) => request,
             Err(err) => return self.malformed(incoming, &err.to_string()),
         };
+        if request.check {
+            return self.check_assignment_now(incoming).await;
+        }
         let task = self.task(request.clone(), incoming);
         let request_mode = task.request.mode;
         let shown = task.request.manifest.display_name();
@@ -314,7 +328,9 @@ impl Handlers {
             };
         }
         match accepted.await.unwrap_or(Err(Refusal::Closing)) {
-            Ok(RunResult { run, events, diff }) => {
+            Ok(RunResult {
+                run, events, diff, ..
+            }) => {
                 let events = events
                     .into_iter()
                     .filter(|event| event.changed || event.failed || event.blocks());
@@ -410,23 +426,6 @@ impl Handlers {
         body_reply(&self.node.status())
     }
 
-    /// Cancels the run that the body names: its id alone, or a document with `run_id`.
-    fn cancel(&self, text: &str, envelope: &Envelope) -> Reply {
-        let id = match parse_run_id(text) {
-            Ok(id) => id,
-            Err(err) => return error_reply(Verb::Cancel, code::BAD_REQUEST, err.to_string()),
-        };
-        let reason = match envelope.caller.as_str() {
-            "" => "cancelled".to_owned(),
-            caller => format!("cancelled by {caller}"),
-        };
-        if self.node.services.run_queue.cancel(&id, &reason) {
-            return self.status();
-        }
-        let text = format!("no current or waiting run {id}");
-        error_reply(Verb::Cancel, code::NOT_FOUND, text)
-    }
-
     /// Audits an allowed request.
     fn allow(&self, incoming: &IncomingRequest, details: &AuditDetails<'_>) {
         let request = incoming.audit_request(details);
@@ -510,6 +509,7 @@ impl Handlers {
         let (sender, receiver) = oneshot::channel();
         self.node.services.run_queue.submit(Job {
             run,
+            request_id: envelope.request_id.clone(),
             deadline: envelope.deadline,
             // The sender may have stopped waiting; the work is done anyway.
             callback: Box::new(move |permit| drop(sender.send(permit.map(work)))),
@@ -581,25 +581,6 @@ fn parse_facts_path(text: &str) -> Result<String, HandlerError> {
         Ok(document) => Ok(serde_json::from_value::<FactsBody>(document.into())?.path),
         Err(_) => Ok(text.trim_matches('"').to_owned()),
     }
-}
-
-/// Returns the run id of a cancel request: plain text, or `run_id` in a document.
-fn parse_run_id(text: &str) -> Result<RunId, HandlerError> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct CancelBody {
-        run_id: RunId,
-    }
-    if text.trim().is_empty() {
-        return Err(HandlerError::NoRunId);
-    }
-    let bad = match text.trim().trim_matches('"').parse() {
-        Ok(id) => return Ok(id),
-        Err(bad) => HandlerError::RunId(bad),
-    };
-    let document = parse_message(text).ok();
-    let document = document.filter(|node| node.entries().is_some());
-    Ok(CancelBody::deserialize(&document.ok_or(bad)?)?.run_id)
 }
 
 /// Returns the text unless it is empty.

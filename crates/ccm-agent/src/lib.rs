@@ -20,6 +20,7 @@ mod data_cache;
 pub mod enroll;
 mod event_sink;
 mod facts_cache;
+mod facts_store;
 mod handlers;
 mod handover_import;
 mod http_server;
@@ -52,7 +53,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use assignment::Assignments;
+use assignment::{Assignments, CheckReply};
 use bundle_cache::BundleCache;
 use choria_events::ChoriaEvents;
 use config::{Config, SpoolConfig};
@@ -102,6 +103,9 @@ const FLUSH_GRACE: Duration = Duration::from_secs(5);
 
 /// Most messages queued per subscription; more are dropped instead of kept in memory.
 const BACKLOG: usize = 2048;
+
+/// Most requests to check the assignment that wait for the schedule.
+const MAX_CHECKS: usize = 16;
 
 /// Interval of maintenance.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -203,9 +207,10 @@ impl Agent {
             publishing: JoinSet::new(),
         };
         let nudge = Arc::new(Notify::new());
-        agent.start_request_server(&subjects, &nudge).await?;
+        let (check, checks) = mpsc::channel(MAX_CHECKS);
+        agent.start_request_server(&subjects, &nudge, check).await?;
         agent.start_presence(&subjects);
-        agent.start_schedule(config, subjects, nudge, cache);
+        agent.start_schedule(config, subjects, (nudge, checks), cache);
         Ok(agent)
     }
 
@@ -290,10 +295,11 @@ impl Agent {
         &mut self,
         subjects: &Subjects,
         nudge: &Arc<Notify>,
+        check: mpsc::Sender<CheckReply>,
     ) -> Result<(), AgentError> {
         let (served, verbs) =
             request_server::listen(&self.node, &self.connection, subjects).await?;
-        let handlers = Handlers::new(self.node.clone(), nudge.clone());
+        let handlers = Handlers::new(self.node.clone(), nudge.clone(), check);
         let node = self.node.clone();
         self.tasks.spawn(request_server::serve(
             served,
@@ -318,7 +324,7 @@ impl Agent {
         &mut self,
         config: &Config,
         subjects: Subjects,
-        nudge: Arc<Notify>,
+        (nudge, checks): (Arc<Notify>, mpsc::Receiver<CheckReply>),
         cache: BundleCache,
     ) {
         // One slot per manifest: a queued update covers all earlier ones.
@@ -360,6 +366,7 @@ impl Agent {
             updated,
             outdated,
             nudge,
+            checks,
             connection,
             stop: self.stop.subscribe(),
         };

@@ -1,5 +1,6 @@
 //! Presence: publishes the status of the node to a KV bucket at every heartbeat. The record expires
-//! after missed heartbeats and is deleted at shutdown.
+//! after missed heartbeats and is deleted at shutdown. The facts in it are also stored without that
+//! expiry; see `facts_store`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +8,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
+use super::facts_store::FactsStore;
 use super::node::Node;
 use ccm_core::engine::Level;
+use ccm_core::model::node::NodeStatus;
 use ccm_nats::kv::Bucket;
 use ccm_nats::streams::NODES;
 use ccm_nats::{Connection, ConnectionState, NatsError, Subjects};
@@ -30,6 +33,21 @@ pub(crate) struct Presence {
     pub(crate) subjects: Subjects,
 }
 
+/// Limits the log lines about failed updates.
+#[derive(Default)]
+struct LogLimit {
+    last: Option<Instant>,
+}
+
+impl LogLimit {
+    fn log(&mut self, node: &Node, text: &str, error: &dyn std::error::Error) {
+        if self.last.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
+            self.last = Some(Instant::now());
+            node.log(Level::Warn, text, &[("error", error.to_string())]);
+        }
+    }
+}
+
 /// Why the status could not be published.
 #[derive(Debug, thiserror::Error)]
 enum PresenceError {
@@ -48,9 +66,10 @@ impl Presence {
         let mut state = self.connection.state();
         let mut beat = interval(self.node.identity.beat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last_logged: Option<Instant> = None;
+        let mut log_limit = LogLimit::default();
         let mut last_update = Instant::now();
         let mut bucket = None;
+        let mut facts = FactsStore::new(self.connection.clone(), self.key());
         loop {
             tokio::select! {
                 _ = stop.wait_for(|stopped| *stopped) => break,
@@ -64,20 +83,24 @@ impl Presence {
                 continue;
             }
             last_update = Instant::now();
-            let Err(err) = self.publish(&mut bucket).await else {
-                continue;
-            };
-            // The bucket may have been recreated.
-            bucket = None;
-            if last_logged.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
-                last_logged = Some(Instant::now());
-                let fields = [("error", err.to_string())];
-                self.node.log(
-                    Level::Warn,
-                    "Could not publish the presence of this node",
-                    &fields,
-                );
+            match self.publish(&mut bucket).await {
+                Ok(status) => {
+                    if let Err(err) = facts.update(&status).await {
+                        let text = "Could not store the facts of this node: offline, it can't be selected by fact; \
+                                    ccm fleet init creates the bucket";
+                        log_limit.log(&self.node, text, &err);
+                    }
+                }
+                Err(err) => {
+                    // The bucket may have been recreated.
+                    bucket = None;
+                    let text = "Could not publish the presence of this node";
+                    log_limit.log(&self.node, text, &err);
+                }
             }
+        }
+        if self.node.services.facts.is_fixed() {
+            facts.remove().await;
         }
         if self.connection.is_up()
             && let Ok(bucket) = self.connection.bucket(NODES).await
@@ -99,16 +122,16 @@ impl Presence {
         sleep_until(last_update + REFUSALS_INTERVAL).await;
     }
 
-    async fn publish(&self, bucket: &mut Option<Bucket>) -> Result<(), PresenceError> {
+    async fn publish(&self, bucket: &mut Option<Bucket>) -> Result<NodeStatus, PresenceError> {
         let node = self.node.clone();
         if let Some(loopback) = &node.services.loopback_only {
             // Updates the trust status, which is part of the record.
             let _ = loopback.check().await;
         }
         // Gathering facts and reading files may block.
-        let status = tokio::task::spawn_blocking(move || node.status());
-        let text = json::compact(&status.await?)?;
-        Ok(self.put(bucket, text).await?)
+        let status = tokio::task::spawn_blocking(move || node.status()).await?;
+        self.put(bucket, json::compact(&status)?).await?;
+        Ok(status)
     }
 
     async fn put(&self, bucket: &mut Option<Bucket>, text: String) -> Result<(), NatsError> {

@@ -1,11 +1,15 @@
 //! Reporter: distributes the events of a run to the log, the spool, the metrics, Choria and the
 //! registrations.
 
+use std::collections::BTreeMap;
+
 use super::node::Node;
 use ccm_core::engine::{Availability, CompletedCheck, Level, Line, Sink, status_line};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::governor::{GovernorName, SlotProgress};
+use ccm_core::model::id::EventId;
+use ccm_core::model::output::{self, CommandOutput};
 use ccm_core::model::registration::Entry;
 use ccm_core::model::run::{RunOutcome, RunSummary};
 
@@ -20,6 +24,12 @@ pub(super) struct Reporter<'a> {
     node: &'a Node,
     /// Diff of changed files; empty unless requested.
     pub(super) diff: String,
+    /// The same by event, shortened.
+    pub(super) diffs: BTreeMap<EventId, String>,
+    /// Diff of the resource whose event comes next.
+    next_diff: String,
+    /// Output of the last command that failed or whose output was requested.
+    pub(super) output: CommandOutput,
 }
 
 impl<'a> Reporter<'a> {
@@ -27,12 +37,19 @@ impl<'a> Reporter<'a> {
         Self {
             node,
             diff: String::new(),
+            diffs: BTreeMap::new(),
+            next_diff: String::new(),
+            output: CommandOutput::default(),
         }
     }
 }
 
 impl Sink for Reporter<'_> {
     fn event(&mut self, event: &TransactionEvent, manifest: Option<&str>) {
+        if !self.next_diff.is_empty() {
+            let diff = std::mem::take(&mut self.next_diff);
+            self.diffs.insert(event.event_id.clone(), diff);
+        }
         self.node.services.event_sink.event(event);
         self.node.services.metrics.resource_event(event);
         let mut line = status_line(event);
@@ -44,6 +61,21 @@ impl Sink for Reporter<'_> {
 
     fn line(&mut self, line: &Line) {
         self.node.services.log.line(line);
+    }
+
+    fn detail_level(&self) -> Option<Level> {
+        let is_debug = self.node.services.log.is_enabled(Level::Debug);
+        is_debug.then_some(Level::Debug)
+    }
+
+    /// Details are logged as debug lines: an agent repeats its runs.
+    fn detail(&mut self, line: &Line) {
+        let level = Level::Debug;
+        let line = Line {
+            level,
+            ..line.clone()
+        };
+        self.node.services.log.line(&line);
     }
 
     fn checked(&mut self, checked: &CompletedCheck<'_>) {
@@ -97,8 +129,13 @@ impl Sink for Reporter<'_> {
         self.node.services.log.line(&summary_line(run));
     }
 
+    fn output(&mut self, output: &CommandOutput) {
+        self.output = output.clone();
+    }
+
     /// Keeps a diff for the reply. It is not logged, because it may show more than an event does.
     fn diff(&mut self, text: &str) {
+        self.next_diff = output::head(text);
         let left = MAX_DIFF.saturating_sub(self.diff.len());
         if text.len() <= left {
             self.diff.push_str(text);

@@ -1,6 +1,7 @@
 //! Runs of the agent: passes the services of the node, the policy of the requester and the
 //! cancellation to the pipeline of `ccm_core::run`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use ccm_core::engine::{Level, Line, Mode, Session, StatusError};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::{Outcome, TransactionEvent};
 use ccm_core::model::governor::GovernorName;
+use ccm_core::model::id::EventId;
+use ccm_core::model::output::CommandOutput;
 use ccm_core::model::policy::{Lookup, PolicyRequest};
 use ccm_core::model::resource::Resource;
 use ccm_core::model::run::{CurrentRun, RunSummary, Trigger};
@@ -54,6 +57,17 @@ pub(crate) struct RunResult {
     pub(crate) events: Vec<TransactionEvent>,
     /// Diff of changed files; empty unless requested.
     pub(crate) diff: String,
+    /// The same by event, shortened.
+    pub(crate) diffs: BTreeMap<EventId, String>,
+}
+
+/// Result of applying one resource.
+pub(crate) struct EnsureResult {
+    pub(crate) event: TransactionEvent,
+    /// Diff of changed files; empty unless requested.
+    pub(crate) diff: String,
+    /// Output of a command that failed or whose output was requested.
+    pub(crate) output: CommandOutput,
 }
 
 impl RunTask {
@@ -101,6 +115,7 @@ impl RunTask {
             run,
             events: session.events().to_vec(),
             diff: reporter.diff,
+            diffs: reporter.diffs,
         }
     }
 }
@@ -252,14 +267,14 @@ impl Node {
         })
     }
 
-    /// Applies one resource. Returns its event, which is published, and the diff of changed files.
+    /// Applies one resource. Its event is published.
     pub(crate) fn ensure(
         &self,
         resource: Resource,
         mode: Mode,
         requester: &Requester,
         permit: &Permit,
-    ) -> Result<(TransactionEvent, String), RunError> {
+    ) -> Result<EnsureResult, RunError> {
         let (type_name, name) = (resource.type_name(), resource.common.name.clone());
         let policy_request = PolicyRequest {
             verb: Verb::Ensure.as_str(),
@@ -291,7 +306,11 @@ impl Node {
         if event.outcome() != Outcome::Stable {
             self.services.event_sink.sync();
         }
-        Ok((event, reporter.diff))
+        Ok(EnsureResult {
+            event,
+            diff: reporter.diff,
+            output: reporter.output,
+        })
     }
 
     /// Returns the state of a resource without changing it.

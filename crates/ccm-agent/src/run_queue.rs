@@ -68,8 +68,14 @@ impl Permit {
         self.reason.lock().is_some().then_some(Refusal::Cancelled)
     }
 
-    fn revoke(&self, reason: &str) {
+    /// Starts no further resource.
+    fn stop(&self, reason: &str) {
         self.reason.lock().get_or_insert_with(|| reason.into());
+    }
+
+    /// Starts no further resource and kills the running command.
+    fn revoke(&self, reason: &str) {
+        self.stop(reason);
         self.cancel.cancel();
     }
 }
@@ -79,6 +85,8 @@ type Callback = Box<dyn FnOnce(Result<Permit, Refusal>) + Send>;
 /// A run with its deadline and callback.
 pub(crate) struct Job {
     pub(crate) run: CurrentRun,
+    /// Id of the request that started the run; it can be cancelled by it. Empty without a request.
+    pub(crate) request_id: String,
     /// The job is not started later than this.
     pub(crate) deadline: Option<DateTime<Utc>>,
     pub(crate) callback: Callback,
@@ -98,10 +106,22 @@ struct Inner {
     changed: Condvar,
 }
 
+/// The job that is running or waiting for the run lock.
+struct CurrentJob {
+    run: CurrentRun,
+    request_id: String,
+    permit: Permit,
+}
+
+/// Reports whether a job has this id, as its run or its request.
+fn has_id(run: &CurrentRun, request_id: &str, id: &RunId) -> bool {
+    run.run_id == *id || request_id == id.as_str()
+}
+
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
-    current: Option<(CurrentRun, Permit)>,
+    current: Option<CurrentJob>,
     is_closed: bool,
     /// A worker thread is running.
     has_worker: bool,
@@ -152,21 +172,26 @@ impl RunQueue {
     /// Returns the current run and the number of waiting ones.
     pub(crate) fn status(&self) -> (Option<CurrentRun>, usize) {
         let state = self.0.state.lock();
-        let current = state.current.as_ref().map(|(run, _)| run.clone());
+        let current = state.current.as_ref().map(|job| job.run.clone());
         (current, state.waiting.len())
     }
 
-    /// Cancels a waiting or current run. Returns whether there was one.
-    pub(crate) fn cancel(&self, id: &RunId, reason: &str) -> bool {
+    /// Cancels a waiting or current run, by its id or that of its request. The current resource is
+    /// finished first, unless `now`. Returns whether there was such a run.
+    pub(crate) fn cancel(&self, id: &RunId, reason: &str, now: bool) -> bool {
         let waiting = {
             let mut state = self.0.state.lock();
-            if let Some((run, permit)) = &state.current
-                && run.run_id == *id
+            if let Some(job) = &state.current
+                && has_id(&job.run, &job.request_id, id)
             {
-                permit.revoke(reason);
+                match now {
+                    true => job.permit.revoke(reason),
+                    false => job.permit.stop(reason),
+                }
                 return true;
             }
-            let at = state.waiting.iter().position(|job| job.run.run_id == *id);
+            let is_named = |job: &Job| has_id(&job.run, &job.request_id, id);
+            let at = state.waiting.iter().position(is_named);
             at.and_then(|at| state.waiting.remove(at))
         };
         match waiting {
@@ -182,9 +207,9 @@ impl RunQueue {
     /// from then on.
     pub(crate) fn set_waiting_for(&self, what: Option<String>) {
         let now = self.0.clock.now();
-        if let Some((run, _)) = &mut self.0.state.lock().current {
-            run.waiting_for = what;
-            run.since = now;
+        if let Some(job) = &mut self.0.state.lock().current {
+            job.run.waiting_for = what;
+            job.run.since = now;
         }
     }
 
@@ -197,15 +222,15 @@ impl RunQueue {
     /// have limits of their own.
     pub(crate) fn enforce_time_limit(&self) {
         let state = self.0.state.lock();
-        if let Some((run, permit)) = &state.current
-            && run.waiting_for.is_none()
+        if let Some(job) = &state.current
+            && job.run.waiting_for.is_none()
         {
-            let taken = (self.0.clock.now() - run.since)
+            let taken = (self.0.clock.now() - job.run.since)
                 .to_std()
                 .unwrap_or_default();
             if taken > self.0.time_limit {
                 let limit = go_duration(self.0.time_limit);
-                permit.revoke(&format!("run took longer than {limit}"));
+                job.permit.revoke(&format!("run took longer than {limit}"));
             }
         }
     }
@@ -225,8 +250,8 @@ impl RunQueue {
 
     /// Cancels the current run.
     pub(crate) fn cancel_current(&self, reason: &str) {
-        if let Some((_, permit)) = &self.0.state.lock().current {
-            permit.revoke(reason);
+        if let Some(job) = &self.0.state.lock().current {
+            job.permit.revoke(reason);
         }
     }
 
@@ -234,6 +259,7 @@ impl RunQueue {
         while let Some(job) = self.next() {
             let Job {
                 mut run,
+                request_id,
                 deadline,
                 callback,
             } = job;
@@ -256,7 +282,11 @@ impl RunQueue {
             };
             run.since = now;
             let id = run.run_id.clone();
-            self.0.state.lock().current = Some((run, permit.clone()));
+            self.0.state.lock().current = Some(CurrentJob {
+                run,
+                request_id,
+                permit: permit.clone(),
+            });
             match self.acquire_run_lock(&id, &permit) {
                 Ok(_lock) => callback(Ok(permit)),
                 Err(refusal) => callback(Err(refusal)),
@@ -355,6 +385,7 @@ mod tests {
                 noop: false,
                 waiting_for: None,
             },
+            request_id: String::new(),
             deadline: None,
             callback,
         }
@@ -426,12 +457,41 @@ mod tests {
         let (run_queue, hold, ended) = busy_queue(&clock);
         let (callback, second) = outcome_channel();
         run_queue.submit(job(2, callback));
-        assert!(run_queue.cancel(&id(2), "by ann"));
+        assert!(run_queue.cancel(&id(2), "by ann", false));
         assert!(matches!(second.recv().unwrap(), Err(Refusal::Cancelled)));
-        assert!(run_queue.cancel(&id(1), "by ann"));
-        assert!(!run_queue.cancel(&id(9), "by ann"));
+        assert!(run_queue.cancel(&id(1), "by ann", false));
+        assert!(!run_queue.cancel(&id(9), "by ann", false));
         drop(hold);
         assert_eq!(ended.recv().unwrap().as_deref(), Some("by ann"));
+    }
+
+    #[test]
+    fn the_running_command_is_killed_only_now() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        let is_killed = || {
+            let state = run_queue.0.state.lock();
+            state.current.as_ref().unwrap().permit.cancel.is_cancelled()
+        };
+        assert!(run_queue.cancel(&id(1), "by ann", false));
+        assert!(!is_killed());
+        assert!(run_queue.cancel(&id(1), "by bob", true));
+        assert!(is_killed());
+        drop(hold);
+        assert_eq!(ended.recv().unwrap().as_deref(), Some("by ann"));
+    }
+
+    #[test]
+    fn a_run_can_be_cancelled_by_the_id_of_its_request() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (run_queue, hold, _ended) = busy_queue(&clock);
+        let (callback, second) = outcome_channel();
+        let mut requested = job(2, callback);
+        requested.request_id = id(7).to_string();
+        run_queue.submit(requested);
+        assert!(run_queue.cancel(&id(7), "by ann", false));
+        assert!(matches!(second.recv().unwrap(), Err(Refusal::Cancelled)));
+        drop(hold);
     }
 
     #[test]

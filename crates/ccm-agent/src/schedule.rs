@@ -11,7 +11,7 @@ use chrono::DateTime;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::assignment::{Assignments, Follow};
+use super::assignment::{Assignments, CheckReply, Follow};
 use super::manifest_watch::WatchedManifest;
 use super::node::Node;
 use super::run::{RunResult, RunTask};
@@ -63,6 +63,9 @@ pub(crate) struct Schedule {
 struct ScheduledManifest {
     manifest: Arc<WatchedManifest>,
     applied: Option<Duration>,
+    /// What was last applied to its end, and the name of the requester: an update that arrives
+    /// during the run which already applies it starts no other.
+    completed: Option<(ManifestSource, Arc<str>)>,
 }
 
 /// Events that start a run, besides the intervals.
@@ -72,6 +75,8 @@ pub(crate) struct Signals {
     /// Name of a manifest whose looked-up services have changed.
     pub(crate) outdated: mpsc::Receiver<String>,
     pub(crate) nudge: Arc<Notify>,
+    /// Requests to check the assignment.
+    pub(crate) checks: mpsc::Receiver<CheckReply>,
     pub(crate) connection: watch::Receiver<ConnectionState>,
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -86,6 +91,7 @@ impl Schedule {
         let scheduled = |manifest| ScheduledManifest {
             manifest,
             applied: None,
+            completed: None,
         };
         Self {
             node,
@@ -122,6 +128,12 @@ impl Schedule {
                 }
                 Some(index) = signals.updated.recv() => self.apply(index, Trigger::Source).await,
                 Some(manifest) = signals.outdated.recv() => self.reapply(&manifest).await,
+                Some(reply) = signals.checks.recv() => {
+                    // A requester that has stopped waiting needs no check.
+                    if !reply.is_closed() {
+                        drop(reply.send(self.assignments.check().await));
+                    }
+                }
                 () = signals.nudge.notified() => self.assignments.follow(Follow::IfNew).await,
                 Ok(()) = signals.connection.changed() => {
                     if matches!(*signals.connection.borrow_and_update(), ConnectionState::Up { .. }) {
@@ -167,8 +179,8 @@ impl Schedule {
         }
     }
 
-    /// Applies one manifest, unless the node is paused, nothing was fetched yet, or a scheduled run
-    /// follows another run too closely.
+    /// Applies one manifest, unless the node is paused, nothing was fetched yet, a scheduled run
+    /// follows another run too closely, or an update was already applied.
     async fn apply(&mut self, index: usize, trigger: Trigger) {
         let now = self.node.services.clock.monotonic();
         let Some(scheduled) = self.manifests.get_mut(index) else {
@@ -189,10 +201,21 @@ impl Schedule {
         let Some(source) = scheduled.manifest.current(&self.node) else {
             return;
         };
+        let content = (source.0.clone(), source.1.name.clone());
+        if trigger == Trigger::Source && scheduled.completed.as_ref() == Some(&content) {
+            return;
+        }
         scheduled.applied = Some(now);
-        if !self.is_paused() {
-            self.execute(run_task(&self.node, source, trigger, Mode::default()))
-                .await;
+        scheduled.completed = None;
+        if self.is_paused() {
+            return;
+        }
+        let task = run_task(&self.node, source, trigger, Mode::default());
+        let is_complete = |done: RunResult| done.run.error.is_empty();
+        if self.execute(task).await.is_some_and(is_complete)
+            && let Some(scheduled) = self.manifests.get_mut(index)
+        {
+            scheduled.completed = Some(content);
         }
     }
 
@@ -271,6 +294,7 @@ pub(super) async fn execute_queued(node: &Arc<Node>, task: RunTask) -> Result<Ru
     let worker = node.clone();
     node.services.run_queue.submit(Job {
         run: task.current_run(node),
+        request_id: String::new(),
         deadline: None,
         callback: Box::new(move |permit| {
             let done = permit.map(|permit| task.execute(&worker, &permit));

@@ -418,6 +418,7 @@ impl Expression {
                 ("classes", Vec::new().into()),
                 ("agents", Vec::new().into()),
                 ("labels", Value::empty_map()),
+                ("Labels", Value::empty_map()),
                 ("facts", Value::empty_map()),
             ]
             .into(),
@@ -479,6 +480,7 @@ fn extras(node: &NodeAttributes<'_>, facts: &Facts, names_facts: bool) -> Extras
             ("classes", groups),
             ("agents", vec![Value::from(AGENT)].into()),
             ("labels", node.labels.to_value()),
+            ("Labels", node.labels.to_value()),
         ]
         .into(),
         ..Extras::default()

@@ -3,15 +3,17 @@
 //! A bundle has regular files and directories within the limits of [`unpack`]. Entries are sorted,
 //! without owners and times, and with only the executable bit of permissions, so that equal content
 //! gives equal bytes and the same digest. The manifest is the first entry, which is where nodes
-//! expect it. It is checked as by `ccm validate`, with the facts and data of the machine that
-//! packs.
+//! expect it. It is checked as by `ccm validate`, for the nodes and not for the machine that packs:
+//! what depends on facts is checked with given facts only, and what depends on environment variables,
+//! files and stores of a node is not checked.
 //!
 //! Storage is in [`super::bundle_store`].
 //!
 //! [`unpack`]: ccm_core::system::unpack
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,14 +21,17 @@ use tar::{Builder, EntryType, Header};
 
 use ccm_core::manifest::{self, Manifest, ManifestError, ManifestInput, Problem};
 use ccm_core::model::node::{BundleDigest, NameError};
+use ccm_core::run::environment::MAX_READ;
 use ccm_core::system::files::{self, FileKind, Metadata};
 use ccm_core::system::unpack::Limits;
 use ccm_core::system::{Digest, FileError};
-use ccm_template::Env;
+use ccm_template::env::{Facts, ReadFile, Unknown};
 use ccm_template::expr::Cache;
+use ccm_template::{CallError, Env, UnknownValue};
+use ccm_value::document::Mark;
 
 /// File name of the manifest in a bundle.
-const MANIFEST: &str = "manifest.yaml";
+pub(super) const MANIFEST: &str = "manifest.yaml";
 
 /// Directories of version control, which differ between equal checkouts.
 const IGNORED: [&str; 3] = [".git", ".hg", ".svn"];
@@ -101,15 +106,19 @@ pub struct Packed {
     pub files: Vec<PathBuf>,
     /// Warnings about the manifest.
     pub warnings: Vec<String>,
+    /// Parts of the manifest that could not be checked, with the reason.
+    pub unchecked: Vec<String>,
+    /// Whether some of these parts need facts.
+    pub needs_facts: bool,
 }
 
-/// Packs a directory with a `manifest.yaml`, or a single manifest. `env` is used to check the
-/// manifest.
-pub fn pack(source: &Path, env: &Env) -> Result<Packed, BundleError> {
-    pack_within(source, env, Limits::BUNDLE)
+/// Packs a directory with a `manifest.yaml`, or a single manifest. The manifest is checked with these
+/// facts.
+pub fn pack(source: &Path, facts: &Facts) -> Result<Packed, BundleError> {
+    pack_within(source, facts, Limits::BUNDLE)
 }
 
-fn pack_within(source: &Path, env: &Env, limits: Limits) -> Result<Packed, BundleError> {
+fn pack_within(source: &Path, facts: &Facts, limits: Limits) -> Result<Packed, BundleError> {
     let metadata = inspect(source)?;
     let tree = match metadata.kind {
         FileKind::Directory => Tree::read(source, limits)?,
@@ -120,7 +129,11 @@ fn pack_within(source: &Path, env: &Env, limits: Limits) -> Result<Packed, Bundl
         return Err(BundleError::NoManifest(source.into()));
     };
     let text = files::read_to_string(&manifest.path, limits.bytes)?;
-    let checked = check(&text, manifest, env)?;
+    let (checked, unchecked) = check(&text, manifest, facts)?;
+    let needs_facts = unchecked.iter().any(needs_facts);
+    let mut unchecked: Vec<String> = unchecked.iter().map(unchecked_line).collect();
+    // Several fields of one resource.
+    unchecked.dedup();
     let mut packer = Packer::new(source, limits);
     packer.file(manifest, text.as_bytes())?;
     for content in files {
@@ -138,6 +151,8 @@ fn pack_within(source: &Path, env: &Env, limits: Limits) -> Result<Packed, Bundl
         bytes,
         files,
         warnings: checked.warnings,
+        unchecked,
+        needs_facts,
     })
 }
 
@@ -154,8 +169,13 @@ fn refused(path: &Path, reason: Refusal) -> BundleError {
     }
 }
 
-/// Loads the manifest as a run does, and includes checks of what would only fail during a run.
-fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleError> {
+/// Loads the manifest as a run does, and includes checks of what would only fail during a run. Also
+/// returns what could not be checked.
+fn check(
+    text: &str,
+    content: &Content,
+    facts: &Facts,
+) -> Result<(Manifest, Vec<Problem>), BundleError> {
     let source = content.path.to_string_lossy();
     let input = ManifestInput {
         text,
@@ -163,16 +183,62 @@ fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleErr
         ..ManifestInput::default()
     };
     let directory = content.path.parent().unwrap_or(Path::new("."));
-    let mut env = Env {
-        working_dir: directory.into(),
-        ..env.clone()
-    };
-    let manifest = manifest::load(input, &mut env, &Cache::default())?;
+    let mut env = check_environment(directory, facts);
+    let (manifest, unchecked) = manifest::load_known(input, &mut env, &Cache::default())?;
     let problems: Vec<Problem> = manifest::deep_check(&manifest);
-    if problems.is_empty() {
-        Ok(manifest)
-    } else {
-        Err(ManifestError { problems }.into())
+    if !problems.is_empty() {
+        return Err(ManifestError { problems }.into());
+    }
+    Ok((manifest, unchecked))
+}
+
+/// Reports whether a part could be checked if facts were known.
+fn needs_facts(problem: &Problem) -> bool {
+    match problem.unknown_value() {
+        Some(UnknownValue::Facts | UnknownValue::Section(_) | UnknownValue::Data) => true,
+        Some(UnknownValue::Environ | UnknownValue::Call(_)) | None => false,
+    }
+}
+
+/// Returns the environment in which the manifest is checked: files of the bundle can be read, but
+/// nothing else of this machine or of NATS.
+fn check_environment(directory: &Path, facts: &Facts) -> Env {
+    let root = directory.to_path_buf();
+    let read_file: ReadFile = Arc::new(move |path| {
+        let has_parents = path.components().any(|part| part == Component::ParentDir);
+        if has_parents || !path.starts_with(&root) {
+            return Err(CallError::new(UnknownValue::Call(
+                "a file outside the bundle",
+            )));
+        }
+        files::read_to_string(path, MAX_READ).map_err(CallError::new)
+    });
+    let unknown = |what| CallError::new(UnknownValue::Call(what));
+    Env {
+        facts: facts.clone(),
+        unknown: Unknown {
+            data: false,
+            environ: true,
+        },
+        working_dir: directory.into(),
+        read_file: Some(read_file),
+        kv_get: Some(Arc::new(move |_, _| Err(unknown("kvGet")))),
+        registrations: Some(Arc::new(move |_| Err(unknown("registrations")))),
+        ..Env::default()
+    }
+}
+
+/// Describes a part of the manifest that could not be checked.
+fn unchecked_line(problem: &Problem) -> String {
+    let reason = match problem.unknown_value() {
+        Some(unknown) => unknown.to_string(),
+        None => problem.kind.to_string(),
+    };
+    let Mark { line, column } = problem.mark;
+    let position = format!("{}:{line}:{column}", problem.source);
+    match &problem.label {
+        Some(label) => format!("{position}: {label}: {reason}"),
+        None => format!("{position}: {reason}"),
     }
 }
 

@@ -16,6 +16,7 @@ use chrono::{DateTime, Utc};
 use flate2::read::GzDecoder;
 
 use super::bundle::Packed;
+use super::bundle_diff::{BundleDiff, diff};
 use super::rollout_store::{RolloutError, list_all_collectives};
 use ccm_core::model::node::{Assignment, BundleRef, NameError, Token};
 use ccm_core::model::rollout::Rollout;
@@ -25,7 +26,7 @@ use ccm_core::system::unpack::Limits;
 use ccm_nats::object::{Info, Store};
 use ccm_nats::request_signature::{KeyError, Signer};
 use ccm_nats::streams::{DESIRED, MANIFESTS};
-use ccm_nats::{Connection, NatsError};
+use ccm_nats::{Bytes, Connection, NatsError};
 use ccm_value::json;
 use ccm_value::text::quote;
 
@@ -231,14 +232,33 @@ impl BundleStore {
 
     /// Returns the files of a bundle, in archive order.
     pub async fn contents(&self, bundle: &BundleRef) -> Result<Vec<Content>, BundleStoreError> {
-        let bytes = self.store.get(&bundle.object(), MAX_BUNDLE_BYTES).await?;
-        if Digest::of(&bytes).to_string() != bundle.digest.as_str() {
-            return Err(BundleStoreError::DigestMismatch(bundle.object()));
-        }
+        let bytes = self.bytes(bundle).await?;
         contents(&bytes).map_err(|cause| BundleStoreError::Unreadable {
             bundle: bundle.object(),
             cause,
         })
+    }
+
+    /// Compares two bundles.
+    pub async fn diff(
+        &self,
+        old: &BundleRef,
+        new: &BundleRef,
+    ) -> Result<BundleDiff, BundleStoreError> {
+        let (before, after) = tokio::try_join!(self.bytes(old), self.bytes(new))?;
+        diff(&before, &after).map_err(|cause| BundleStoreError::Unreadable {
+            bundle: format!("{} or {}", old.object(), new.object()),
+            cause,
+        })
+    }
+
+    /// Returns the bytes of a bundle after verifying its digest.
+    async fn bytes(&self, bundle: &BundleRef) -> Result<Bytes, BundleStoreError> {
+        let bytes = self.store.get(&bundle.object(), MAX_BUNDLE_BYTES).await?;
+        if Digest::of(&bytes).to_string() != bundle.digest.as_str() {
+            return Err(BundleStoreError::DigestMismatch(bundle.object()));
+        }
+        Ok(bytes)
     }
 
     /// Returns the users of a bundle: nodes that it is assigned to and active rollouts.

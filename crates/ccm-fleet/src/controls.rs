@@ -19,7 +19,7 @@ pub enum ControlError {
         id: Token,
         state: &'static str,
     },
-    #[error("rollout {0} has no node that failed or could not be reached")]
+    #[error("rollout {0} has no failed, unhealthy or unreachable node")]
     NothingToRetry(Token),
     #[error("rollout {0} has not assigned any node")]
     NothingAssigned(Token),
@@ -47,7 +47,7 @@ pub fn pause(rollout: &mut Rollout, reason: &str, by: &str) -> Result<(), Contro
 }
 
 /// Resumes. Failures before a halt are forgiven: they are no longer counted, later ones are. A
-/// deadline in the past is removed.
+/// deadline in the past is removed. A rollback that was halted continues.
 pub fn resume(rollout: &mut Rollout, now: DateTime<Utc>) -> Result<(), ControlError> {
     allow(rollout, "resume", |state| {
         matches!(
@@ -60,11 +60,22 @@ pub fn resume(rollout: &mut Rollout, now: DateTime<Utc>) -> Result<(), ControlEr
     }
     let is_ahead = |deadline: &DateTime<Utc>| *deadline > now;
     rollout.settings.deadline = rollout.settings.deadline.filter(is_ahead);
-    rollout.state = RolloutState::Running;
+    rollout.state = if is_rollback_under_way(rollout) {
+        RolloutState::RollingBack
+    } else {
+        RolloutState::Running
+    };
     Ok(())
 }
 
-/// Ends the rollout. Assigned nodes keep the assignment.
+/// Reports whether a rollback was decided and not finished. A halted one without the signature that
+/// it needs was not decided by an operator.
+fn is_rollback_under_way(rollout: &Rollout) -> bool {
+    let is_decided = rollout.decision.is_none() || rollout.rollback.is_some();
+    rollout.state.is_rollback() && is_decided
+}
+
+/// Ends the rollout. Assigned nodes keep the assignment. A rollback can't be aborted.
 pub fn abort(rollout: &mut Rollout, by: &str) -> Result<(), ControlError> {
     allow(rollout, "abort", |state| {
         matches!(
@@ -72,14 +83,18 @@ pub fn abort(rollout: &mut Rollout, by: &str) -> Result<(), ControlError> {
             RolloutState::Running
                 | RolloutState::Baking { .. }
                 | RolloutState::Paused { .. }
-                | RolloutState::Halted { .. }
+                | RolloutState::Halted {
+                    rolling_back: false,
+                    ..
+                }
         )
     })?;
     rollout.state = RolloutState::Aborted { by: by.into() };
     Ok(())
 }
 
-/// Resets the failed, unhealthy and unreachable nodes to pending, and resumes. Returns these nodes.
+/// Resets the failed, unhealthy and unreachable nodes to pending, and continues the rollout, or its
+/// rollback. Returns these nodes.
 pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, ControlError> {
     allow(rollout, "retry", |state| {
         matches!(
@@ -88,6 +103,8 @@ pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, ControlError> {
                 | RolloutState::Halted { .. }
                 | RolloutState::Aborted { .. }
                 | RolloutState::Done
+                | RolloutState::DoneWithFailures
+                | RolloutState::RolledBackWithFailures
         )
     })?;
     let needs_retry = |progress: &Progress| {
@@ -104,6 +121,10 @@ pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, ControlError> {
     for node in &nodes {
         rollout.nodes.remove(node);
     }
+    if is_rollback_under_way(rollout) {
+        rollout.state = RolloutState::RollingBack;
+        return Ok(nodes);
+    }
     let is_open = |node: &NodeName| {
         let progress = rollout.progress(node);
         matches!(progress, Progress::Pending | Progress::Assigned { .. })
@@ -117,14 +138,20 @@ pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, ControlError> {
 }
 
 /// Starts to restore the previous assignment of every assigned node. A signed rollout needs a
-/// signed rollback.
+/// signed rollback. From now on, progress is that of the rollback; nodes that got another assignment
+/// stay skipped.
 pub fn rollback(
     rollout: &mut Rollout,
     signer: Option<&Signer>,
     now: DateTime<Utc>,
 ) -> Result<(), ControlError> {
     allow(rollout, "roll back", |state| {
-        !matches!(state, RolloutState::RollingBack | RolloutState::RolledBack)
+        !matches!(
+            state,
+            RolloutState::RollingBack
+                | RolloutState::RolledBack
+                | RolloutState::RolledBackWithFailures
+        )
     })?;
     if rollout.previous.is_empty() {
         return Err(ControlError::NothingAssigned(rollout.id.clone()));
@@ -143,6 +170,8 @@ pub fn rollback(
         }
         None => {}
     }
+    let is_kept = |progress: &Progress| matches!(progress, Progress::Skipped { .. });
+    rollout.nodes.retain(|_, progress| is_kept(progress));
     rollout.state = RolloutState::RollingBack;
     Ok(())
 }
@@ -184,7 +213,7 @@ mod tests {
         let progress = [
             ("a", Progress::Ok),
             ("b", Progress::failed("no")),
-            ("c", Progress::Unreachable { generation: 1 }),
+            ("c", Progress::unreachable(1, "")),
         ];
         for (name, progress) in progress {
             rollout.nodes.insert(name.parse().unwrap(), progress);
@@ -195,6 +224,7 @@ mod tests {
     fn halted() -> RolloutState {
         RolloutState::Halted {
             reason: "too much".into(),
+            rolling_back: false,
         }
     }
 
@@ -229,7 +259,7 @@ mod tests {
         rollout.nodes = rollout.nodes.into_iter().take(1).collect();
         rollout.state = RolloutState::Done;
         let error = retry(&mut rollout).unwrap_err();
-        assert!(error.to_string().starts_with("rollout r1 has no node"));
+        assert!(error.to_string().starts_with("rollout r1 has no failed, "));
     }
 
     #[test]
@@ -241,6 +271,30 @@ mod tests {
         rollout.previous.record("a".parse().unwrap(), None);
         rollback(&mut rollout, None, now).unwrap();
         assert_eq!(rollout.state, RolloutState::RollingBack);
+    }
+
+    #[test]
+    fn a_rollback_starts_with_the_progress_of_skipped_nodes_only() {
+        let mut rollout = rollout(halted());
+        rollout.previous.record("a".parse().unwrap(), None);
+        let skipped = Progress::Skipped {
+            reason: "paused".into(),
+        };
+        rollout.nodes.insert("d".parse().unwrap(), skipped.clone());
+        rollback(&mut rollout, None, DateTime::UNIX_EPOCH).unwrap();
+        let progress: Vec<&Progress> = rollout.nodes.values().collect();
+        assert_eq!(progress, [&skipped]);
+    }
+
+    #[test]
+    fn a_rollback_without_its_signature_is_not_continued() {
+        let mut rollout = rollout(RolloutState::Halted {
+            reason: "rollback not signed".into(),
+            rolling_back: true,
+        });
+        crate::decision::sign(&mut rollout, &Signer::generate()).unwrap();
+        resume(&mut rollout, DateTime::UNIX_EPOCH).unwrap();
+        assert_eq!(rollout.state, RolloutState::Running);
     }
 
     #[test]
@@ -261,6 +315,11 @@ mod tests {
         assert_eq!(error.to_string(), "can't pause rollout r1: it is halted");
         assert!(resume(&mut rollout(RolloutState::Done), DateTime::UNIX_EPOCH).is_err());
         assert!(abort(&mut rollout(RolloutState::Done), "ann").is_err());
+        let halted_rollback = RolloutState::Halted {
+            reason: "not trusted".into(),
+            rolling_back: true,
+        };
+        assert!(abort(&mut rollout(halted_rollback), "ann").is_err());
         assert!(retry(&mut rollout(RolloutState::Running)).is_err());
         let rolled_back = &mut rollout(RolloutState::RolledBack);
         assert!(rollback(rolled_back, None, DateTime::UNIX_EPOCH).is_err());

@@ -256,15 +256,16 @@ impl Proofs {
         })))
     }
 
-    /// Returns the proof that a node may follow the assignment that a rollback restores.
+    /// Returns the proof that a node may follow the assignment that a rollback restores; `origin` is
+    /// the provenance of its content.
     pub(super) fn restored(
         &self,
         rollout: &Rollout,
         node: &NodeName,
-        ours: &Assignment,
+        origin: Option<Provenance>,
     ) -> Option<AssignmentSignature> {
         Some(AssignmentSignature::Rollback(Box::new(RollbackProof {
-            origin: Provenance::of_previous(ours),
+            origin,
             member: self.member(rollout, node)?,
             rollback: rollout.rollback.clone()?,
         })))

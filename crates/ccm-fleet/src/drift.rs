@@ -1,18 +1,21 @@
 //! Drift of nodes from their assignments.
 //!
-//! Read from the assignments and the last reports of nodes; [`refresh`] replaces the reported drift
-//! by previews, which nodes compute on request. Nothing is changed on any node. The time since a
+//! Read from the assignments and the last reports of nodes, which a run or a check has written;
+//! [`refresh`] makes the nodes check themselves and report again. Nothing is changed on any node, and
+//! who reads the reports later sees the same drift. The time since a
 //! resource has drifted comes from the report; the event that last changed it is looked up by
 //! [`last_changes`], for one node only, because that reads the node's event history.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::preview::{PreviewError, PreviewReply, PreviewRequest};
+use super::preview::{self, PreviewError};
+use ccm_core::model::drift::{Drift, ReportSource, UncheckedResource};
 use ccm_core::model::event::TransactionEvent;
-use ccm_core::model::node::{Assignment, BundleRef, Drift, NodeName, NodeReport, Refusal};
+use ccm_core::model::node::{Assignment, BundleRef, NodeName, NodeReport, Refusal};
 use ccm_nats::event_feed::ReadOptions;
 use ccm_nats::kv::Entry;
 use ccm_nats::streams::{DESIRED, REPORTED};
@@ -62,7 +65,12 @@ pub struct NodeDrift {
     pub reported_generation: u64,
     #[serde(with = "maybe_timestamp")]
     pub reported: Option<DateTime<Utc>>,
+    /// Whether a run or a check reported.
+    pub source: Option<ReportSource>,
     pub drift: Vec<Drift>,
+    /// Resources that a check can't compare with the assignment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<UncheckedResource>,
     /// Why the assignment could not be applied, or why a refresh failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
@@ -79,8 +87,10 @@ impl NodeDrift {
         let wanted_generation = wanted.as_ref().map_or(0, |it| it.generation);
         let reported_generation = report.as_ref().map_or(0, |it| it.generation);
         let reported = report.as_ref().map(|it| it.timestamp);
-        let (drift, error, refusal) =
-            report.map_or_else(Default::default, |it| (it.drift, it.error, it.refusal));
+        let source = report.as_ref().map(|it| it.source);
+        let (drift, unchecked, error, refusal) = report.map_or_else(Default::default, |it| {
+            (it.drift, it.unchecked, it.error, it.refusal)
+        });
         let is_current = |it: &Refusal| it.generation == Some(wanted_generation);
         let refusal = refusal.filter(|it| wanted.is_some() && is_current(it));
         let mut found = Self {
@@ -93,7 +103,9 @@ impl NodeDrift {
             assigned: wanted.as_ref().map(|it| it.assigned),
             reported_generation,
             reported,
+            source,
             drift,
+            unchecked,
             error,
             refusal,
             wanted,
@@ -102,6 +114,7 @@ impl NodeDrift {
         if found.state == DriftState::Lagging || found.refusal.is_some() {
             // The report is about an earlier assignment.
             found.drift.clear();
+            found.unchecked.clear();
             found.error.clear();
         }
         found
@@ -121,19 +134,6 @@ impl NodeDrift {
         } else {
             DriftState::Converged
         }
-    }
-
-    /// Returns the preview requests that determine the current drift of the node.
-    pub fn preview_requests(&self) -> Vec<PreviewRequest> {
-        let Some(wanted) = &self.wanted else {
-            return Vec::new();
-        };
-        let request = |bundle: &BundleRef| PreviewRequest {
-            node: self.node.clone(),
-            bundle: bundle.clone(),
-            data: wanted.data.clone(),
-        };
-        wanted.manifests.iter().map(request).collect()
     }
 }
 
@@ -174,44 +174,35 @@ fn compare(subjects: &Subjects, desired: &[Entry], reported: &[Entry]) -> Vec<No
         .collect()
 }
 
-/// Replaces the reported drift by the results of previews. A node without a preview keeps the
-/// reported drift, with the reason as its error.
-pub fn refresh(nodes: &mut [NodeDrift], previews: Vec<PreviewReply>, now: DateTime<Utc>) {
-    let mut by_node: BTreeMap<NodeName, Vec<_>> = BTreeMap::new();
-    for (request, result) in previews {
-        by_node.entry(request.node).or_default().push(result);
-    }
+/// Makes the nodes check their assignments. Each node stores the result in its report, which replaces
+/// the one that was loaded; a node without a result keeps it, with the reason as its error.
+pub async fn refresh(
+    connection: &Connection,
+    subjects: &Subjects,
+    nodes: &mut [NodeDrift],
+    caller: &str,
+    timeout: Duration,
+) -> Result<(), NatsError> {
+    let assigned = nodes.iter().filter(|it| it.wanted.is_some());
+    let assigned = assigned.map(|it| it.node.clone()).collect();
+    let reports = preview::check_all(connection, subjects, assigned, caller, timeout).await?;
+    set_reports(nodes, reports);
+    Ok(())
+}
+
+fn set_reports(
+    nodes: &mut [NodeDrift],
+    reports: Vec<(NodeName, Result<NodeReport, PreviewError>)>,
+) {
+    let mut reports: BTreeMap<NodeName, _> = reports.into_iter().collect();
     for node in nodes {
-        let Some(results) = by_node.remove(&node.node) else {
-            continue;
-        };
-        let mut drift = Vec::new();
-        let mut error: Option<PreviewError> = None;
-        for result in results {
-            match result {
-                Ok(preview) => {
-                    let events = preview.events.iter();
-                    drift.extend(
-                        events.filter_map(|event| Drift::from_event(event, preview.run.noop)),
-                    );
-                }
-                Err(reason) => error = Some(reason),
+        match reports.remove(&node.node) {
+            Some(Ok(report)) => {
+                *node = NodeDrift::new(node.node.clone(), node.wanted.take(), Some(report));
             }
+            Some(Err(reason)) => node.error = reason.to_string(),
+            None => {}
         }
-        if let Some(reason) = error {
-            node.error = reason.to_string();
-            continue;
-        }
-        for item in &mut drift {
-            let known = node.drift.iter().find(|it| it.is_same_resource(item));
-            if let Some(known) = known {
-                item.since = known.since;
-            }
-        }
-        node.drift = drift;
-        node.error.clear();
-        node.reported = Some(now);
-        node.state = node.compute_state();
     }
 }
 
@@ -333,8 +324,6 @@ mod tests {
         );
         let lagging = found.iter().find(|it| it.node.as_str() == "b").unwrap();
         assert_eq!((lagging.drift.len(), lagging.error.as_str()), (0, ""));
-        assert_eq!(found[0].preview_requests().len(), 1);
-        assert_eq!(found[5].preview_requests().len(), 0);
     }
 
     #[test]
@@ -363,13 +352,29 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_preview_keeps_the_reported_drift() {
+    fn a_node_without_a_check_keeps_the_reported_drift() {
         let reports = [reported("lab.c", 2, &["/a"], "")];
         let mut found = compare(&subjects(), &[assigned("lab.c", 2)], &reports);
-        let request = found[0].preview_requests().remove(0);
-        let previews = vec![(request, Err(PreviewError::NoReply))];
-        refresh(&mut found, previews, DateTime::UNIX_EPOCH);
+        let node = found[0].node.clone();
+        set_reports(&mut found, vec![(node, Err(PreviewError::NoReply))]);
         assert_eq!(found[0].error, "no reply");
         assert_eq!(found[0].state, DriftState::Drifted);
+    }
+
+    #[test]
+    fn a_check_and_a_later_reader_find_the_same() {
+        let desired = [assigned("lab.c", 2)];
+        let mut found = compare(&subjects(), &desired, &[reported("lab.c", 2, &[], "")]);
+        assert_eq!(found[0].state, DriftState::Converged);
+        let mut entry = reported("lab.c", 2, &["/a"], "");
+        let mut report: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+        report["source"] = json!("check");
+        entry.value = report.to_string().into();
+        let node = found[0].node.clone();
+        let reply = serde_json::from_value(report).unwrap();
+        set_reports(&mut found, vec![(node, Ok(reply))]);
+        assert_eq!(found, compare(&subjects(), &desired, &[entry]));
+        assert_eq!(found[0].state, DriftState::Drifted);
+        assert_eq!(found[0].source, Some(ReportSource::Check));
     }
 }

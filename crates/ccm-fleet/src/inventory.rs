@@ -1,6 +1,8 @@
-//! Inventory: online nodes, known nodes, labels and last reports, read from the fleet's buckets.
+//! Inventory: online nodes, known nodes, facts, labels and last reports, read from the fleet's
+//! buckets.
 //!
-//! Presence lists the online nodes; labels and reports list further known nodes. A record that
+//! Presence lists the online nodes; stored facts, labels and reports list further known nodes. Agents
+//! of older versions store no facts, and an older fleet has no bucket for them. A record that
 //! can't be parsed, or whose identity differs from its key, is left out with the reason, so that a
 //! broken node hides no others and none can impersonate another. Requests to nodes are in
 //! `scatter`.
@@ -12,18 +14,21 @@ use chrono::{DateTime, Utc};
 
 use super::selection::{Resolved, Selection, SelectionError, resolve};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{NodeName, NodeReport, NodeStatus, Token};
+use ccm_core::model::node::{BundleRef, NodeName, NodeReport, NodeStatus, StoredFacts, Token};
 use ccm_core::model::run::RunOutcome;
 use ccm_nats::kv::Entry;
-use ccm_nats::streams::{LABELS, NODES, REPORTED};
-use ccm_nats::{Connection, NatsError, Subjects};
+use ccm_nats::streams::{FACTS, LABELS, NODES, REPORTED};
+use ccm_nats::{Connection, Denial, NatsError, Subjects};
+use ccm_value::Value;
 
 /// The last report of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReport {
     pub at: DateTime<Utc>,
     /// Outcome of its last run for an assignment.
     pub outcome: Option<RunOutcome>,
+    /// Bundles of the assignment.
+    pub bundles: Vec<BundleRef>,
 }
 
 /// A record that is left out, with the reason.
@@ -43,6 +48,9 @@ pub enum BadRecord {
     OtherNode(NodeName),
     #[error("{0}")]
     Json(#[source] Arc<serde_json::Error>),
+    /// The records can't be read with the permissions of the user.
+    #[error(transparent)]
+    Denied(Denial),
 }
 
 /// The nodes of a collective.
@@ -52,6 +60,8 @@ pub struct Inventory {
     present: Vec<NodeStatus>,
     /// All known nodes, online ones included, with their labels.
     known: BTreeMap<NodeName, Labels>,
+    /// Stored facts of nodes that are offline.
+    stored_facts: BTreeMap<NodeName, StoredFacts>,
     last_reports: BTreeMap<NodeName, LastReport>,
     unreadable: Vec<Unreadable>,
 }
@@ -61,14 +71,31 @@ impl Inventory {
     pub async fn load(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
         let keys = subjects.all_keys();
         let read = async |name| connection.bucket(name).await?.entries(&keys).await;
-        let (nodes, labels, reports) = tokio::try_join!(read(NODES), read(LABELS), read(REPORTED))?;
-        Ok(Self::from_entries(subjects, &nodes, &labels, &reports))
+        let facts = async {
+            match read(FACTS).await {
+                // A fleet of an older version.
+                Err(err) if err.is_not_found() => Ok((Vec::new(), None)),
+                // Permissions of an older version.
+                Err(NatsError::Denied(denial)) => Ok((Vec::new(), Some(denial))),
+                result => result.map(|entries| (entries, None)),
+            }
+        };
+        let (nodes, (facts, denial), labels, reports) =
+            tokio::try_join!(read(NODES), facts, read(LABELS), read(REPORTED))?;
+        let mut inventory = Self::from_entries(subjects, &nodes, &facts, &labels, &reports);
+        inventory.unreadable.extend(denial.map(|denial| Unreadable {
+            bucket: FACTS,
+            key: keys.clone(),
+            reason: BadRecord::Denied(denial),
+        }));
+        Ok(inventory)
     }
 
     /// Builds the inventory from bucket entries.
     fn from_entries(
         subjects: &Subjects,
         nodes: &[Entry],
+        facts: &[Entry],
         labels: &[Entry],
         reports: &[Entry],
     ) -> Self {
@@ -84,6 +111,25 @@ impl Inventory {
                 inventory.present.push(status);
             }
         }
+        for entry in facts {
+            let name = name_of(subjects, entry);
+            if name
+                .as_ref()
+                .is_ok_and(|name| inventory.known.contains_key(name))
+            {
+                // The node is online: its presence is newer.
+                continue;
+            }
+            let stored = name.and_then(|name| {
+                let stored: StoredFacts = parse(entry)?;
+                check_identity(&stored.identity, &name)?;
+                Ok((name, stored))
+            });
+            if let Some((name, stored)) = inventory.keep_unless_broken(FACTS, entry, stored) {
+                inventory.known.entry(name.clone()).or_default();
+                inventory.stored_facts.insert(name, stored);
+            }
+        }
         for entry in reports {
             let report = name_of(subjects, entry).and_then(|name| {
                 let report: NodeReport = parse(entry)?;
@@ -94,6 +140,7 @@ impl Inventory {
                 let last_report = LastReport {
                     at: report.timestamp,
                     outcome: report.run.map(|run| run.outcome),
+                    bundles: report.manifests,
                 };
                 inventory.known.entry(name.clone()).or_default();
                 inventory.last_reports.insert(name, last_report);
@@ -135,7 +182,7 @@ impl Inventory {
 
     /// Resolves a selection.
     pub fn resolve(&self, selection: &Selection) -> Result<Resolved, SelectionError> {
-        resolve(selection, &self.present, &self.known)
+        resolve(selection, &self.present, &self.known, &self.stored_facts)
     }
 
     /// Returns the online nodes, sorted by name.
@@ -148,9 +195,44 @@ impl Inventory {
         self.known.is_empty()
     }
 
-    /// Reports whether a node has presence or a report, not only labels.
+    /// Reports whether a node is known.
+    pub fn is_known(&self, node: &NodeName) -> bool {
+        self.known.contains_key(node)
+    }
+
+    /// Reports whether a node has presence, stored facts or a report, not only labels.
     pub fn has_reported_itself(&self, node: &NodeName) -> bool {
-        self.status(node).is_some() || self.last_reports.contains_key(node)
+        self.status(node).is_some()
+            || self.stored_facts.contains_key(node)
+            || self.last_reports.contains_key(node)
+    }
+
+    /// Returns the facts that an offline node stored.
+    pub fn stored_facts(&self, node: &NodeName) -> Option<&StoredFacts> {
+        self.stored_facts.get(node)
+    }
+
+    /// Returns the facts of a node and their time: those of its presence, or the stored ones.
+    pub fn facts(&self, node: &NodeName) -> Option<(&Value, DateTime<Utc>)> {
+        let present = self.status(node);
+        let present = present.map(|status| (&status.facts, status.timestamp));
+        present.or_else(|| {
+            let stored = self.stored_facts(node)?;
+            Some((&stored.facts, stored.timestamp))
+        })
+    }
+
+    /// Returns the groups of a node.
+    pub fn groups(&self, node: &NodeName) -> &[Token] {
+        let present = self.status(node).map(|status| &status.groups);
+        let stored = || self.stored_facts(node).map(|stored| &stored.groups);
+        present.or_else(stored).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the version of a node's agent.
+    pub fn version(&self, node: &NodeName) -> Option<&str> {
+        let present = self.status(node).map(|status| status.version.as_str());
+        present.or_else(|| Some(self.stored_facts(node)?.version.as_str()))
     }
 
     /// Returns the status of an online node.
@@ -167,8 +249,8 @@ impl Inventory {
     }
 
     /// Returns the last report of a node.
-    pub fn last_report(&self, node: &NodeName) -> Option<LastReport> {
-        self.last_reports.get(node).copied()
+    pub fn last_report(&self, node: &NodeName) -> Option<&LastReport> {
+        self.last_reports.get(node)
     }
 
     /// Returns the records that were left out.
@@ -200,7 +282,7 @@ fn check_identity(identity: &NodeName, name: &NodeName) -> Result<(), BadRecord>
 mod tests {
     use super::*;
     use crate::fixture::{entry, subjects};
-    use ccm_core::model::node::{NODE_STATUS, REPORT};
+    use ccm_core::model::node::{NODE_FACTS, NODE_STATUS, REPORT};
 
     fn presence(key: &str, identity: &str) -> Entry {
         let status = serde_json::json!({
@@ -226,6 +308,18 @@ mod tests {
         entry(key, report)
     }
 
+    fn facts(key: &str, identity: &str) -> Entry {
+        let facts = serde_json::json!({
+            "protocol": NODE_FACTS,
+            "identity": identity,
+            "groups": ["stored"],
+            "version": "0",
+            "timestamp": "2027-01-15T08:00:00Z",
+            "facts": {"os": "debian"}
+        });
+        entry(key, facts)
+    }
+
     fn name(text: &str) -> NodeName {
         text.parse().unwrap()
     }
@@ -235,6 +329,7 @@ mod tests {
         let inventory = Inventory::from_entries(
             &subjects(),
             &[presence("lab.web1_example_net", "web1.example.net")],
+            &[],
             &[entry("lab.db1", serde_json::json!({"role": "db"}))],
             &[report("lab.web2_example_net", "web2.example.net")],
         );
@@ -255,7 +350,7 @@ mod tests {
     fn a_record_with_the_identity_of_another_node_is_left_out() {
         let nodes = [presence("lab.web1", "web1"), presence("lab.evil", "web1")];
         let reports = [report("lab.evil", "db1")];
-        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &reports);
+        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &[], &reports);
         assert_eq!(inventory.present().len(), 1);
         let reasons: Vec<String> = inventory
             .unreadable()
@@ -278,7 +373,7 @@ mod tests {
             entry("lab.UPPER", serde_json::json!({})),
             presence("lab.web2", "web2"),
         ];
-        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &[]);
+        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &[], &[]);
         assert_eq!(inventory.present().len(), 1);
         let keys: Vec<&str> = inventory
             .unreadable()
@@ -286,5 +381,26 @@ mod tests {
             .map(|one| one.key.as_str())
             .collect();
         assert_eq!(keys, ["lab.web1", "lab.UPPER"]);
+    }
+
+    #[test]
+    fn stored_facts_are_those_of_offline_nodes_only() {
+        let nodes = [presence("lab.web1", "web1")];
+        let stored = [
+            facts("lab.web1", "web1"),
+            facts("lab.web2", "web2"),
+            facts("lab.evil", "web1"),
+        ];
+        let inventory = Inventory::from_entries(&subjects(), &nodes, &stored, &[], &[]);
+        assert_eq!(inventory.stored_facts(&name("web1")), None);
+        assert_eq!(inventory.groups(&name("web1")), []);
+        let (facts, time) = inventory.facts(&name("web2")).unwrap();
+        assert_eq!(facts.get("os"), Some(&"debian".into()));
+        assert_eq!(time.to_rfc3339(), "2027-01-15T08:00:00+00:00");
+        assert_eq!(inventory.version(&name("web2")), Some("0"));
+        assert!(inventory.has_reported_itself(&name("web2")));
+        let unreadable = inventory.unreadable();
+        assert_eq!(unreadable.len(), 1, "{unreadable:?}");
+        assert_eq!(unreadable[0].key, "lab.evil");
     }
 }

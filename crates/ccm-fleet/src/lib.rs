@@ -9,6 +9,8 @@
 //! - [`controls`]: pause, resume, abort, retry and rollback
 //! - [`rollout_encoding`]: rollouts as bytes of one message
 //! - [`bundle`]: packs a manifest and its files
+//! - [`bundle_diff`]: compares two bundles
+//! - [`node_condition`]: the condition of a node in one word
 //! - [`summarize`]: groups equal replies into lines
 //! - [`node_reply`]: interprets the reply of a node
 //! - [`role_permissions`]: NATS permissions of agents, operators, controllers and monitors
@@ -33,6 +35,7 @@
 mod assignments;
 pub mod batches;
 pub mod bundle;
+pub mod bundle_diff;
 pub mod bundle_store;
 pub mod controls;
 pub mod decision;
@@ -42,6 +45,7 @@ pub mod executor;
 #[cfg(test)]
 mod fixture;
 pub mod inventory;
+pub mod node_condition;
 pub mod node_progress;
 pub mod node_reply;
 pub mod planner;

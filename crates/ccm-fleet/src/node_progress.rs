@@ -2,7 +2,10 @@
 //!
 //! A report counts if its generation is that of the assignment. A node that was unreachable and
 //! reports later counts with that report. A finished node may become unhealthy and recover, which
-//! is what the health gate checks; a failure remains until it is retried.
+//! is what the health gate checks; a failure remains until it is retried. In a rollback a node is
+//! restored once it has reported its previous assignment as converged.
+
+use std::cmp::Ordering;
 
 use ccm_core::model::node::{NodeName, NodeReport};
 use ccm_core::model::rollout::{Progress, Rollout, RolloutState};
@@ -32,6 +35,35 @@ impl ReportSummary {
                 .and_then(|it| Some((it.generation?, it.to_string()))),
         }
     }
+
+    /// Returns the progress of a node that was assigned this generation, or none if the report is
+    /// about an earlier one.
+    pub(super) fn progress_of(&self, generation: u64, is_rollback: bool) -> Option<Progress> {
+        if let Some((refused, reason)) = &self.refused
+            && *refused == generation
+        {
+            return Some(Progress::failed(reason));
+        }
+        match self.generation.cmp(&generation) {
+            Ordering::Less => None,
+            Ordering::Greater => Some(assigned_elsewhere()),
+            Ordering::Equal if is_rollback => Some(match &self.progress {
+                // The health gate is for the waves of the rollout itself.
+                Progress::Failed { reason } | Progress::Unhealthy { reason } => {
+                    Progress::failed(reason)
+                }
+                _ => Progress::Restored,
+            }),
+            Ordering::Equal => Some(self.progress.clone()),
+        }
+    }
+}
+
+/// Returns the progress of a node that got an assignment from elsewhere.
+pub(super) fn assigned_elsewhere() -> Progress {
+    Progress::Skipped {
+        reason: "another assignment was written in the meantime".into(),
+    }
 }
 
 /// Records a report of a node. Returns whether the progress changed.
@@ -41,29 +73,20 @@ pub(super) fn record_report(
     report: &ReportSummary,
 ) -> bool {
     let new_progress = match rollout.progress(node) {
-        Progress::Assigned { generation, .. } | Progress::Unreachable { generation }
-            if report
-                .refused
-                .as_ref()
-                .is_some_and(|(it, _)| it == generation) =>
-        {
-            let reason = report.refused.as_ref().map_or("", |(_, reason)| reason);
-            Progress::failed(reason)
-        }
-        Progress::Assigned { generation, .. } | Progress::Unreachable { generation } => {
-            if report.generation < *generation {
-                return false;
-            }
-            if report.generation == *generation {
-                report.progress.clone()
-            } else {
-                Progress::Skipped {
-                    reason: "another assignment was written in the meantime".into(),
-                }
+        Progress::Assigned { generation, .. }
+        | Progress::Restoring { generation, .. }
+        | Progress::Unreachable { generation, .. } => {
+            let is_rollback = rollout.state.is_rollback();
+            match report.progress_of(*generation, is_rollback) {
+                Some(progress) => progress,
+                None => return false,
             }
         }
-        now @ (Progress::Ok | Progress::Changed | Progress::Unhealthy { .. }) => {
-            if !report.is_about_rollout {
+        now @ (Progress::Ok
+        | Progress::Changed
+        | Progress::WouldChange
+        | Progress::Unhealthy { .. }) => {
+            if !report.is_about_rollout || rollout.state.is_rollback() {
                 return false;
             }
             match (now, &report.progress) {
@@ -87,13 +110,13 @@ pub(super) fn record_report(
     is_new
 }
 
-/// Returns the exit code for a rollout: 3 if it was halted or aborted, 1 if nodes failed, 2 if
-/// nodes were only unreachable, else 0.
+/// Returns the exit code for a rollout or its rollback: 3 if it was halted or aborted, 1 if nodes
+/// failed, 2 if nodes were only unreachable, else 0.
 pub fn exit_code(rollout: &Rollout) -> u8 {
     let tally = rollout.tally();
     match rollout.state {
         RolloutState::Halted { .. } | RolloutState::Aborted { .. } => 3,
-        RolloutState::RolledBack => 0,
+        RolloutState::Done | RolloutState::RolledBack => 0,
         _ if tally.failed + tally.unhealthy > 0 => 1,
         _ if tally.unreachable > 0 => 2,
         _ => 0,
@@ -114,7 +137,8 @@ fn progress(report: &NodeReport, health_gate: bool) -> Progress {
             Progress::unhealthy(&reason(report, run))
         }
         RunOutcome::Failed => Progress::failed(&reason(report, run)),
-        RunOutcome::Changed | RunOutcome::Noop => Progress::Changed,
+        RunOutcome::Changed => Progress::Changed,
+        RunOutcome::Noop => Progress::WouldChange,
         RunOutcome::Stable | RunOutcome::Skipped => Progress::Ok,
     }
 }
@@ -200,15 +224,20 @@ mod tests {
     #[test]
     fn the_exit_code_follows_state_and_nodes() {
         let failed = || Progress::failed("no");
-        let unreachable = Progress::Unreachable { generation: 1 };
-        let halted = RolloutState::Halted { reason: "".into() };
+        let unreachable = || Progress::unreachable(1, "");
+        let halted = RolloutState::Halted {
+            reason: "".into(),
+            rolling_back: false,
+        };
         for (state, progress, code) in [
             (RolloutState::Done, Progress::Changed, 0),
-            (RolloutState::Done, failed(), 1),
-            (RolloutState::Done, unreachable, 2),
+            (RolloutState::DoneWithFailures, failed(), 1),
+            (RolloutState::DoneWithFailures, unreachable(), 2),
             (halted, failed(), 3),
             (RolloutState::Aborted { by: "".into() }, Progress::Ok, 3),
-            (RolloutState::RolledBack, failed(), 0),
+            (RolloutState::RolledBack, Progress::Restored, 0),
+            (RolloutState::RolledBackWithFailures, failed(), 1),
+            (RolloutState::RolledBackWithFailures, unreachable(), 2),
         ] {
             let mut rollout = rollout(progress);
             rollout.state = state;
@@ -252,8 +281,57 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_restored_once_it_reports_the_restored_generation() {
+        let restoring = Progress::Restoring {
+            generation: 5,
+            at: chrono::DateTime::UNIX_EPOCH,
+        };
+        let elsewhere = "another assignment was written in the meantime";
+        for before in [restoring.clone(), Progress::unreachable(5, "offline")] {
+            for (report, progress) in [
+                (report(4, "changed", 0, 0), before.clone()),
+                (report(5, "changed", 0, 0), Progress::Restored),
+                (report(5, "stable", 0, 0), Progress::Restored),
+                (
+                    report(5, "failed", 1, 0),
+                    Progress::failed("1 resources failed"),
+                ),
+                (
+                    report(6, "stable", 0, 0),
+                    Progress::Skipped {
+                        reason: elsewhere.into(),
+                    },
+                ),
+            ] {
+                let mut rollout = rollout(before.clone());
+                rollout.state = RolloutState::RollingBack;
+                assert_eq!(after(rollout, &report), progress);
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_without_previous_assignment_is_restored_by_an_empty_one() {
+        let mut rollout = rollout(Progress::Restoring {
+            generation: 5,
+            at: chrono::DateTime::UNIX_EPOCH,
+        });
+        rollout.state = RolloutState::RollingBack;
+        let mut empty = report(5, "stable", 0, 0);
+        empty.manifests.clear();
+        empty.run = None;
+        assert_eq!(after(rollout, &empty), Progress::Restored);
+    }
+
+    #[test]
+    fn a_noop_run_would_change() {
+        let report = report(5, "noop", 0, 0);
+        assert_eq!(after(rollout(assigned()), &report), Progress::WouldChange);
+    }
+
+    #[test]
     fn an_unreachable_node_counts_when_it_reports() {
-        let unreachable = Progress::Unreachable { generation: 5 };
+        let unreachable = Progress::unreachable(5, "offline");
         let report = report(5, "stable", 0, 0);
         assert_eq!(after(rollout(unreachable), &report), Progress::Ok);
     }

@@ -11,6 +11,8 @@ use serde_json::Value;
 
 use super::scatter::RawReply;
 use super::summarize::{Outcome, ReplyLine};
+use ccm_core::model::TypeName;
+use ccm_core::model::drift::noop_text;
 use ccm_core::model::event::{Outcome as EventOutcome, TransactionEvent};
 use ccm_core::model::node::{NodeName, NodeStatus};
 use ccm_core::model::run::{ApplyResponse, RunOutcome, RunSummary};
@@ -19,6 +21,9 @@ use ccm_value::text::go_duration;
 
 /// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 500;
+
+/// State of a resource that does not exist.
+const ABSENT: &str = "absent";
 
 /// Maximum number of resources that the line of a run names.
 const MAX_NAMED: usize = 5;
@@ -142,11 +147,12 @@ fn ensured(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     Ok((outcome_of(&event), event_line(&event)))
 }
 
-/// Returns the outcome of an event. A noop change counts as changed.
+/// Returns the outcome of an event.
 fn outcome_of(event: &TransactionEvent) -> Outcome {
     match event.outcome() {
         _ if event.blocks() => Outcome::Failed,
         EventOutcome::Failed => Outcome::Failed,
+        EventOutcome::Changed if event.noop => Outcome::WouldChange,
         EventOutcome::Changed => Outcome::Changed,
         EventOutcome::Skipped | EventOutcome::Stable => Outcome::Ok,
     }
@@ -166,15 +172,68 @@ pub fn event_line(event: &TransactionEvent) -> String {
     match event.outcome() {
         EventOutcome::Changed if event.noop => match event.noop_message.as_str() {
             "" => format!("{label} would change"),
-            message => format!("{label} would change: {message}"),
+            _ => format!("{label} would change: {}", noop_change(event)),
         },
         EventOutcome::Changed if event.refreshed => format!("{label} refreshed"),
-        EventOutcome::Changed => match event.final_ensure.as_str() {
-            "" => format!("{label} changed"),
-            state => format!("{label} changed to {state}"),
-        },
+        EventOutcome::Changed => format!("{label} changed{}", change(event)),
         EventOutcome::Skipped => format!("{label} skipped"),
         EventOutcome::Failed | EventOutcome::Stable => format!("{label} stable"),
+    }
+}
+
+/// Returns the noop message, with the present version of a package that would be replaced.
+fn noop_change(event: &TransactionEvent) -> String {
+    let text = noop_text(event);
+    let previous = event.previous.as_ref().filter(|it| it.ensure != ABSENT);
+    match previous.filter(|_| event.type_name == TypeName::Package.as_str()) {
+        Some(previous) => format!("{text} from {}", previous.ensure),
+        None => text,
+    }
+}
+
+/// Returns what has changed, such as ` 1.22 -> 1.24` or `: mode 0644 -> 0600`.
+fn change(event: &TransactionEvent) -> String {
+    let state = event.final_ensure.as_str();
+    let Some(previous) = event.previous.as_ref().filter(|it| it.ensure != ABSENT) else {
+        return match state {
+            "" => String::new(),
+            state => format!(" to {state}"),
+        };
+    };
+    if previous.ensure != state && !state.is_empty() {
+        return format!(" {} -> {state}", previous.ensure);
+    }
+    let now = event.status.as_ref().and_then(|status| {
+        let status = serde_json::to_value(status).ok()?;
+        status.get("metadata").cloned()
+    });
+    let now = now.unwrap_or_default();
+    let text = |key: &str| now.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut changes = Vec::new();
+    if !previous.checksum.is_empty() && previous.checksum != text("checksum") {
+        changes.push("content".to_owned());
+    }
+    for (key, before) in [
+        ("owner", &previous.owner),
+        ("group", &previous.group),
+        ("mode", &previous.mode),
+    ] {
+        if !before.is_empty() && before != text(key) {
+            changes.push(format!("{key} {before} -> {}", text(key)));
+        }
+    }
+    let enabled = now.get("enabled").and_then(Value::as_bool);
+    if previous.enabled.is_some() && previous.enabled != enabled {
+        let word = match enabled {
+            Some(true) => "enabled",
+            _ => "disabled",
+        };
+        changes.push(word.to_owned());
+    }
+    match (changes.is_empty(), state) {
+        (false, _) => format!(": {}", changes.join(", ")),
+        (true, "") => String::new(),
+        (true, state) => format!(" to {state}"),
     }
 }
 
@@ -189,7 +248,8 @@ fn applied(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     };
     let outcome = match run.outcome {
         RunOutcome::Failed => Outcome::Failed,
-        RunOutcome::Changed | RunOutcome::Noop => Outcome::Changed,
+        RunOutcome::Changed => Outcome::Changed,
+        RunOutcome::Noop => Outcome::WouldChange,
         RunOutcome::Stable | RunOutcome::Skipped => Outcome::Ok,
     };
     Ok((outcome, run_line(&run, &response.events)))
@@ -366,8 +426,40 @@ mod tests {
                 "package#nginx changed to 1.24",
             ),
             (
-                json!({"changed": true, "noop": true, "noop_message": "Would have upgraded"}),
+                json!({"changed": true, "previous": {"ensure": "1.22"}}),
                 Outcome::Changed,
+                "package#nginx changed 1.22 -> 1.24",
+            ),
+            (
+                json!({"changed": true, "previous": {"ensure": "absent"}}),
+                Outcome::Changed,
+                "package#nginx changed to 1.24",
+            ),
+            (
+                json!({"changed": true, "noop": true, "noop_message": "Would have upgraded to 1.24",
+                    "previous": {"ensure": "1.22"}}),
+                Outcome::Changed,
+                "package#nginx would change: Would have upgraded to 1.24 from 1.22",
+            ),
+            (
+                json!({"type": "file", "name": "/a", "changed": true, "final_ensure": "present",
+                    "previous": {"ensure": "present", "mode": "0644", "owner": "root",
+                        "group": "root", "checksum": "aa"},
+                    "status": {"metadata": {"mode": "0600", "owner": "root", "group": "adm",
+                        "checksum": "bb"}}}),
+                Outcome::Changed,
+                "file#/a changed: content, group root -> adm, mode 0644 -> 0600",
+            ),
+            (
+                json!({"type": "service", "name": "web", "changed": true,
+                    "final_ensure": "running", "previous": {"ensure": "running", "enabled": false},
+                    "status": {"metadata": {"enabled": true, "running": true}}}),
+                Outcome::Changed,
+                "service#web changed: enabled",
+            ),
+            (
+                json!({"changed": true, "noop": true, "noop_message": "Would have upgraded"}),
+                Outcome::WouldChange,
                 "package#nginx would change: Would have upgraded",
             ),
             (

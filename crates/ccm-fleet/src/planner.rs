@@ -13,6 +13,7 @@
 //! - no canary node may fail, and at least one must succeed
 //! - with the health gate, no node may be unhealthy when the next wave starts; until then nodes may
 //!   recover
+//! - failures of a rollback do not halt it
 //!
 //! Failures before a manual resume are not counted again: see [`super::controls`].
 
@@ -39,7 +40,7 @@ pub enum Decision {
     /// Start this wave.
     NextWave(usize),
     Halt(String),
-    /// Restore the previous assignment of these nodes, and record each as restored.
+    /// Restore the previous assignment of these nodes, and record each as restoring.
     Restore(Vec<NodeName>),
     /// The rollout or its rollback is complete.
     Done,
@@ -52,12 +53,14 @@ pub fn decide(rollout: &Rollout, now: DateTime<Utc>) -> Decision {
     match rollout.state {
         RolloutState::Running => in_wave(rollout, now, None),
         RolloutState::Baking { until } => in_wave(rollout, now, Some(until)),
-        RolloutState::RollingBack => rollback(rollout),
+        RolloutState::RollingBack => rollback(rollout, now),
         RolloutState::Paused { .. }
         | RolloutState::Halted { .. }
         | RolloutState::Aborted { .. }
         | RolloutState::Done
-        | RolloutState::RolledBack => Decision::Rest,
+        | RolloutState::DoneWithFailures
+        | RolloutState::RolledBack
+        | RolloutState::RolledBackWithFailures => Decision::Rest,
     }
 }
 
@@ -67,10 +70,11 @@ pub fn record(rollout: &mut Rollout, decision: &Decision) {
     match decision {
         Decision::Unreachable(nodes) => {
             for node in nodes {
-                if let Some(Progress::Assigned { generation, .. }) = rollout.nodes.get(node) {
-                    let progress = Progress::Unreachable {
-                        generation: *generation,
-                    };
+                if let Some(
+                    Progress::Assigned { generation, .. } | Progress::Restoring { generation, .. },
+                ) = rollout.nodes.get(node)
+                {
+                    let progress = Progress::unreachable(*generation, "");
                     rollout.nodes.insert(node.clone(), progress);
                 }
             }
@@ -83,31 +87,43 @@ pub fn record(rollout: &mut Rollout, decision: &Decision) {
         Decision::Halt(reason) => {
             rollout.state = RolloutState::Halted {
                 reason: reason.clone(),
+                rolling_back: rollout.state.is_rollback(),
             }
         }
-        Decision::Done => {
-            rollout.state = match rollout.state {
-                RolloutState::RollingBack => RolloutState::RolledBack,
-                _ => RolloutState::Done,
-            }
-        }
+        Decision::Done => rollout.state = rollout.end_state(),
         Decision::Assign(_) | Decision::Restore(_) | Decision::Wait(_) | Decision::Rest => {}
     }
 }
 
-fn rollback(rollout: &Rollout) -> Decision {
-    let touched = rollout.previous.nodes();
-    // Skipped: the node got another assignment in the meantime.
-    let is_finished = |node: &NodeName| {
-        let progress = rollout.progress(node);
-        matches!(progress, Progress::Restored | Progress::Skipped { .. })
-    };
-    let remaining = touched.filter(|node| !is_finished(node));
-    let remaining: Vec<NodeName> = remaining.cloned().collect();
-    if remaining.is_empty() {
-        Decision::Done
-    } else {
-        Decision::Restore(remaining)
+/// Returns the next step of a rollback: all changed nodes are restored at once, as far as the
+/// limit of concurrent nodes allows, and waited for. Failures do not halt it.
+fn rollback(rollout: &Rollout, now: DateTime<Utc>) -> Decision {
+    let changed: Vec<&NodeName> = rollout.previous.nodes().collect();
+    // Failed, unreachable: during the rollback. Skipped: the node got another assignment in the
+    // meantime.
+    let ready = ready(rollout, &changed, |progress| match progress {
+        Progress::Pending
+        | Progress::Assigned { .. }
+        | Progress::Ok
+        | Progress::Changed
+        | Progress::WouldChange
+        | Progress::Unhealthy { .. } => true,
+        Progress::Failed { .. }
+        | Progress::Unreachable { .. }
+        | Progress::Skipped { .. }
+        | Progress::Restoring { .. }
+        | Progress::Restored => false,
+    });
+    if !ready.is_empty() {
+        return Decision::Restore(ready);
+    }
+    let timed_out = timed_out(rollout, &changed, now);
+    if !timed_out.is_empty() {
+        return Decision::Unreachable(timed_out);
+    }
+    match next_report_deadline(rollout, &changed) {
+        Some(end) => Decision::Wait(Some(end)),
+        None => Decision::Done,
     }
 }
 
@@ -115,7 +131,8 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     let Some(wave) = rollout.plan.waves.get(rollout.wave) else {
         return Decision::Done;
     };
-    let timed_out = timed_out(rollout, wave, now);
+    let members: Vec<&NodeName> = wave.nodes.iter().collect();
+    let timed_out = timed_out(rollout, &members, now);
     if !timed_out.is_empty() {
         return Decision::Unreachable(timed_out);
     }
@@ -126,19 +143,15 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     if deadline.is_some_and(|deadline| deadline <= now) {
         return Decision::Halt("the deadline has passed".into());
     }
-    let ready = ready(rollout, wave);
+    let ready = ready(rollout, &members, |it| *it == Progress::Pending);
     if !ready.is_empty() {
         return Decision::Assign(ready);
     }
-    let tally = Tally::of(wave.nodes.iter().map(|node| rollout.progress(node)));
-    if tally.assigned > 0 {
-        let ends = wave
-            .nodes
-            .iter()
-            .filter_map(|node| report_deadline(rollout, node));
-        return Decision::Wait(ends.chain(deadline).min());
+    if let Some(end) = next_report_deadline(rollout, &members) {
+        return Decision::Wait(deadline.into_iter().chain([end]).min());
     }
-    let succeeded = tally.ok + tally.changed + tally.unhealthy;
+    let tally = Tally::of(members.iter().map(|node| rollout.progress(node)));
+    let succeeded = tally.ok + tally.changed + tally.would_change + tally.unhealthy;
     if wave.canary && succeeded == 0 && rollout.forgiven.is_none() {
         return Decision::Halt("no canary node could be reached".into());
     }
@@ -158,19 +171,30 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     }
 }
 
-/// Returns the assigned nodes whose report is overdue.
-fn timed_out(rollout: &Rollout, wave: &Wave, now: DateTime<Utc>) -> Vec<NodeName> {
+/// Returns the nodes under way whose report is overdue.
+fn timed_out(rollout: &Rollout, nodes: &[&NodeName], now: DateTime<Utc>) -> Vec<NodeName> {
     let is_overdue =
         |node: &&NodeName| report_deadline(rollout, node).is_some_and(|time| time <= now);
-    wave.nodes.iter().filter(is_overdue).cloned().collect()
+    let overdue = nodes.iter().copied().filter(is_overdue);
+    overdue.cloned().collect()
 }
 
-/// Returns the time at which an assigned node counts as unreachable.
+/// Returns the time at which a node under way counts as unreachable.
 fn report_deadline(rollout: &Rollout, node: &NodeName) -> Option<DateTime<Utc>> {
     match rollout.progress(node) {
-        Progress::Assigned { at, .. } => Some(add(*at, rollout.settings.node_timeout)),
+        Progress::Assigned { at, .. } | Progress::Restoring { at, .. } => {
+            Some(add(*at, rollout.settings.node_timeout))
+        }
         _ => None,
     }
+}
+
+/// Returns the first time at which one of these nodes counts as unreachable, if one is under way.
+fn next_report_deadline(rollout: &Rollout, nodes: &[&NodeName]) -> Option<DateTime<Utc>> {
+    let ends = nodes
+        .iter()
+        .filter_map(|node| report_deadline(rollout, node));
+    ends.min()
 }
 
 /// Returns a time plus a duration, capped at the largest time.
@@ -181,25 +205,26 @@ fn add(time: DateTime<Utc>, span: std::time::Duration) -> DateTime<Utc> {
         .unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-/// Returns the nodes of a wave to assign now.
-fn ready(rollout: &Rollout, wave: &Wave) -> Vec<NodeName> {
-    let count = |is: fn(&Progress) -> bool| {
-        let nodes = wave.nodes.iter();
-        nodes.filter(|node| is(rollout.progress(node))).count()
+/// Returns the waiting nodes to start now, as many as may be under way at once.
+fn ready(
+    rollout: &Rollout,
+    nodes: &[&NodeName],
+    is_waiting: fn(&Progress) -> bool,
+) -> Vec<NodeName> {
+    // A node that waits for its restore may still be under way in the rollout itself.
+    let is_started = |node: &&&NodeName| {
+        report_deadline(rollout, node).is_some() && !is_waiting(rollout.progress(node))
     };
-    let assigned = count(|progress| matches!(progress, Progress::Assigned { .. }));
     let free_slots = match rollout.settings.parallel {
         // At least 1, so that the rollout ends.
-        Some(limit) => limit.max(1).saturating_sub(assigned),
+        Some(limit) => limit
+            .max(1)
+            .saturating_sub(nodes.iter().filter(is_started).count()),
         None => usize::MAX,
     };
-    let is_pending = |node: &&NodeName| *rollout.progress(node) == Progress::Pending;
-    wave.nodes
-        .iter()
-        .filter(is_pending)
-        .take(free_slots)
-        .cloned()
-        .collect()
+    let waiting = nodes.iter().copied();
+    let waiting = waiting.filter(|node| is_waiting(rollout.progress(node)));
+    waiting.take(free_slots).cloned().collect()
 }
 
 /// Returns the reason to halt, if a limit is exceeded.

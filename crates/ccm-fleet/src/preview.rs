@@ -1,6 +1,7 @@
-//! Previews: noop runs of a bundle on nodes, to find out what it would change.
+//! Noop runs on nodes: previews of a bundle, and checks of a node's own assignment.
 //!
-//! Each node gets its own request, so that each has a result or an error.
+//! Each node gets its own request, so that each has a result or an error. A node stores the result of
+//! a check in its report; a preview leaves no trace there.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use futures_util::stream::iter;
 
 use ccm_core::model::envelope::{CALLER, DEADLINE};
 use ccm_core::model::event::TransactionEvent;
-use ccm_core::model::node::{BundleRef, NodeName};
+use ccm_core::model::node::{BundleRef, NodeName, NodeReport};
 use ccm_core::model::run::{APPLY_REQUEST, ApplyRequest, ApplyResponse, RunSummary};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::streams::MANIFESTS;
@@ -36,6 +37,8 @@ pub enum PreviewError {
     Unreadable(String),
     #[error("reply without a run summary")]
     NoRun,
+    #[error("reply without a report of the node")]
+    NoReport,
     #[error("{0}")]
     Refused(String),
 }
@@ -75,15 +78,60 @@ async fn request_one(
     timeout: Duration,
 ) -> Result<Result<Preview, PreviewError>, NatsError> {
     let apply = ApplyRequest {
-        protocol: APPLY_REQUEST.into(),
         source: format!("obj://{MANIFESTS}/{}", preview.bundle.object()),
-        noop: true,
         data: preview.data.clone(),
+        ..noop_request()
+    };
+    let reply = send(connection, subjects, &preview.node, &apply, caller, timeout).await?;
+    Ok(reply.and_then(read))
+}
+
+/// Makes nodes check their own assignments, and returns their new reports.
+pub async fn check_all(
+    connection: &Connection,
+    subjects: &Subjects,
+    nodes: Vec<NodeName>,
+    caller: &str,
+    timeout: Duration,
+) -> Result<Vec<(NodeName, Result<NodeReport, PreviewError>)>, NatsError> {
+    let request = &ApplyRequest {
+        check: true,
+        ..noop_request()
+    };
+    let pending = iter(nodes).map(|node| async move {
+        let reply = send(connection, subjects, &node, request, caller, timeout).await?;
+        let report = reply.and_then(|response| {
+            let report = response.report.map(|report| *report);
+            // A report must have the identity of its node.
+            let report = report.filter(|report| report.identity == node);
+            report.ok_or(PreviewError::NoReport)
+        });
+        Ok((node, report))
+    });
+    let results: Vec<_> = pending.buffered(MAX_CONCURRENT).collect().await;
+    results.into_iter().collect()
+}
+
+/// Returns a request whose reply has the result of the noop run.
+fn noop_request() -> ApplyRequest {
+    ApplyRequest {
+        protocol: APPLY_REQUEST.into(),
+        noop: true,
         wait: true,
         ..ApplyRequest::default()
-    };
-    let subject = subjects.node(&preview.node.token(), Verb::Apply);
-    let body = json::compact(&apply).map_err(|err| NatsError::Failed {
+    }
+}
+
+async fn send(
+    connection: &Connection,
+    subjects: &Subjects,
+    node: &NodeName,
+    apply: &ApplyRequest,
+    caller: &str,
+    timeout: Duration,
+) -> Result<Result<ApplyResponse, PreviewError>, NatsError> {
+    let subject = subjects.node(&node.token(), Verb::Apply);
+    let body = json::compact(apply).map_err(|err| NatsError::Failed {
         action: "request",
         subject: subject.to_string(),
         source: err.into(),
@@ -96,7 +144,7 @@ async fn request_one(
         .request(&subject, headers, body.into(), timeout)
         .await
     {
-        Ok(reply) => Ok(read(&reply.body)),
+        Ok(reply) => Ok(response(&reply.body)),
         Err(NatsError::NoResponders(_) | NatsError::NoReply { .. }) => {
             Ok(Err(PreviewError::NoReply))
         }
@@ -104,17 +152,21 @@ async fn request_one(
     }
 }
 
-fn read(body: &[u8]) -> Result<Preview, PreviewError> {
+fn response(body: &[u8]) -> Result<ApplyResponse, PreviewError> {
     let response: ApplyResponse =
         serde_json::from_slice(body).map_err(|err| PreviewError::Unreadable(err.to_string()))?;
-    match (response.error, response.run) {
-        (Some(error), _) => Err(PreviewError::Refused(error)),
-        (None, Some(run)) => Ok(Preview {
-            run,
-            events: response.events,
-        }),
-        (None, None) => Err(PreviewError::NoRun),
+    match response.error {
+        Some(error) => Err(PreviewError::Refused(error)),
+        None => Ok(response),
     }
+}
+
+fn read(response: ApplyResponse) -> Result<Preview, PreviewError> {
+    let run = response.run.ok_or(PreviewError::NoRun)?;
+    Ok(Preview {
+        run,
+        events: response.events,
+    })
 }
 
 #[cfg(test)]
@@ -131,7 +183,7 @@ mod tests {
                 "reply without a run summary",
             ),
         ] {
-            let error = read(body).unwrap_err().to_string();
+            let error = response(body).and_then(read).unwrap_err().to_string();
             assert!(error.starts_with(reason), "{error}");
         }
     }

@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use ccm_core::model::rollout::{ROLLOUT, Rollout};
+use ccm_core::model::rollout::{ROLLOUT, Rollout, RolloutState};
 
 /// Size of JSON above which it is compressed.
 const MAX_PLAIN: usize = 128 * 1024;
@@ -61,7 +61,11 @@ pub fn decode(bytes: &[u8]) -> Result<Rollout, EncodingError> {
     if u64::try_from(json.len()).unwrap_or(u64::MAX) > MAX_JSON {
         return Err(EncodingError::TooLong);
     }
-    let rollout: Rollout = serde_json::from_slice(json)?;
+    let mut rollout: Rollout = serde_json::from_slice(json)?;
+    // Earlier versions ended every rollout within its limits as done.
+    if rollout.state == RolloutState::Done {
+        rollout.state = rollout.end_state();
+    }
     if rollout.protocol == ROLLOUT {
         Ok(rollout)
     } else {
@@ -132,6 +136,21 @@ mod tests {
         let bytes = encode(&rollout).unwrap();
         assert!(bytes.len() < 1 << 20, "{} bytes", bytes.len());
         assert_eq!(decode(&bytes).unwrap(), rollout);
+    }
+
+    #[test]
+    fn a_done_rollout_of_an_earlier_version_shows_its_failures() {
+        let mut rollout = rollout(2);
+        let names: Vec<NodeName> = rollout.nodes.keys().cloned().collect();
+        rollout.state = RolloutState::Done;
+        rollout.nodes.insert(names[0].clone(), Progress::Ok);
+        for (progress, state) in [
+            (Progress::Changed, RolloutState::Done),
+            (Progress::failed("no"), RolloutState::DoneWithFailures),
+        ] {
+            rollout.nodes.insert(names[1].clone(), progress);
+            assert_eq!(decode(&encode(&rollout).unwrap()).unwrap().state, state);
+        }
     }
 
     #[test]

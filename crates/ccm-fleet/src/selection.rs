@@ -2,7 +2,8 @@
 //!
 //! Conditions are evaluated with [`ccm_core::filter`], the same code that nodes use, on what the
 //! nodes last published (presence) and on labels, which operators set. Known nodes without presence
-//! are listed as offline if their name and labels alone satisfy the conditions. No request is sent.
+//! are listed as offline if the facts and groups that they stored, their name and their labels
+//! satisfy the conditions. No request is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use ccm_core::filter::{FilterError, Matcher, NodeAttributes};
 use ccm_core::model::amount::Amount;
 use ccm_core::model::envelope::{Compound, FactFilter, Filter};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{NameError, NodeName, NodeStatus};
+use ccm_core::model::node::{NameError, NodeName, NodeStatus, StoredFacts, Token};
 use ccm_core::system::Digest;
 use ccm_template::env::Facts;
 use ccm_value::text::quote;
@@ -94,8 +95,20 @@ pub struct Resolved {
     pub offline: Vec<NodeName>,
     /// Named in the selection, but unknown.
     pub unknown: Vec<String>,
-    /// Online, but the conditions could not be evaluated. Not selected.
+    /// The conditions could not be evaluated with the facts of these nodes. Not selected.
     pub undecided: Vec<(NodeName, FilterError)>,
+}
+
+impl Resolved {
+    /// Returns all selected nodes, sorted by name. Offline nodes are never part of a subset.
+    pub fn names(&self, selection: &Selection) -> Vec<NodeName> {
+        let mut names = self.chosen.clone();
+        if !selection.is_subset() {
+            names.extend(self.offline.iter().cloned());
+        }
+        names.sort_unstable();
+        names
+    }
 }
 
 /// Resolves a selection among the nodes that are online and those that are only known.
@@ -103,41 +116,42 @@ pub(super) fn resolve(
     selection: &Selection,
     present: &[NodeStatus],
     known: &BTreeMap<NodeName, Labels>,
+    stored_facts: &BTreeMap<NodeName, StoredFacts>,
 ) -> Result<Resolved, SelectionError> {
     let matcher = Matcher::new(&selection.filter())?;
     let mut resolved = Resolved::default();
     let statuses: BTreeMap<&NodeName, &NodeStatus> =
         present.iter().map(|node| (&node.identity, node)).collect();
-    for (name, status) in &statuses {
-        let about = NodeAttributes {
+    let matches = |name: &NodeName, groups: &[Token], facts: &Facts| {
+        matcher.matches(&NodeAttributes {
             identity: name,
-            groups: &status.groups,
-            facts: &Facts::Known(status.facts.clone()),
-            labels: known.get(*name).unwrap_or(Labels::none()),
-        };
-        match matcher.matches(&about) {
+            groups,
+            facts,
+            labels: known.get(name).unwrap_or(Labels::none()),
+        })
+    };
+    for (name, status) in &statuses {
+        let facts = Facts::Known(status.facts.clone());
+        match matches(name, &status.groups, &facts) {
             Ok(true) => resolved.chosen.push((*name).clone()),
             Ok(false) => {}
             Err(error) => resolved.undecided.push(((*name).clone(), error)),
         }
     }
-    let nothing = Facts::default();
-    for (name, labels) in known
-        .iter()
-        .filter(|(name, _)| !statuses.contains_key(name))
-    {
-        let about = NodeAttributes {
-            identity: name,
-            groups: &[],
-            facts: &nothing,
-            labels,
+    for name in known.keys().filter(|name| !statuses.contains_key(name)) {
+        let result = match stored_facts.get(name) {
+            Some(stored) => matches(name, &stored.groups, &Facts::Known(stored.facts.clone())),
+            // Facts and groups of this node are unknown: an expression that needs them does not
+            // match.
+            None => Ok(matches(name, &[], &Facts::default()).unwrap_or(false)),
         };
-        // Facts and groups of an offline node are unknown: an expression that needs them does not
-        // match.
-        if matches!(matcher.matches(&about), Ok(true)) {
-            resolved.offline.push(name.clone());
+        match result {
+            Ok(true) => resolved.offline.push(name.clone()),
+            Ok(false) => {}
+            Err(error) => resolved.undecided.push((name.clone(), error)),
         }
     }
+    resolved.undecided.sort_by(|a, b| a.0.cmp(&b.0));
     let is_unknown = |name: &&String| {
         let is_pattern = name.len() > 1 && name.starts_with('/') && name.ends_with('/');
         !is_pattern
@@ -301,7 +315,13 @@ mod tests {
     }
 
     fn resolve_in_fleet(selection: &Selection) -> Resolved {
-        resolve(selection, &fleet(), &known()).unwrap()
+        resolve(selection, &fleet(), &known(), &stored_facts()).unwrap()
+    }
+
+    /// Returns the stored facts of one of the offline nodes.
+    fn stored_facts() -> BTreeMap<NodeName, StoredFacts> {
+        let stored = StoredFacts::from(&status("away1", &["edge"], "debian"));
+        [(stored.identity.clone(), stored)].into()
     }
 
     #[test]
@@ -379,7 +399,7 @@ mod tests {
             select: Some("os ==".into()),
             ..Selection::default()
         };
-        assert!(resolve(&selection, &[], &BTreeMap::new()).is_err());
+        assert!(resolve(&selection, &[], &BTreeMap::new(), &BTreeMap::new()).is_err());
     }
 
     #[test]
@@ -393,7 +413,9 @@ mod tests {
                 seed,
                 ..Selection::default()
             };
-            resolve(&selection, fleet, &BTreeMap::new()).unwrap().chosen
+            resolve(&selection, fleet, &BTreeMap::new(), &BTreeMap::new())
+                .unwrap()
+                .chosen
         };
         let first = sample(7, "10%", &fleet);
         assert_eq!(first.len(), 10);
@@ -449,6 +471,26 @@ mod tests {
         ] {
             let found = parse_nodes(text).unwrap_err().to_string();
             assert!(found.starts_with(error), "{found}");
+        }
+    }
+
+    #[test]
+    fn an_offline_node_matches_by_its_stored_facts_and_groups() {
+        let select = |code: &str| Selection {
+            select: Some(code.into()),
+            ..Selection::default()
+        };
+        let group = Selection {
+            groups: vec!["edge".into()],
+            ..Selection::default()
+        };
+        for selection in [
+            select("Facts.os == 'debian' && Labels.role == 'web'"),
+            group,
+        ] {
+            let resolved = resolve_in_fleet(&selection);
+            assert_eq!(names(&resolved.offline), ["away1"], "{selection:?}");
+            assert_eq!(resolved.undecided, []);
         }
     }
 }

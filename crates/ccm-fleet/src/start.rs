@@ -230,7 +230,7 @@ fn outcome_and_text(result: Result<Preview, PreviewError>) -> (Outcome, String) 
             let outcome = if events.iter().any(|event| event.failed) {
                 Outcome::Failed
             } else {
-                Outcome::Changed
+                Outcome::WouldChange
             };
             (outcome, lines.join("; "))
         }

@@ -24,16 +24,19 @@ pub enum Outcome {
     #[serde(rename = "no_answer")]
     NoReply,
     Changed,
+    /// A noop run reported changes that it would make.
+    WouldChange,
     Ok,
 }
 
 impl Outcome {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Failed,
         Self::Denied,
         Self::Busy,
         Self::NoReply,
         Self::Changed,
+        Self::WouldChange,
         Self::Ok,
     ];
 
@@ -45,6 +48,7 @@ impl Outcome {
             Self::Busy => "busy",
             Self::NoReply => "no reply",
             Self::Changed => "changed",
+            Self::WouldChange => "would change",
             Self::Ok => "ok",
         }
     }
@@ -53,6 +57,7 @@ impl Outcome {
     pub fn wire_name(self) -> &'static str {
         match self {
             Self::NoReply => "no_answer",
+            Self::WouldChange => "would_change",
             other => other.as_str(),
         }
     }
@@ -241,10 +246,18 @@ mod tests {
     }
 
     #[test]
+    fn every_outcome_is_stored_under_its_wire_name() {
+        for outcome in Outcome::ALL {
+            let stored = serde_json::to_value(outcome).unwrap();
+            assert_eq!(stored, outcome.wire_name());
+        }
+    }
+
+    #[test]
     fn the_exit_code_is_that_of_the_worst_outcome() {
         for (outcomes, code) in [
             (&[][..], 0),
-            (&[Outcome::Ok, Outcome::Changed], 0),
+            (&[Outcome::Ok, Outcome::Changed, Outcome::WouldChange], 0),
             (&[Outcome::Ok, Outcome::NoReply], 2),
             (&[Outcome::NoReply, Outcome::Failed], 1),
             (&[Outcome::Denied], 1),

@@ -42,7 +42,7 @@ pub(super) fn candidates<'a>(
         let status = inventory.status(name);
         Candidate {
             name,
-            facts: status.map_or(&UNKNOWN, |status| &status.facts),
+            facts: inventory.facts(name).map_or(&UNKNOWN, |(facts, _)| facts),
             labels: inventory.labels(name),
             pause: status.and_then(|status| status.pause.as_ref()),
         }

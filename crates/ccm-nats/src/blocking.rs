@@ -99,6 +99,14 @@ impl BlockingClient {
         })
     }
 
+    /// Returns the content of an object of at most `limit` bytes.
+    pub fn object_bytes(&self, bucket: &str, name: &str, limit: u64) -> Result<Bytes, NatsError> {
+        let (bucket, name) = (bucket.to_owned(), name.to_owned());
+        self.run(move |connection| async move {
+            connection.objects(&bucket).await?.get(&name, limit).await
+        })
+    }
+
     /// Runs an async operation on the connection and waits for it.
     pub fn run<T, F>(&self, operation: impl FnOnce(Connection) -> F) -> Result<T, NatsError>
     where
@@ -175,6 +183,15 @@ impl nats_client::NatsClient for BlockingClient {
         out: File,
     ) -> Result<(), NatsClientError> {
         Ok(self.object(bucket, name, limit, out).map(drop)?)
+    }
+
+    fn object_bytes(
+        &self,
+        bucket: &str,
+        name: &str,
+        limit: u64,
+    ) -> Result<Vec<u8>, NatsClientError> {
+        Ok(self.object_bytes(bucket, name, limit)?.into())
     }
 
     /// Invalid registrations are left out.

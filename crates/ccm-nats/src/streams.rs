@@ -14,6 +14,8 @@ use super::{Cause, Connection, NatsError, Subjects};
 pub const EVENTS: &str = "CCM_EVENTS";
 /// Bucket: presence records of nodes, which expire.
 pub const NODES: &str = "CCM_NODES";
+/// Bucket: facts of nodes, kept while a node is offline.
+pub const FACTS: &str = "CCM_FACTS";
 /// Bucket: assignments of nodes.
 pub const DESIRED: &str = "CCM_DESIRED";
 /// Bucket: reports of nodes.
@@ -29,6 +31,9 @@ pub const MANIFESTS: &str = "CCM_MANIFESTS";
 
 /// Default expiry of presence records.
 pub const PRESENCE_TTL: Duration = Duration::from_secs(90);
+
+/// Time after which the facts of a silent node are removed. Agents confirm their facts every hour.
+const FACTS_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Default maximum age of events.
 const EVENTS_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -126,6 +131,14 @@ pub async fn init(
             Kind::Bucket,
             presence(bucket(NODES, 1), ttl, has_markers),
         ),
+        (
+            FACTS,
+            Kind::Bucket,
+            Config {
+                max_age: FACTS_MAX_AGE,
+                ..bucket(FACTS, 1)
+            },
+        ),
         (DESIRED, Kind::Bucket, bucket(DESIRED, 16)),
         (REPORTED, Kind::Bucket, bucket(REPORTED, 1)),
         (ROLLOUTS, Kind::Bucket, bucket(ROLLOUTS, 64)),
@@ -208,7 +221,9 @@ fn merge(existing: &Config, wanted: Config, options: &InitOptions) -> Config {
     let age = if wanted.name == EVENTS {
         options.events_max_age
     } else {
-        options.presence_ttl.filter(|_| !wanted.max_age.is_zero())
+        options
+            .presence_ttl
+            .filter(|_| wanted.name == stream_of(NODES))
     };
     if let Some(age) = age {
         merged.max_age = age;
@@ -240,9 +255,14 @@ fn events(options: &InitOptions) -> Config {
     }
 }
 
+/// Returns the name of a bucket's stream.
+fn stream_of(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}
+
 fn bucket(name: &str, history: i64) -> Config {
     Config {
-        name: format!("KV_{name}"),
+        name: stream_of(name),
         subjects: vec![format!("$KV.{name}.>")],
         max_messages_per_subject: history,
         discard: DiscardPolicy::New,

@@ -4,7 +4,7 @@
 //! Facts are gathered only for a template whose text may refer to them.
 
 use super::CallError;
-use super::env::{Env, Functions, Now};
+use super::env::{Env, Facts, Functions, Now};
 use super::error::TemplateError;
 use super::functions::{functions, prometheus_file_sd};
 use super::jet::JetError;
@@ -61,17 +61,17 @@ pub enum RenderError {
     /// Error of the `go` and `jinja` engines.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// The template refers to the process environment, which it may not read.
+    /// The template refers to the process environment, which it may not read, or to values that are
+    /// not known.
     #[error(transparent)]
     Denied(CallError),
 }
 
 /// Renders a template with the variables and functions of an environment.
 pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError> {
-    // The environment map is empty when reading is denied; this check reports the reason.
-    if names_environ(template.text) {
-        env.check_environ().map_err(RenderError::Denied)?;
-    }
+    // The environment map is empty when reading is denied, and unknown values are missing; this
+    // check reports the reason.
+    check_variables(template.text, env).map_err(RenderError::Denied)?;
     render_with(
         template,
         &variables(template.text, env),
@@ -174,11 +174,28 @@ pub fn variables(text: &[u8], env: &Env) -> Map {
     .into()
 }
 
-/// Returns whether a text contains `environ` as a whole word.
-fn names_environ(text: &[u8]) -> bool {
+/// Checks that the variables that a template names, as whole words, may be read and are known.
+fn check_variables(text: &[u8], env: &Env) -> Result<(), CallError> {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    text.split(|byte| !is_word(byte))
-        .any(|word| matches!(word, b"environ" | b"Environ"))
+    let words = || text.split(|byte| !is_word(byte));
+    let mut names_facts = false;
+    for word in words() {
+        match word {
+            b"environ" | b"Environ" => env.check_environ()?,
+            b"data" | b"Data" => env.check_data()?,
+            b"facts" | b"Facts" => {
+                env.facts.check()?;
+                names_facts = true;
+            }
+            _ => {}
+        }
+    }
+    if names_facts && matches!(env.facts, Facts::Partial { .. }) {
+        for word in words().filter_map(|word| std::str::from_utf8(word).ok()) {
+            env.facts.check_section(word)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the value of `.` in a Jet template.
@@ -297,7 +314,7 @@ mod tests {
     #[test]
     fn facts_are_only_gathered_for_a_template_that_refers_to_them() {
         let env = Env {
-            facts: super::super::env::Facts::Lazy(std::sync::Arc::new(|_| {
+            facts: Facts::Lazy(std::sync::Arc::new(|_| {
                 [("host", Value::from("gathered"))].into_iter().collect()
             })),
             ..Env::default()
@@ -310,5 +327,37 @@ mod tests {
             variables(b"[[ facts.x ]]", &env).get("facts"),
             Some(&Value::empty_map())
         );
+    }
+
+    #[test]
+    fn a_template_that_names_unknown_values_is_an_error() {
+        let render_in = |env: &Env, text: &str| {
+            let template = Template {
+                engine: Engine::Jinja,
+                name: "t",
+                text: text.as_bytes(),
+                left: "",
+                right: "",
+            };
+            let error = render(template, env).err()?;
+            crate::UnknownValue::in_chain(&error)
+        };
+        let unknown = Env {
+            facts: Facts::Unknown,
+            ..Env::default()
+        };
+        let text = "[[ facts.host.os ]]";
+        assert_eq!(render_in(&unknown, text), Some(crate::UnknownValue::Facts));
+        assert_eq!(render_in(&unknown, "[[ 1 + 1 ]]"), None);
+        let partial = |sections: &[&'static str]| Env {
+            facts: Facts::Partial {
+                known: Value::empty_map(),
+                unknown: sections.into(),
+            },
+            ..Env::default()
+        };
+        let section = crate::UnknownValue::Section("host");
+        assert_eq!(render_in(&partial(&["host"]), text), Some(section));
+        assert_eq!(render_in(&partial(&["network"]), text), None);
     }
 }

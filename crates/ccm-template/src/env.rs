@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::CallError;
+use crate::{CallError, UnknownValue};
 use ccm_value::Value;
 
 /// Gathers one section of the facts (`host`, `network`, …), or all sections for `None`.
@@ -51,6 +51,8 @@ pub struct Env {
     pub registrations: Option<Registrations>,
     /// Reason why environment variables may not be read; `environ` is empty in that case.
     pub environ_denied: Option<&'static str>,
+    /// Values that are not known, because a manifest is checked for no particular node.
+    pub unknown: Unknown,
     /// Check for files that a resource refers to; without it every file may be read.
     pub may_read: Option<MayRead>,
     /// Whether errors must leave out rendered text, because the resource is sensitive.
@@ -76,16 +78,41 @@ impl Env {
     pub(crate) fn check_environ(&self) -> Result<(), CallError> {
         match self.environ_denied {
             Some(reason) => Err(reason.into()),
+            None if self.unknown.environ => Err(CallError::new(UnknownValue::Environ)),
             None => Ok(()),
+        }
+    }
+
+    /// Checks that the data is known.
+    pub(crate) fn check_data(&self) -> Result<(), CallError> {
+        match self.unknown.data {
+            true => Err(CallError::new(UnknownValue::Data)),
+            false => Ok(()),
         }
     }
 }
 
-/// Facts that are known, or that are gathered by section on demand.
+/// Variables whose values are not known. Reading one is an [`UnknownValue`] error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unknown {
+    /// The data, because it depends on unknown facts.
+    pub data: bool,
+    /// The environment variables.
+    pub environ: bool,
+}
+
+/// Facts that are known, or that are gathered by section on demand. Reading facts that are not known
+/// is an [`UnknownValue`] error.
 #[derive(Clone)]
 pub enum Facts {
     Known(Value),
     Lazy(GatherFacts),
+    /// Facts without some of the sections that every node has.
+    Partial {
+        known: Value,
+        unknown: Arc<[&'static str]>,
+    },
+    Unknown,
 }
 
 impl Default for Facts {
@@ -98,16 +125,38 @@ impl Facts {
     /// Returns one section without gathering the others.
     pub fn section(&self, name: &str) -> Option<Value> {
         match self {
-            Self::Known(facts) => facts.get(name).cloned(),
+            Self::Known(facts) | Self::Partial { known: facts, .. } => facts.get(name).cloned(),
             Self::Lazy(gather) => gather(Some(name)).get(name).cloned(),
+            Self::Unknown => None,
         }
     }
 
     /// Returns all facts.
     pub fn all(&self) -> Value {
         match self {
-            Self::Known(facts) => facts.clone(),
+            Self::Known(facts) | Self::Partial { known: facts, .. } => facts.clone(),
             Self::Lazy(gather) => gather(None),
+            Self::Unknown => Value::empty_map(),
+        }
+    }
+
+    /// Checks that facts are known at all.
+    pub(crate) fn check(&self) -> Result<(), CallError> {
+        match self {
+            Self::Unknown => Err(CallError::new(UnknownValue::Facts)),
+            Self::Known(_) | Self::Lazy(_) | Self::Partial { .. } => Ok(()),
+        }
+    }
+
+    /// Checks that a section is known.
+    pub(crate) fn check_section(&self, name: &str) -> Result<(), CallError> {
+        self.check()?;
+        match self {
+            Self::Partial { unknown, .. } => match unknown.iter().find(|it| **it == name) {
+                Some(section) => Err(CallError::new(UnknownValue::Section(section))),
+                None => Ok(()),
+            },
+            _ => Ok(()),
         }
     }
 }
@@ -117,6 +166,12 @@ impl fmt::Debug for Facts {
         match self {
             Self::Known(facts) => out.debug_tuple("Known").field(facts).finish(),
             Self::Lazy(_) => out.write_str("Lazy"),
+            Self::Partial { known, unknown } => out
+                .debug_struct("Partial")
+                .field("known", known)
+                .field("unknown", unknown)
+                .finish(),
+            Self::Unknown => out.write_str("Unknown"),
         }
     }
 }

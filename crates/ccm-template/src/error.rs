@@ -119,6 +119,36 @@ causes!(
     super::time::duration::DurationError,
 );
 
+/// Value that is not known, because a manifest is checked for no particular node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownValue {
+    #[error("facts are not known")]
+    Facts,
+    #[error("{0} facts are not known")]
+    Section(&'static str),
+    #[error("the data depends on facts that are not known")]
+    Data,
+    #[error("environment variables of the node are not known")]
+    Environ,
+    /// A function that is evaluated on the node.
+    #[error("{0} is evaluated on the node")]
+    Call(&'static str),
+}
+
+impl UnknownValue {
+    /// Returns the unknown value that caused an error, if that is its cause.
+    pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if let Some(unknown) = error.downcast_ref() {
+                return Some(*unknown);
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
 /// Error of rendering a template, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}:{line}:{column}: {message} (in `{source_line}`)")]

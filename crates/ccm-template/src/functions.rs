@@ -87,6 +87,7 @@ fn lookup(args: &[Value], env: &Env) -> Result<Value, CallError> {
     if plain_part(key).map_or_else(|| key.contains("environ"), |(root, _)| root == "environ") {
         env.check_environ()?;
     }
+    check_known(key, env)?;
     if let Some(found) = find_in_env(key, env) {
         return Ok(path::as_lookup_result(found));
     }
@@ -94,6 +95,19 @@ fn lookup(args: &[Value], env: &Env) -> Result<Value, CallError> {
         Some(default) if !default.is_null() => Ok(default.clone()),
         _ if env.default_on_missing => Ok("".into()),
         _ => Err(format!("missing key '{key}' in environment").into()),
+    }
+}
+
+/// Checks that the values that a path may reach are known.
+fn check_known(path: &str, env: &Env) -> Result<(), CallError> {
+    match plain_part(path) {
+        Some(("data", _)) => env.check_data(),
+        Some(("facts", rest)) => match rest.and_then(plain_part) {
+            Some((section, _)) => env.facts.check_section(section),
+            None => env.facts.check(),
+        },
+        Some(_) => Ok(()),
+        None => env.check_data().and_then(|()| env.facts.check()),
     }
 }
 

@@ -26,4 +26,4 @@ mod time;
 
 pub use engines::Engine;
 pub use env::Env;
-pub use error::{CallError, TemplateError};
+pub use error::{CallError, TemplateError, UnknownValue};

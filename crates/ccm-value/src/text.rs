@@ -1,5 +1,6 @@
 //! Text formats of Go programs: durations, timestamps, clean paths and shell words.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike as _, FixedOffset, SecondsFormat, TimeZone, Utc};
@@ -275,7 +276,7 @@ pub mod maybe_timestamp {
 }
 
 /// Go's zero time, which means "never".
-const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// Serializes a file's time with its zone; an absent one as Go's zero time.
 pub mod mtime {
@@ -332,6 +333,22 @@ pub enum SplitError {
     Backslash,
 }
 
+/// Quotes a word for a shell if necessary.
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+    }
+}
+
+/// Joins words to a command line that [`split_words`] and shells split into the same words.
+pub fn join_words<T: AsRef<str>>(words: &[T]) -> String {
+    let quoted = words.iter().map(|word| shell_word(word.as_ref()));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 /// Splits a command line into words with shell quoting, without expansion.
 pub fn split_words(line: &str) -> Result<Vec<String>, SplitError> {
     let mut words = Vec::new();
@@ -377,6 +394,17 @@ pub fn split_words(line: &str) -> Result<Vec<String>, SplitError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_with_other_characters_is_quoted_for_the_shell() {
+        for (text, quoted) in [
+            ("/tmp/ccm-session-1", "/tmp/ccm-session-1"),
+            ("/tmp/it's here", r"'/tmp/it'\''s here'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), quoted);
+        }
+    }
 
     #[test]
     fn a_time_that_cannot_be_formatted_again_is_refused() {
@@ -532,5 +560,15 @@ mod tests {
         ] {
             assert_eq!(split_words(line).unwrap_err().to_string(), text);
         }
+    }
+
+    #[test]
+    fn joined_words_are_split_into_the_same_words() {
+        let words = [
+            "ls", "-l", "", "a b", "it's", "$HOME", "\\", "\"x\"", "a\nb",
+        ];
+        let line = join_words(&words);
+        assert_eq!(split_words(&line).unwrap(), words, "{line}");
+        assert_eq!(join_words(&["uname", "-r"]), "uname -r");
     }
 }

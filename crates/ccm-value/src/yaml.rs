@@ -3,37 +3,89 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
-
 use super::document::{MAX_KEY_LENGTH, float_text, reads_as_text};
+use crate::value::Value;
 
 /// Formats a document as YAML, keys in their given order, with a final newline.
-pub fn print(document: &Value) -> String {
+pub fn print(document: &impl Document) -> String {
     let mut out = String::new();
     block(document, 0, &mut out);
     out
 }
 
-/// Writes a value on its own lines.
-fn block(value: &Value, indent: usize, out: &mut String) {
-    match value {
-        Value::Object(map) if !map.is_empty() => entries(map, indent, false, out),
-        Value::Array(list) if !list.is_empty() => {
-            for item in list {
-                pad(indent, out);
-                list_item(item, indent, out);
-            }
+/// A document that can be printed: JSON, or a [`Value`], which also has infinities.
+pub trait Document: Sized {
+    fn view(&self) -> View<'_, Self>;
+}
+
+/// One level of a document.
+pub enum View<'a, D> {
+    Null,
+    Bool(bool),
+    Integer(String),
+    Float(f64),
+    Text(&'a str),
+    List(Vec<&'a D>),
+    Map(Vec<(&'a str, &'a D)>),
+}
+
+impl Document for serde_json::Value {
+    fn view(&self) -> View<'_, Self> {
+        match self {
+            Self::Null => View::Null,
+            Self::Bool(flag) => View::Bool(*flag),
+            Self::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+                Some(float) => View::Float(float),
+                None => View::Integer(number.to_string()),
+            },
+            Self::String(text) => View::Text(text),
+            Self::Array(list) => View::List(list.iter().collect()),
+            Self::Object(map) => View::Map(
+                map.iter()
+                    .map(|(key, value)| (key.as_str(), value))
+                    .collect(),
+            ),
         }
+    }
+}
+
+impl Document for Value {
+    fn view(&self) -> View<'_, Self> {
+        match self {
+            Self::Null => View::Null,
+            Self::Bool(flag) => View::Bool(*flag),
+            Self::Int(number) => View::Integer(number.to_string()),
+            Self::Uint(number) => View::Integer(number.to_string()),
+            Self::Float(number) => View::Float(*number),
+            Self::Str(text) => View::Text(text),
+            Self::List(list) => View::List(list.iter().collect()),
+            Self::Map(map) => View::Map(map.iter().map(|(key, value)| (&**key, value)).collect()),
+        }
+    }
+}
+
+/// Writes a value on its own lines.
+fn block(value: &impl Document, indent: usize, out: &mut String) {
+    match value.view() {
+        View::Map(map) if !map.is_empty() => entries(&map, indent, false, out),
+        View::List(list) if !list.is_empty() => items(&list, indent, out),
         other => {
             pad(indent, out);
-            scalar(other, indent, out);
+            scalar(&other, indent, out);
             out.push('\n');
         }
     }
 }
 
+fn items<D: Document>(list: &[&D], indent: usize, out: &mut String) {
+    for item in list {
+        pad(indent, out);
+        list_item(*item, indent, out);
+    }
+}
+
 /// Writes the entries of a map; the first may continue the current line.
-fn entries(map: &Map<String, Value>, indent: usize, mut begun: bool, out: &mut String) {
+fn entries<D: Document>(map: &[(&str, &D)], indent: usize, mut begun: bool, out: &mut String) {
     for (key, value) in map {
         if !begun {
             pad(indent, out);
@@ -47,30 +99,30 @@ fn entries(map: &Map<String, Value>, indent: usize, mut begun: bool, out: &mut S
             pad(indent, out);
         }
         out.push(':');
-        match value {
-            Value::Object(inner) if !inner.is_empty() => {
+        match value.view() {
+            View::Map(inner) if !inner.is_empty() => {
                 out.push('\n');
-                entries(inner, indent + 2, false, out);
+                entries(&inner, indent + 2, false, out);
             }
-            Value::Array(inner) if !inner.is_empty() => {
+            View::List(inner) if !inner.is_empty() => {
                 out.push('\n');
-                block(value, indent, out);
+                items(&inner, indent, out);
             }
             other => {
                 out.push(' ');
-                scalar(other, indent, out);
+                scalar(&other, indent, out);
                 out.push('\n');
             }
         }
     }
 }
 
-fn list_item(item: &Value, indent: usize, out: &mut String) {
+fn list_item(item: &impl Document, indent: usize, out: &mut String) {
     out.push_str("- ");
-    match item {
-        Value::Object(map) if !map.is_empty() => entries(map, indent + 2, true, out),
-        Value::Array(list) if !list.is_empty() => {
-            for (index, inner) in list.iter().enumerate() {
+    match item.view() {
+        View::Map(map) if !map.is_empty() => entries(&map, indent + 2, true, out),
+        View::List(list) if !list.is_empty() => {
+            for (index, inner) in list.into_iter().enumerate() {
                 if index > 0 {
                     pad(indent + 2, out);
                 }
@@ -78,7 +130,7 @@ fn list_item(item: &Value, indent: usize, out: &mut String) {
             }
         }
         other => {
-            scalar(other, indent, out);
+            scalar(&other, indent, out);
             out.push('\n');
         }
     }
@@ -88,17 +140,19 @@ fn pad(indent: usize, out: &mut String) {
     out.extend(std::iter::repeat_n(' ', indent));
 }
 
-fn scalar(value: &Value, indent: usize, out: &mut String) {
+fn scalar<D>(value: &View<'_, D>, indent: usize, out: &mut String) {
     match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(float) => out.push_str(&float_text(float)),
-            None => out.push_str(&number.to_string()),
-        },
-        Value::String(content) => text(content, indent, true, out),
-        Value::Array(_) => out.push_str("[]"),
-        Value::Object(_) => out.push_str("{}"),
+        View::Null => out.push_str("null"),
+        View::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        View::Integer(digits) => out.push_str(digits),
+        View::Float(number) if number.is_nan() => out.push_str(".nan"),
+        View::Float(number) if number.is_infinite() => {
+            out.push_str(if *number > 0.0 { ".inf" } else { "-.inf" });
+        }
+        View::Float(number) => out.push_str(&float_text(*number)),
+        View::Text(content) => text(content, indent, true, out),
+        View::List(_) => out.push_str("[]"),
+        View::Map(_) => out.push_str("{}"),
     }
 }
 
@@ -187,6 +241,9 @@ fn starts_plainly(content: &str) -> bool {
 /// Returns whether text that starts with a digit is still a word, such as a version or a dotted
 /// name. Dates, times and possible numbers are not.
 fn is_word(content: &str) -> bool {
+    if is_timestamp(content) {
+        return false;
+    }
     let is_version = content.split('.').count() > 2
         && content
             .split('.')
@@ -197,10 +254,22 @@ fn is_word(content: &str) -> bool {
     is_version || !could_be_number
 }
 
+/// Returns whether YAML 1.1 parsers read text as a time on a day, such as `2026-05-01T10:00:00Z`.
+fn is_timestamp(content: &str) -> bool {
+    let Some((day, time)) = content.split_once(['T', 't', ' ', '\t']) else {
+        return false;
+    };
+    let is_day = day.split('-').count() == 3
+        && day
+            .split('-')
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    is_day && time.trim_start().starts_with(|c: char| c.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn maps_and_lists_are_laid_out_as_upstream_does() {
@@ -250,6 +319,11 @@ data:
             ("C:\\x", "\"C:\\\\x\""),
             ("1.2.3", "1.2.3"),
             ("2026-05-01", "\"2026-05-01\""),
+            ("2026-05-01T10:00:00Z", "\"2026-05-01T10:00:00Z\""),
+            ("2026-5-1t10:00:00.5+02:00", "\"2026-5-1t10:00:00.5+02:00\""),
+            ("2026-05-01 10:00:00", "\"2026-05-01 10:00:00\""),
+            ("2026-05-01-release", "2026-05-01-release"),
+            ("2026-05-01 Tom", "2026-05-01 Tom"),
             ("12:30", "\"12:30\""),
             ("-dash", "-dash"),
             ("~/x", "~/x"),

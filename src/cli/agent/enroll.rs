@@ -17,9 +17,6 @@ use ccm_nats::enrolment_token::EnrolmentTicket;
 use ccm_value::secret::Secret;
 use ccm_value::text::{DurationError, parse_wait};
 
-/// Configuration file of an installed agent.
-const CONFIG: &str = "/etc/choria/ccm/agent.yaml";
-
 /// Size limit of a token file.
 const MAX_TOKEN: u64 = 64 * 1024;
 
@@ -58,7 +55,7 @@ pub(in crate::cli) struct Args {
 
 pub(in crate::cli) fn run(
     args: &Args,
-    config: Option<&Path>,
+    config: &Path,
     nats: &NatsArgs,
     console: &Console,
 ) -> Result<Verdict, CliError> {
@@ -71,7 +68,7 @@ pub(in crate::cli) fn run(
         ticket,
         servers: nats.given_servers().map(str::to_owned),
         node,
-        config: config.unwrap_or(Path::new(CONFIG)).to_owned(),
+        config: config.to_owned(),
         wait: args.wait,
         force: args.force,
         new_key: args.new_key,

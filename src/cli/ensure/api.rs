@@ -6,6 +6,7 @@ use std::io::Read;
 use clap::Subcommand;
 
 use super::{CliError, Console, Options, Verdict};
+use crate::cli::status::without_zero_mtime;
 use ccm_core::engine::Session;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::request::{EnsureResponse, parse_ensure};
@@ -96,6 +97,9 @@ fn yaml_form(response: &EnsureResponse) -> Result<serde_json::Value, CliError> {
     }
     if let Some(status) = state.get_mut("status").and_then(|v| v.as_object_mut()) {
         nest_common(status);
+        if let Some(metadata) = status.get_mut("metadata") {
+            *metadata = without_zero_mtime(metadata.take());
+        }
     }
     Ok(document)
 }

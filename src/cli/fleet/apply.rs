@@ -93,8 +93,9 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
     call.style = if args.waits() {
         TextStyle::HideOk
     } else {
-        TextStyle::Lines
+        TextStyle::Runs
     };
+    call.shows_request_id = true;
     call.run(fleet, console)
 }
 

@@ -11,10 +11,8 @@ use super::request::{RUN_TIMEOUT, caller, positive_duration};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::NodeName;
-use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::bundle_store::short_name;
 use ccm_fleet::drift::{self, DriftState, LastChange, NodeDrift};
-use ccm_fleet::preview;
 use ccm_value::json;
 use ccm_value::text::{count_of, to_the_second};
 
@@ -25,7 +23,7 @@ pub(in crate::cli) struct Args {
     #[arg(add = candidates::nodes())]
     node: Option<NodeName>,
 
-    /// Check the nodes now with a noop run
+    /// Make the nodes check themselves now with a noop run and store the result
     #[arg(long)]
     refresh: bool,
 
@@ -56,12 +54,10 @@ pub(super) fn run(
             }
         }
         if args.refresh {
-            let requests = nodes.iter().flat_map(NodeDrift::preview_requests).collect();
             let limit = args.timeout.unwrap_or(RUN_TIMEOUT);
-            let reply =
-                preview::request_all(&connection, &subjects, requests, &caller(), limit).await;
-            let replies = reply.map_err(CliError::failed)?;
-            drift::refresh(&mut nodes, replies, SystemClock.now());
+            drift::refresh(&connection, &subjects, &mut nodes, &caller(), limit)
+                .await
+                .map_err(CliError::failed)?;
         }
         let last_changes = match (&args.node, nodes.first()) {
             (Some(_), Some(node)) => {
@@ -125,6 +121,12 @@ fn node_text(node: &NodeDrift, last_changes: &[LastChange]) -> String {
         format!(" ({})", manifests.join(", "))
     };
     let mut text = format!("{} {}{manifests}", node.node, node.state.as_str());
+    if let (DriftState::Drifted | DriftState::Converged, Some(source), Some(reported)) =
+        (node.state, node.source, &node.reported)
+    {
+        let at = to_the_second(reported);
+        text.push_str(&format!(" by the {} at {at}", source.as_str()));
+    }
     if node.state == DriftState::Lagging {
         let since = node
             .assigned
@@ -150,11 +152,18 @@ fn node_text(node: &NodeDrift, last_changes: &[LastChange]) -> String {
             "  {type_name}#{name}: {} (since {since})\n",
             item.message
         ));
+        for line in item.diff.lines() {
+            text.push_str(&format!("    {}\n", line.replace(char::is_control, " ")));
+        }
         let is_same = |it: &&LastChange| it.type_name == *type_name && it.name == *name;
         if let Some(last) = last_changes.iter().find(is_same) {
             let at = to_the_second(&last.at);
             text.push_str(&format!("    last changed at {at} by {}\n", last.event_id));
         }
+    }
+    for item in &node.unchecked {
+        let (type_name, name, reason) = (&item.type_name, &item.name, &item.reason);
+        text.push_str(&format!("  {type_name}#{name}: not checkable: {reason}\n"));
     }
     text
 }

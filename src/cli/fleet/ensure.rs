@@ -18,6 +18,7 @@ use crate::cli::{CliError, Verdict};
 use ccm_core::model::request::{ENSURE_REQUEST, parse_ensure};
 use ccm_core::model::resource::{Properties, Resource};
 use ccm_core::system::files;
+use ccm_fleet::selection::Selection;
 use ccm_nats::Verb;
 use ccm_value::document;
 
@@ -71,6 +72,10 @@ impl RemoteResourceCommand {
             .mut_subcommand("archive", rename_owner)
             .mut_subcommand("exec", |cmd| {
                 cmd.mut_arg("timeout", |arg| arg.long("exec-timeout"))
+                    .mut_arg("logoutput", |arg| {
+                        arg.visible_alias("output")
+                            .help("Print the output of the command, and log it on the nodes")
+                    })
             })
     }
 }
@@ -106,15 +111,31 @@ pub(super) fn run(args: Args, fleet: &FleetArgs, console: &Console) -> Result<Ve
         Some(file) => read_properties(file)?,
         None => Map::new(),
     };
-    let mut call = FleetCall::new(Verb::Ensure, selection, &args.request);
-    call.request.body = request(&resource, overrides)?.into();
+    let mut call = call(&resource, overrides, selection, &args.request)?;
     call.request.noop = args.noop;
     call.request.diff = args.diff;
-    call.request.timeout = args.request.limit(RUN_TIMEOUT);
-    call.request.sends_deadline = true;
     call.batch = args.batch.settings();
-    call.style = TextStyle::HideOk;
     call.run(fleet, console)
+}
+
+/// Returns the call that manages a resource. The output of an exec with `logoutput` is printed.
+pub(super) fn call(
+    resource: &Resource,
+    overrides: Map<String, Value>,
+    selection: Selection,
+    args: &RequestArgs,
+) -> Result<FleetCall, CliError> {
+    let logs_output = match overrides.get("logoutput") {
+        Some(value) => value.as_bool().unwrap_or_default(),
+        None => matches!(&resource.properties, Properties::Exec(exec) if exec.logoutput),
+    };
+    let mut call = FleetCall::new(Verb::Ensure, selection, args);
+    call.request.body = request(resource, overrides)?.into();
+    call.request.timeout = args.limit(RUN_TIMEOUT);
+    call.request.sends_deadline = true;
+    call.style = TextStyle::HideOk;
+    call.shows_output = logs_output;
+    Ok(call)
 }
 
 /// Returns the validated request for a resource, with properties overridden.

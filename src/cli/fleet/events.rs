@@ -122,7 +122,7 @@ fn types() -> impl TypedValueParser<Value = Token> {
 }
 
 /// Parses a time or an age.
-fn when(text: &str) -> Result<DateTime<Utc>, BadValue> {
+pub(super) fn when(text: &str) -> Result<DateTime<Utc>, BadValue> {
     let now = SystemClock.now();
     if let Ok(time) = parse_time(text) {
         if time > now {

@@ -23,6 +23,8 @@ pub(super) enum BadValue {
     Deadline,
     #[error("expected a duration such as 2h, or an RFC 3339 time")]
     Since,
+    #[error("expected Facts.PATH, Labels.NAME or one of {0}")]
+    Column(String),
     #[error("is in the future")]
     Future,
     #[error("is too long ago")]

@@ -1,8 +1,8 @@
 //! `ccm fleet`: commands for a fleet of nodes. One file per command.
 //!
 //! Shared modules: `select` (node selection flags), `request` (requests to nodes), `reply_report`
-//! (output of replies), `table` (output of lists), `flag_values` (errors about flag values) and
-//! `candidates` (shell completion).
+//! (output of replies), `node_columns` (columns of tables of nodes), `list_output` (output of lists),
+//! `flag_values` (errors about flag values) and `candidates` (shell completion).
 
 mod apply;
 mod bundle;
@@ -16,20 +16,25 @@ mod facts;
 mod flag_values;
 mod init;
 mod label;
+mod list_output;
+mod node_columns;
 mod nodes;
+mod output_blocks;
 mod pause;
 mod permissions;
 mod ping;
+mod query;
 mod reply_report;
 mod request;
 mod resume;
 mod rollout;
+mod run;
+mod runs;
 mod select;
 mod serve;
 mod sign;
 mod simulate;
 mod status;
-mod table;
 mod trust;
 
 use clap::Subcommand;
@@ -112,12 +117,15 @@ impl FleetArgs {
 enum Command {
     Init(init::Args),
     Nodes(nodes::Args),
+    Query(query::Args),
     Ping(ping::Args),
     Facts(facts::Args),
     Status(status::Args),
     Ensure(Box<ensure::Args>),
+    Run(Box<run::Args>),
     Apply(Box<apply::Args>),
     Events(events::Args),
+    Runs(runs::Args),
     Pause(pause::Args),
     Resume(resume::Args),
     Cancel(cancel::Args),
@@ -138,10 +146,13 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     match args.command {
         Command::Init(command) => init::run(&command, fleet, console),
         Command::Nodes(command) => nodes::run(&command, fleet, console),
+        Command::Query(command) => query::run(&command, fleet, console),
+        Command::Runs(command) => runs::run(&command, fleet, console),
         Command::Ping(command) => ping::run(&command, fleet, console),
-        Command::Facts(command) => facts::run(command, fleet, console),
+        Command::Facts(command) => facts::run(&command, fleet, console),
         Command::Status(command) => status::run(&command, fleet, console),
         Command::Ensure(command) => ensure::run(*command, fleet, console),
+        Command::Run(command) => run::run(&command, fleet, console),
         Command::Apply(command) => apply::run(&command, fleet, console),
         Command::Events(command) => events::run(&command, fleet, console),
         Command::Pause(command) => pause::run(&command, fleet, console),

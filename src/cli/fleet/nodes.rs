@@ -1,23 +1,33 @@
 //! `ccm fleet nodes`: lists nodes from the fleet's buckets. Nodes are not contacted.
 
-use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::FleetArgs;
+use super::candidates;
+use super::node_columns::{condition_cell, last_run};
 use super::reply_report::Format;
-use super::request::{FormatArgs, inventory};
+use super::request::{FormatArgs, load_inventory};
 use super::select::SelectArgs;
-use super::table::table;
 use crate::cli::output::{Console, print_error};
-use crate::cli::{CliError, Verdict, runtime};
+use crate::cli::table::{Cell, Table};
+use crate::cli::{CliError, Verdict};
 use ccm_core::model::node::{NodeName, NodeStatus};
 use ccm_fleet::inventory::Inventory;
+use ccm_fleet::node_condition::{Condition, newest_version};
 use ccm_value::json as text;
-use ccm_value::text::{go_time, to_the_second};
+use ccm_value::text::go_time;
 
 /// List nodes, including offline ones
+///
+/// STATUS is online, or the most urgent of: offline, refusing (a request or assignment was refused in
+/// the last hour), paused, busy (a run is in progress), no-trust (unsigned requests are accepted) and
+/// old-version (other agents are newer).
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
+    /// Nodes to list
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
+
     #[command(flatten)]
     select: SelectArgs,
 
@@ -26,23 +36,17 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let subjects = fleet.subjects()?;
-    let selection = args.select.selection(&[])?;
-    let inventory = runtime::block_on(async {
-        let connection = fleet.connect().await?;
-        inventory(&connection, &subjects, console).await
-    })?;
+    let selection = args.select.selection(&args.named)?;
+    let inventory = load_inventory(fleet, console)?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
-    let mut names: Vec<&NodeName> = resolved.chosen.iter().collect();
-    if !selection.is_subset() {
-        names.extend(&resolved.offline);
-    }
-    names.sort_unstable();
-    let rows = names.into_iter().map(|name| Row::of(name, &inventory));
+    let names = resolved.names(&selection);
+    let newest = newest_version(&inventory);
+    let rows = names.iter().map(|name| Row::of(name, &inventory, newest));
     match args.format.format() {
         Format::Text => {
-            let title = ["NODE", "VERSION", "STATE", "LAST RUN", "NOTE"];
-            console.print(&table(title, rows.map(|row| row.cells())));
+            let mut table = Table::new(["NODE", "VERSION", "STATUS", "LAST RUN", "REASON"]);
+            rows.for_each(|row| table.row(row.cells()));
+            console.print(&table.render(console.has_colour()));
         }
         Format::Lines => rows.for_each(|row| console.print(&format!("{}\n", row.document()))),
         Format::Json => {
@@ -55,14 +59,15 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
     if inventory.is_empty() {
         print_error("no nodes yet: run `ccm agent` on a machine to add it");
     }
-    for name in &resolved.unknown {
+    Ok(unknown_nodes(&resolved.unknown))
+}
+
+/// Lists the unknown nodes of a selection on standard error and returns the exit code.
+pub(super) fn unknown_nodes(unknown: &[String]) -> Verdict {
+    for name in unknown {
         print_error(&format!("{name}: unknown node"));
     }
-    Ok(Verdict::exit(if resolved.unknown.is_empty() {
-        0
-    } else {
-        2
-    }))
+    Verdict::exit(if unknown.is_empty() { 0 } else { 2 })
 }
 
 /// Row of the table.
@@ -70,18 +75,20 @@ struct Row<'a> {
     name: &'a NodeName,
     status: Option<&'a NodeStatus>,
     inventory: &'a Inventory,
+    condition: Condition,
 }
 
 impl<'a> Row<'a> {
-    fn of(name: &'a NodeName, inventory: &'a Inventory) -> Self {
+    fn of(name: &'a NodeName, inventory: &'a Inventory, newest: Option<&str>) -> Self {
         Self {
             name,
             status: inventory.status(name),
             inventory,
+            condition: Condition::of(name, inventory, newest),
         }
     }
 
-    /// Returns the state of the node.
+    /// Returns the activity of the node.
     fn state(&self) -> &'static str {
         match self.status {
             None => "offline",
@@ -91,59 +98,27 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Returns the outcome and time of the last run.
-    fn last_run(&self) -> String {
-        let format = |outcome: &str, at: DateTime<Utc>| format!("{outcome} {}", to_the_second(&at));
-        let ran = self.status.and_then(|status| status.last_run.as_ref());
-        let report = || self.inventory.last_report(self.name);
-        match ran {
-            Some(run) => format(run.outcome.as_str(), run.timestamp),
-            None => report().map_or_else(
-                || "-".into(),
-                |report| {
-                    format(
-                        report.outcome.map_or("reported", |it| it.as_str()),
-                        report.at,
-                    )
-                },
-            ),
-        }
-    }
-
-    /// Returns the pause reason or current run, and warnings about trust.
-    fn note(&self) -> String {
-        let Some(status) = self.status else {
-            return String::new();
-        };
-        let doing = match (&status.pause, &status.current_run) {
-            (Some(pause), _) if pause.by.is_empty() => pause.reason.clone(),
-            (Some(pause), _) => format!("{} ({})", pause.reason, pause.by),
-            (None, Some(run)) => format!("{} {}", run.source, run.run_id),
-            (None, None) => String::new(),
-        };
-        let mut notes = vec![doing, status.trust_note()];
-        notes.retain(|note| !note.is_empty());
-        notes.join("; ")
-    }
-
-    fn cells(&self) -> [String; 5] {
-        let version = self.status.map_or("-", |status| &status.version);
+    fn cells(&self) -> [Cell; 5] {
         [
-            self.name.to_string(),
-            version.into(),
-            self.state().into(),
-            self.last_run(),
-            self.note(),
+            self.name.as_str().into(),
+            self.inventory.version(self.name).unwrap_or("-").into(),
+            condition_cell(&self.condition),
+            last_run(self.name, self.inventory),
+            self.condition.reason.as_str().into(),
         ]
     }
 
     fn document(&self) -> Value {
         let report = self.inventory.last_report(self.name);
+        let facts = self.inventory.facts(self.name);
         json!({
             "identity": self.name,
             "state": self.state(),
+            "condition": self.condition.kind.as_str(),
+            "reason": self.condition.reason,
             "labels": self.inventory.labels(self.name),
             "reported": report.map(|report| go_time(&report.at)),
+            "facts_time": facts.map(|(_, time)| go_time(&time)),
             "status": self.status,
         })
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
+use super::output_blocks::OutputBlocks;
 use crate::cli::CliError;
 use crate::cli::output::{Console, print_error};
 use ccm_core::model::id::EventId;
@@ -18,6 +19,9 @@ use ccm_fleet::node_reply::NodeReply;
 use ccm_fleet::summarize::{Counts, Outcome, ReplyLine, summarize};
 use ccm_value::text::count_of;
 use ccm_value::{json, yaml};
+
+/// Maximum number of nodes whose run ids are printed.
+const MAX_RUN_IDS: usize = 10;
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,10 @@ pub(super) enum TextStyle {
     Lines,
     /// The same without replies that are ok.
     HideOk,
+    /// Only replies that are neither ok nor changed, because the output of commands is printed.
+    Output,
+    /// Run ids of accepted runs; for many nodes as [`TextStyle::Lines`].
+    Runs,
     /// Ok replies as YAML documents, others as lines.
     Documents,
 }
@@ -53,17 +61,22 @@ pub(super) struct Reporter {
     style: TextStyle,
     bar: ProgressBar,
     lines: Vec<ReplyLine>,
+    /// Whether the output of commands is printed.
+    pub(super) shows_output: bool,
     /// File diffs, each with the nodes that reported it.
     diffs: BTreeMap<String, Vec<NodeName>>,
+    /// Outputs of commands, each with the nodes that printed it.
+    outputs: OutputBlocks,
+    expected: usize,
     documents: Vec<Value>,
 }
 
 impl Reporter {
     /// Returns a reporter for this number of expected replies.
     pub(super) fn new(format: Format, style: TextStyle, expected: usize) -> Self {
-        let expected = u64::try_from(expected).unwrap_or(u64::MAX);
+        let length = u64::try_from(expected).unwrap_or(u64::MAX);
         // Draws only where standard error is a terminal.
-        let bar = ProgressBar::with_draw_target(Some(expected), ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} nodes {elapsed}") {
             bar.set_style(style);
         }
@@ -72,7 +85,10 @@ impl Reporter {
             style,
             bar,
             lines: Vec::new(),
+            shows_output: false,
             diffs: BTreeMap::new(),
+            outputs: OutputBlocks::default(),
+            expected,
             documents: Vec::new(),
         }
     }
@@ -80,11 +96,18 @@ impl Reporter {
     /// Adds the reply of one node.
     pub(super) fn add(&mut self, reply: NodeReply, console: &Console) {
         self.bar.inc(1);
+        // A node that came online during the request replies as well.
+        if self.bar.length().is_some_and(|it| it < self.bar.position()) {
+            self.bar.set_length(self.bar.position());
+        }
         if self.format == Format::Text
             && let Some(diff) = reply.body.get("diff").and_then(Value::as_str)
         {
             let nodes = self.diffs.entry(diff.to_owned()).or_default();
             nodes.push(reply.node.clone());
+        }
+        if self.format == Format::Text && self.shows_output {
+            self.outputs.add(&reply);
         }
         match self.format {
             Format::Json => self.documents.push(document(reply)),
@@ -93,7 +116,11 @@ impl Reporter {
                 self.bar.suspend(|| console.print(&format!("{line}\n")));
             }
             Format::Text => match (self.style, reply.outcome) {
-                (TextStyle::HideOk, Outcome::Ok) => {}
+                (TextStyle::HideOk | TextStyle::Output, Outcome::Ok) => {}
+                (TextStyle::Output, Outcome::Changed) => {}
+                (TextStyle::Runs, Outcome::Ok) if self.expected <= MAX_RUN_IDS => {
+                    self.lines.push(with_run_id(&reply));
+                }
                 (TextStyle::Documents, Outcome::Ok) => {
                     let text = yaml::print(&json!({ reply.node.as_str(): reply.body }));
                     self.bar.suspend(|| console.print(&format!("{text}\n")));
@@ -134,6 +161,7 @@ impl Reporter {
                 for (diff, nodes) in &self.diffs {
                     text.push_str(&format!("{}:\n{diff}", nodes_label(nodes)));
                 }
+                text.push_str(&self.outputs.to_string());
                 for line in summarize(self.lines) {
                     text.push_str(&format!("{line}\n"));
                 }
@@ -143,6 +171,16 @@ impl Reporter {
         }
         Ok(())
     }
+}
+
+/// Returns the line of an accepted run with its id.
+fn with_run_id(reply: &NodeReply) -> ReplyLine {
+    let mut line = reply.to_line();
+    if let Some(id) = reply.body.get("run_id").and_then(Value::as_str) {
+        let id = id.replace(char::is_control, " ");
+        line.text.push_str(&format!(" as run {id}"));
+    }
+    line
 }
 
 /// Returns the name of a single node, or the number of nodes.
@@ -199,10 +237,22 @@ mod tests {
         assert_eq!(
             summary(&counts),
             json!({
-                "total": 2, "failed": 0, "denied": 0, "busy": 0, "no_answer": 1, "changed": 0,
+                "total": 2, "failed": 0, "denied": 0, "busy": 0, "no_answer": 1, "changed": 0, "would_change": 0,
                 "ok": 1
             })
         );
+    }
+
+    #[test]
+    fn the_progress_bar_never_exceeds_its_length() {
+        let console = Console::new(false, false);
+        let mut reporter = Reporter::new(Format::Json, TextStyle::Lines, 2);
+        for node in ["web1", "web2", "web3"] {
+            let reply = NodeReply::no_reply(node.parse().unwrap(), "offline");
+            reporter.add(reply, &console);
+        }
+        assert_eq!(reporter.bar.position(), 3);
+        assert_eq!(reporter.bar.length(), Some(3));
     }
 
     #[test]

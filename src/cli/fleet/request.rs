@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::FleetArgs;
 use super::flag_values::BadValue;
 use super::reply_report::{Format, Reporter, RequestSummary, TextStyle};
-use crate::cli::output::Console;
+use crate::cli::output::{Console, print_error};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::amount::Amount;
@@ -155,6 +155,10 @@ pub(super) struct FleetCall {
     pub(super) batch: BatchSettings,
     pub(super) format: Format,
     pub(super) style: TextStyle,
+    /// Whether the output of commands is part of the text output.
+    pub(super) shows_output: bool,
+    /// Whether the id of the request is printed, by which its runs can be cancelled.
+    pub(super) shows_request_id: bool,
     /// Error message if all nodes replied and none changed anything.
     pub(super) must_change: Option<String>,
 }
@@ -175,6 +179,8 @@ impl FleetCall {
             batch: BatchSettings::default(),
             format: args.format(),
             style: TextStyle::Lines,
+            shows_output: false,
+            shows_request_id: false,
             must_change: None,
         }
     }
@@ -189,7 +195,8 @@ impl FleetCall {
         })
     }
 
-    async fn send(
+    /// Sends the request to nodes of an inventory.
+    pub(super) async fn send(
         self,
         connection: Connection,
         subjects: Subjects,
@@ -199,7 +206,15 @@ impl FleetCall {
         let (targets, mut absent) = targets(inventory, &self.selection, console)?;
         let client = ScatterClient::new(connection, subjects, &caller(), Arc::new(SystemClock))
             .map_err(CliError::failed)?;
-        let mut reporter = Reporter::new(self.format, self.style, targets.nodes.len());
+        if self.shows_request_id && self.format == Format::Text {
+            let id = client.request_id();
+            print_error(&format!(
+                "request {id}; stop it with: ccm fleet cancel {id}"
+            ));
+        }
+        let expected = targets.nodes.len() + absent.len();
+        let mut reporter = Reporter::new(self.format, self.style, expected);
+        reporter.shows_output = self.shows_output;
         let mut pending: BTreeSet<&NodeName> = targets.nodes.iter().collect();
         let mut counts = Counts::default();
         let sending = request_in_batches(&client, &self.request, &targets, self.batch, |reply| {
@@ -243,6 +258,15 @@ impl FleetCall {
             _ => Ok(Verdict::exit(code)),
         }
     }
+}
+
+/// Connects and loads the inventory.
+pub(super) fn load_inventory(fleet: &FleetArgs, console: &Console) -> Result<Inventory, CliError> {
+    let subjects = fleet.subjects()?;
+    runtime::block_on(async {
+        let connection = fleet.connect().await?;
+        inventory(&connection, &subjects, console).await
+    })
 }
 
 /// Loads the inventory and warns about unreadable records.

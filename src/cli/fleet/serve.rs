@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::FleetArgs;
 use super::flag_values::BadValue;
 use super::request::caller;
+use super::rollout::drive_beside;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::system::files;
@@ -33,6 +34,10 @@ pub(in crate::cli) struct Args {
     /// readable by other users
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    /// Also drive rollouts that have no controller, as `ccm fleet rollout drive --forever` does
+    #[arg(long)]
+    drive: bool,
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
@@ -60,8 +65,15 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
             }
         };
         console.print(&format!("serving http://{}/\n", server.address()));
-        let served = server.serve(connection, subjects, stop).await;
-        served.map_err(CliError::failed)
+        let driving = async {
+            match args.drive {
+                true => drive_beside(connection.clone(), subjects.clone(), console).await,
+                false => Ok(()),
+            }
+        };
+        let serving = server.serve(connection.clone(), subjects.clone(), stop);
+        let serving = async { serving.await.map_err(CliError::failed) };
+        tokio::try_join!(serving, driving).map(drop)
     })?;
     Ok(Verdict::default())
 }

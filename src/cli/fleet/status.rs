@@ -3,11 +3,13 @@
 use serde_json::json;
 
 use super::FleetArgs;
+use super::candidates;
 use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::TypeName;
+use ccm_core::model::node::NodeName;
 use ccm_core::model::request::STATUS_REQUEST;
 use ccm_nats::Verb;
 
@@ -21,6 +23,10 @@ pub(in crate::cli) struct Args {
     /// Resource name
     name: String,
 
+    /// Nodes to query
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
+
     #[command(flatten)]
     select: SelectArgs,
 
@@ -29,7 +35,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let selection = args.select.selection(&[])?;
+    let selection = args.select.selection(&args.named)?;
     let mut call = FleetCall::new(Verb::Status, selection, &args.request);
     let request = json!({
         "protocol": STATUS_REQUEST,

@@ -77,7 +77,9 @@ impl InputType {
                 .ok()
                 .filter(|number| bits == 64 || *number >> bits == 0)
                 .map(|number| i64::try_from(number).map_or(Value::Uint(number), Value::Int))
-                .ok_or_else(|| CliError::usage(format!("expected a {bits} bit unsigned integer"))),
+                .ok_or_else(|| {
+                    CliError::usage(format!("expected an unsigned integer of {bits} bits"))
+                }),
             Self::Float => text
                 .parse::<f64>()
                 .map(Value::Float)

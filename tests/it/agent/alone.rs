@@ -1,6 +1,7 @@
 //! What an agent does by itself: at its start, by the clock, when something is new, and while the
 //! bus is away.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ccm_agent::config::Config;
@@ -208,7 +209,10 @@ async fn an_assignment_is_followed_at_the_start_and_when_nudged_and_reported() {
     let report = reported(&client, 2).await;
     assert_eq!(report["run"]["outcome"], "noop", "{report}");
     assert_eq!(report["drift"][0]["name"], env.at("motd"), "{report}");
-    assert_eq!(report["drift"][0]["message"], "Would have created the file");
+    let drift = &report["drift"][0];
+    assert_eq!(drift["message"], "content or attributes differ");
+    let diff = drift["diff"].as_str().unwrap();
+    assert!(diff.contains("-g1") && diff.contains("+g2"), "{diff}");
     assert_eq!(env.read("motd"), "g1");
     let status = ask(&client, "web1.lab", Verb::Ping, "").await;
     assert_eq!(status["generation"], 2);
@@ -268,6 +272,45 @@ async fn a_refresh_that_is_owed_is_paid_by_the_next_run() {
     std::fs::remove_file(setup.env.path("refreshed")).unwrap();
     ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert!(!setup.env.exists("refreshed"), "and it is paid once");
+}
+
+#[tokio::test]
+async fn a_refresh_in_a_nested_manifest_that_was_not_reached_is_done_by_the_next_run() {
+    let setup = Setup::inside("web1.lab").await;
+    let manifest = |between: &str| {
+        format!(
+            "ccm:\n  fail_on_error: true\n  resources:\n    - file:\n        - {0}: {{ensure: present, content: x, owner: root, group: root, mode: '0644'}}\n    - exec:\n        - gate: {{command: {between}, creates: {1}}}\n    - apply: [{{child.yaml: {{}}}}]\n",
+            setup.env.at("conf"),
+            setup.env.at("never"),
+        )
+    };
+    let reload = |name: &str, source: &str| {
+        format!(
+            "        - {name}: {{command: /usr/bin/touch {}, refreshonly: true, subscribe: ['{source}']}}\n",
+            setup.env.at(name)
+        )
+    };
+    let child = format!(
+        "ccm:\n  resources:\n    - exec:\n        - inside: {{command: /bin/true, creates: /}}\n{}{}",
+        reload("reloaded", &format!("file#{}", setup.env.at("conf"))),
+        reload("other", "exec#inside"),
+    );
+    setup.env.write("child.yaml", child);
+    let source = setup.env.write("site.yaml", manifest("/bin/false"));
+    let apply = json!({
+        "protocol": "io.choria.ccm.v1.manifest.apply.request", "source": source, "wait": true,
+    })
+    .to_string();
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    assert_eq!(answer["run"]["summary"]["failed_resources"], 1, "{answer}");
+    assert!(setup.env.exists("conf") && !setup.env.exists("reloaded"));
+    setup.env.write("site.yaml", manifest("/bin/true"));
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    assert!(setup.env.exists("reloaded"), "{answer}");
+    assert!(!setup.env.exists("other"), "{answer}");
+    std::fs::remove_file(setup.env.path("reloaded")).unwrap();
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    assert!(!setup.env.exists("reloaded"), "{answer}");
 }
 
 #[tokio::test]
@@ -403,4 +446,83 @@ async fn a_critical_health_check_of_an_assignment_is_answered_by_an_apply_and_re
         when(report["run"]["trigger"] == "remediation", report)
     })
     .await;
+}
+
+/// Returns a manifest that appends a word to a file at each run.
+fn counting(path: &str, word: &str) -> String {
+    format!(
+        "ccm:\n  resources:\n    - exec: [{{{word}: {{provider: shell, command: 'echo {word} >> {path}'}}}}]\n"
+    )
+}
+
+#[tokio::test]
+async fn a_bundle_that_arrives_during_the_first_run_is_applied_once() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    object_store(&server).await;
+    let bucket = async_nats::jetstream::kv::Config {
+        bucket: "DATA".into(),
+        ..Default::default()
+    };
+    let jetstream = server.jetstream().await;
+    let data = jetstream.create_key_value(bucket).await.unwrap();
+    data.put("site", "data: {word: any}\n".into())
+        .await
+        .unwrap();
+    let store = server.client().await.objects("SITE").await.unwrap();
+    let path = env.at("runs");
+    let put = async |word: &str| {
+        let content = bundle(&counting(&path, word));
+        store.put("site.tgz", &content).await.unwrap();
+    };
+    put("one").await;
+    // The first manifest ends once the second one is in the cache.
+    let cache = env.at("web1.lab/cache");
+    let wait = format!(
+        "ccm:\n  resources:\n    - exec: [{{wait: {{provider: shell, command: 'until ls {cache}/*/copy.json; do sleep 0.05; done'}}}}]\n"
+    );
+    let first = env.write("first.yaml", wait);
+    let lines =
+        format!("manifests: [{first}, 'obj://SITE/site.tgz']\nexternal_data_url: kv://DATA/site\n");
+    let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
+    content_becomes(&env, "runs", "one\n").await;
+    // Updates are processed in order: a repeated run would come before the next word.
+    put("two").await;
+    content_becomes(&env, "runs", "one\ntwo\n").await;
+    put("three").await;
+    content_becomes(&env, "runs", "one\ntwo\nthree\n").await;
+}
+
+#[tokio::test]
+async fn upstream_s_packaged_configuration_starts_the_agent() {
+    let mut env = TestEnv::new();
+    env.set("XDG_CONFIG_HOME", &env.at("config"));
+    let server = NatsServer::start();
+    let jetstream = server.jetstream().await;
+    for bucket in ["ccm-manifests", "ccm-data"] {
+        let config = async_nats::jetstream::object_store::Config {
+            bucket: bucket.into(),
+            ..Default::default()
+        };
+        jetstream.create_object_store(config).await.unwrap();
+    }
+    let client = server.client().await;
+    let data = client.objects("ccm-data").await.unwrap();
+    data.put("common", b"data: {word: shared}\n").await.unwrap();
+    let manifests = client.objects("ccm-manifests").await.unwrap();
+    let app = bundle(&manifest(&env.at("app"), "{{ Data.word }}"));
+    manifests.put("app.tar.gz", &app).await.unwrap();
+    env.write("base.yaml", manifest(&env.at("base"), "base"));
+    // The paths, also of the state, are below the scratch directory; everything else is unchanged.
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agent/upstream.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let text = text
+        .replace("/etc/choria/ccm/manifests/", &env.at(""))
+        .replace("/etc/choria/ccm/source", &env.at("cache"));
+    let context = json!({"url": server.url()}).to_string();
+    env.write("config/nats/context/CCM.json", context);
+    let text = format!("{text}state_dir: {}\n", env.at("state"));
+    let _agent = AgentProcess::with_config(&env, "web1.lab", &text);
+    content_becomes(&env, "base", "base").await;
+    content_becomes(&env, "app", "shared").await;
 }

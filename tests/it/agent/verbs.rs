@@ -332,7 +332,8 @@ async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
     let answer: Value = serde_json::from_slice(&third.body).unwrap();
     assert_eq!(error_of(&answer), "busy: 1 runs are waiting already");
     for run in [&second["run_id"], &first["run_id"]] {
-        let answer = ask(&setup.client, NODE, Verb::Cancel, run.as_str().unwrap()).await;
+        let body = serde_json::json!({"run_id": run, "now": true}).to_string();
+        let answer = ask(&setup.client, NODE, Verb::Cancel, &body).await;
         assert_eq!(
             answer["protocol"], "io.choria.ccm.v1.node.status",
             "{answer}"

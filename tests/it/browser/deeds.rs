@@ -89,7 +89,7 @@ fn a_rollout_that_halted_is_retried_and_rolled_back() {
     let mut browser = unlocked(&page, "#/rollouts");
     browser.click("a.rollout");
     becomes(&mut browser, "halted");
-    browser.wait("document.querySelector('[aria-label=Trouble]').innerText.includes('db1')");
+    browser.wait("document.querySelector('[aria-label=Problems]').innerText.includes('db1')");
     browser.wait("document.querySelectorAll('.dots a.pending').length === 2");
     std::fs::remove_file(&broken).unwrap();
     do_it(&mut browser, "retry", "");
@@ -102,6 +102,45 @@ fn a_rollout_that_halted_is_retried_and_rolled_back() {
     for node in ["db1", "web1", "web2"] {
         let node = page.get(&format!("/api/nodes/{node}")).json();
         assert_eq!(node["assignment"]["manifests"][0]["name"], "old", "{node}");
+    }
+    check_quiet(&browser, &page.url(""));
+}
+
+/// Returns the colour of the state in the head of the view, by the node state that it stands for.
+fn colour(browser: &mut Browser) -> String {
+    let colour = browser.eval("document.querySelector('.head .badge').dataset.state");
+    colour.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_rollout_and_a_rollback_with_failures_are_shown_as_such() {
+    let fleet = Fleet::of_three();
+    let page = Page::serve_actions(&fleet.server).settled();
+    let broken = fleet.env.at("broken-{{ Facts.node }}");
+    push(&fleet, "old", &format!("test ! -e {broken}"));
+    fleet.ask(&["rollout", "start", "old", "--all"]).ok();
+    push(&fleet, "new", "case {{ Facts.node }} in db1) exit 1;; esac");
+    let args = ["rollout", "start", "new", "--all", "--max-failures", "1"];
+    let outcome = fleet.ask(&args);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let mut browser = unlocked(&page, "#/rollouts");
+    browser.click("a.rollout");
+    becomes(&mut browser, "done with failures");
+    assert_eq!(colour(&mut browser), "failed");
+    fleet.env.write("broken-web1", "");
+    do_it(&mut browser, "rollback", "");
+    becomes(&mut browser, "rolled back with failures");
+    assert_eq!(colour(&mut browser), "failed");
+    browser.wait("document.querySelectorAll('.dots a.restored').length === 2");
+    browser.wait("document.querySelector('[aria-label=Problems]').innerText.includes('web1')");
+    browser.wait("document.querySelector('.wave .done').innerText === '3 / 3'");
+    std::fs::remove_file(fleet.env.path("broken-web1")).unwrap();
+    do_it(&mut browser, "retry", "");
+    becomes(&mut browser, "rolled back");
+    assert_eq!(colour(&mut browser), "drifted");
+    browser.wait("document.querySelectorAll('.dots a.restored').length === 3");
+    for node in ["db1", "web1", "web2"] {
+        assert!(ran(&fleet, node).ends_with("old\n"), "{node}");
     }
     check_quiet(&browser, &page.url(""));
 }

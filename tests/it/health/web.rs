@@ -57,7 +57,9 @@ fn a_rule_that_fails_fails_the_resource() {
     );
     let entry = format!("- exec: {{name: /bin/true, health_checks: [{{{rules}}}]}}\n");
     let applied = env.apply(&entry, &[]);
-    assert_eq!(applied.failure(0), "health check status \"CRITICAL\"");
+    let failure = applied.failure(0);
+    let start = "health check status \"CRITICAL\": HTTP: ";
+    assert!(failure.starts_with(start), "{failure}");
     let output = applied.event(0)["health_check"][0]["Output"].clone();
     let output = output.as_str().unwrap();
     assert!(output.starts_with("Count: 2, Failed: 1, "), "{output}");

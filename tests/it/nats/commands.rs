@@ -126,6 +126,7 @@ fn a_context_says_where_the_server_is_and_who_we_are() {
 const CREATED: &str = "\
 stream CCM_EVENTS created
 bucket CCM_NODES created
+bucket CCM_FACTS created
 bucket CCM_DESIRED created
 bucket CCM_REPORTED created
 bucket CCM_ROLLOUTS created

@@ -165,6 +165,11 @@ impl AgentProcess {
         let config = format!(
             "identity: {identity}\nstate_dir: {base}/state\ncache_dir: {base}/cache\nservers: {server}\nbeat: 1s\n{lines}"
         );
+        Self::with_config(env, identity, &config)
+    }
+
+    /// Starts `ccm agent` with this configuration.
+    pub fn with_config(env: &TestEnv, identity: &str, config: &str) -> Self {
         let file = env.write(&format!("{identity}.yaml"), config);
         let log = env.path(&format!("{identity}.log"));
         let output = std::fs::File::options()

@@ -41,7 +41,7 @@ impl Demo {
             }
             panic!("the demo ended before {sign:?}:\n{output}");
         };
-        let (url, token) = (next("The fleet:"), next("Its token:"));
+        let (url, token) = (next("Page:"), next("Token:"));
         Self {
             child,
             _rest: rest,

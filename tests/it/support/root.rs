@@ -21,8 +21,10 @@ mount -t overlay overlay -o "lowerdir=$TREE,upperdir=$LAYER/upper,workdir=$LAYER
 cd "$LAYER/root"
 mount -t proc proc proc
 mount --rbind /dev dev
-touch usr/bin/ccm
-mount --bind "$CCM" usr/bin/ccm
+if [ -n "$CCM" ]; then
+    touch usr/bin/ccm
+    mount --bind "$CCM" usr/bin/ccm
+fi
 exec chroot . "$@"
 "#;
 
@@ -101,6 +103,11 @@ impl ScratchRoot {
     }
 
     fn enter(&self, argv: &[&str]) -> Outcome {
+        self.enter_with(env!("CARGO_BIN_EXE_ccm"), argv)
+    }
+
+    /// Runs a command with a program mounted as /usr/bin/ccm, or none if its path is empty.
+    fn enter_with(&self, ccm: &str, argv: &[&str]) -> Outcome {
         let output = Command::new("unshare")
             .args(["--mount", "sh", "-ec", ENTER, "enter"])
             .args(argv)
@@ -108,7 +115,7 @@ impl ScratchRoot {
             .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", "/root")
             .env("LC_ALL", "C")
-            .env("CCM", env!("CARGO_BIN_EXE_ccm"))
+            .env("CCM", ccm)
             .env("TREE", tree())
             .env("LAYER", self.layer.path())
             .output()
@@ -124,6 +131,11 @@ impl ScratchRoot {
     /// Runs a shell script in the system.
     pub fn shell(&self, script: &str) -> Outcome {
         self.enter(&["sh", "-ec", script])
+    }
+
+    /// Runs a shell script in the system, in which /usr/bin/ccm is what a package installed.
+    pub fn shell_without_ccm(&self, script: &str) -> Outcome {
+        self.enter_with("", &["sh", "-ec", script])
     }
 
     pub fn ccm(&self, args: &[&str]) -> Outcome {

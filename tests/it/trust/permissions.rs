@@ -69,6 +69,9 @@ pub(crate) const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
             "$SRV.PING",
             "$KV.CCM_NODES.default.web2_example_net",
             "$KV.CCM_NODES.prod.web1_example_net",
+            "$KV.CCM_FACTS.default.web2_example_net",
+            "$KV.CCM_FACTS.prod.web1_example_net",
+            "$JS.API.DIRECT.GET.KV_CCM_FACTS",
             "$KV.CCM_REPORTED.default.web2_example_net",
             "$KV.CCM_DESIRED.default.web1_example_net",
             "$KV.CCM_DESIRED.default.web2_example_net",
@@ -103,6 +106,7 @@ pub(crate) const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
         &[
             "$KV.CCM_DESIRED.default.web1_example_net",
             "$KV.CCM_NODES.default.web1_example_net",
+            "$KV.CCM_FACTS.default.web1_example_net",
             "$KV.CCM_REPORTED.default.web1_example_net",
             "$KV.CCM_LABELS.prod.web1_example_net",
             "ccm.v1.prod.all.ping",
@@ -600,7 +604,7 @@ fn init_warns_of_a_server_that_lets_everybody_in() {
     assert_eq!(init("", ""), "");
     let warned = init(others, "");
     assert!(
-        warned.contains("This NATS server is not protected"),
+        warned.contains("This NATS server requires no authentication"),
         "{warned}"
     );
     let warned = init(&format!("{others}\n{users}"), "ann:pw@");

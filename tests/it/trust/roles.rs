@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use ccm_nats::{Connection, Headers, ConnectMode, Settings, Verb, connect};
+use ccm_nats::{ConnectMode, Connection, Headers, Settings, Verb, connect};
 use serde_json::{Value, json};
 
 use crate::support::agent::subjects;
@@ -303,6 +303,9 @@ async fn an_agent_does_all_its_work() {
     });
     let drift = site.fleet("monitor", &["drift", "--json"]);
     assert!(drift.stdout.contains("web1.example.net"), "{drift:?}");
+    let bucket = operator.bucket("CCM_FACTS").await.unwrap();
+    let stored = bucket.get("default.web1_example_net").await.unwrap();
+    assert!(stored.is_some(), "its facts are not stored");
     site.expect_no_violation();
 }
 
@@ -358,6 +361,10 @@ fn an_operator_asks_and_starts_rollouts_for_a_controller() {
     let drift = operator(&["drift", "--json"]);
     assert!(drift.stdout.contains("web1.example.net"), "{drift:?}");
     assert!(operator(&["events", "--jsonl"]).ok().contains("/bin/touch"));
+    let query = operator(&["query", "Labels.tier == 'gold'", "--csv"]).ok();
+    assert!(query.contains("web1.example.net"), "{query}");
+    assert!(operator(&["runs"]).ok().contains("web1.example.net"));
+    operator(&["bundle", "diff", "app", "app"]).ok();
     let words = ["registration", "query"];
     site.ccm("operator", &words).ok();
     site.expect_no_violation();
@@ -417,6 +424,9 @@ fn a_monitor_reads_everything() {
     monitor(&["rollout", "watch", id]).ok();
     assert!(monitor(&["drift", "--json"]).stdout.contains("web1"));
     assert!(monitor(&["events", "--jsonl"]).ok().contains("/bin/touch"));
+    let query = monitor(&["query", "'web' in groups", "--csv"]).ok();
+    assert!(query.contains("web1.example.net"), "{query}");
+    assert!(monitor(&["runs"]).ok().contains("web1.example.net"));
     site.ccm("monitor", &["registration", "query"]).ok();
     let mut following = site
         .env("monitor")

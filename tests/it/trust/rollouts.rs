@@ -397,11 +397,35 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
     let three = signed.roll_out("three");
     assert_eq!(signed.ran("a"), ["one", "two", "one", "three"]);
     signed
-        .refused("a", &altered(&restored, |_| {}), "before the accepted decision")
+        .refused(
+            "a",
+            &altered(&restored, |_| {}),
+            "before the accepted decision",
+        )
         .await;
     signed.ask(&["rollout", "rollback", &three]).ok();
     // What was put there by hand is what was there before, so there is nothing to do.
     assert_eq!(signed.state(&three)["name"], "rolled_back");
+}
+
+#[test]
+fn a_signed_rollback_that_failed_on_a_node_is_retried() {
+    let signed = Signed::start(&["a"]);
+    let broken = signed.fleet.env.at("broken");
+    signed.push_after("one", &format!("test ! -e {broken}"));
+    signed.push("two");
+    signed.roll_out("one");
+    let two = signed.roll_out("two");
+    signed.fleet.env.write("broken", "");
+    let outcome = signed.ask(&["rollout", "rollback", &two]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(signed.state(&two)["name"], "rolled_back_with_failures");
+    std::fs::remove_file(broken).unwrap();
+    // The decision is signed already, so any controller may repeat it.
+    let outcome = signed.ask_unsigned(&["rollout", "retry", &two]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(signed.ran("a"), ["one", "two", "one"]);
+    assert_eq!(signed.state(&two)["name"], "rolled_back");
 }
 
 #[tokio::test]

@@ -115,10 +115,7 @@ async fn an_object_is_applied_only_with_the_signature_of_a_trusted_signer() {
             signed(&signer, "obj://SITE/other.tgz", &second),
             "another source",
         ),
-        (
-            signed(&signer, OBJECT, b"else"),
-            "not what was signed",
-        ),
+        (signed(&signer, OBJECT, b"else"), "not what was signed"),
         (b"junk".to_vec(), "can't be read"),
     ] {
         put(&client, "site.tgz.sig", &signature).await;
@@ -224,7 +221,7 @@ fn a_bundle_is_signed_from_the_command_line() {
     let digest = Digest::of(&std::fs::read(env.path("site.tgz")).unwrap());
     assert_eq!(signature.digest, digest.to_string());
     let error = env.ccm(&[&sign[..], &["/srv/site.tgz"]].concat()).error(2);
-    assert!(error.contains("is a path"), "{error}");
+    assert!(error.contains("is a local path"), "{error}");
     let text = env.ccm(&[&sign[..], &["KV://DATA/site"]].concat()).ok();
     let signature: BundleSignature = serde_json::from_str(&text).unwrap();
     assert_eq!(signature.source, "kv://DATA/site");

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use ccm_core::resource::Host;
 use ccm_core::resource::package::PackageCache;
-use ccm_core::resource::scaffold::{self, TargetFile, RenderJob, PostCommands, SourceCache, FileStatus};
+use ccm_core::resource::scaffold::{
+    self, FileStatus, PostCommands, RenderJob, SourceCache, TargetFile,
+};
 use ccm_core::resource::service::ServiceCache;
 use ccm_core::system::{Accounts, SystemClock, SystemRunner};
 use ccm_template::functions::functions;
@@ -42,11 +44,11 @@ pub(super) fn run(case: &Value) -> Result<(), String> {
             return Err(format!("expected {expected:?}, got {found:?}"));
         }
     }
-    for (name, content) in entries(expect, "files") {
+    for (name, expected) in contents(expect, "files")? {
         let found = std::fs::read(target.join(name)).map_err(|err| format!("{name}: {err}"))?;
-        if found != content.as_bytes() {
-            let found = String::from_utf8_lossy(&found);
-            return Err(format!("{name}: expected {content:?}, got {found:?}"));
+        if found != expected {
+            let [expected, found] = [&expected, &found].map(|it| String::from_utf8_lossy(it));
+            return Err(format!("{name}: expected {expected:?}, got {found:?}"));
         }
     }
     for (name, mode) in entries(expect, "modes") {
@@ -69,10 +71,13 @@ pub(super) fn run(case: &Value) -> Result<(), String> {
 fn arrange(case: &Value, room: &Path) -> Result<RenderJob, String> {
     let input = case.get("input").ok_or("no input")?;
     let at = |directory: &str, name: &str| room.join(directory).join(name);
-    std::fs::create_dir(room.join("source")).map_err(|err| err.to_string())?;
+    // A case without a source records what becomes of a missing one.
+    if input.get("source") != Some(&Value::Null) {
+        std::fs::create_dir(room.join("source")).map_err(|err| err.to_string())?;
+    }
     for directory in ["source", "target"] {
-        for (name, content) in entries(input, directory) {
-            write_file(&at(directory, name), content, 0o644)?;
+        for (name, content) in contents(input, directory)? {
+            write_file(&at(directory, name), &content, 0o644)?;
         }
     }
     for (name, leads_to) in entries(input, "symlinks") {
@@ -111,7 +116,8 @@ fn scaffolded(case: &Value, job: RenderJob) -> Result<Vec<TargetFile>, String> {
     let posts = PostCommands::parse(&steps).map_err(|err| err.to_string())?;
     let target = job.target.clone();
     let rendered = scaffold::render(job).map_err(|err| err.to_string())?;
-    let comparison = scaffold::compare(&target, &rendered, &posts).map_err(|err| err.to_string())?;
+    let comparison =
+        scaffold::compare(&target, &rendered, &posts).map_err(|err| err.to_string())?;
     if let Some(conflict) = comparison.conflict {
         return Err(conflict.to_string());
     }
@@ -127,7 +133,8 @@ fn scaffolded(case: &Value, job: RenderJob) -> Result<Vec<TargetFile>, String> {
             services: &ServiceCache::default(),
             scaffolds: &SourceCache::default(),
         };
-        let differs = |item: &&TargetFile| matches!(item.status, FileStatus::Add | FileStatus::Update);
+        let differs =
+            |item: &&TargetFile| matches!(item.status, FileStatus::Add | FileStatus::Update);
         let items = comparison.items.iter().filter(differs);
         scaffold::write(&target, &rendered, items, &posts, false, host)
             .map_err(|err| err.to_string())?;
@@ -151,7 +158,24 @@ fn entries<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, &'
         .map(|(name, text)| (&**name, text.as_str().unwrap_or("")))
 }
 
-fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), String> {
+/// Returns files and their bytes: a text, or `{"base64": …}`.
+fn contents<'a>(value: &'a Value, key: &str) -> Result<Vec<(&'a str, Vec<u8>)>, String> {
+    let map = value.get(key).and_then(Value::as_map);
+    let files = map.into_iter().flatten().map(|(name, content)| {
+        let encoded = content.get("base64").and_then(Value::as_str);
+        let bytes = match (content.as_str(), encoded) {
+            (Some(text), _) => Ok(text.as_bytes().to_vec()),
+            (None, Some(encoded)) => data_encoding::BASE64
+                .decode(encoded.as_bytes())
+                .map_err(|err| format!("{name}: {err}")),
+            (None, None) => Err(format!("{name}: neither text nor base64")),
+        };
+        Ok((&**name, bytes?))
+    });
+    files.collect()
+}
+
+fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), String> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(parent)
         .and_then(|()| std::fs::write(path, content))
@@ -162,4 +186,18 @@ fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), String> {
 fn set_mode(path: &Path, mode: u32) -> Result<(), String> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .map_err(|err| format!("{}: {err}", path.display()))
+}
+
+#[test]
+fn a_case_whose_bytes_differ_fails() {
+    let case = |content: &str| -> Value {
+        let text = format!(
+            r#"{{"input": {{"source": {{"a.bin": {{"base64": "AP+A/g=="}}}}, "engine": "go"}},
+                 "expect": {{"files": {{"a.bin": {content}}}}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    };
+    run(&case(r#"{"base64": "AP+A/g=="}"#)).unwrap();
+    run(&case(r#"{"base64": "AP+A/w=="}"#)).unwrap_err();
+    run(&case(r#""""#)).unwrap_err();
 }

@@ -361,7 +361,9 @@ impl Config {
         );
         let mut trust = None;
         let has_remote_data = match &self.external_data_url {
-            Some(hiera::Source::Http(_) | hiera::Source::Kv { .. }) => true,
+            Some(
+                hiera::Source::Http(_) | hiera::Source::Kv { .. } | hiera::Source::Object { .. },
+            ) => true,
             Some(hiera::Source::File(_)) | None => false,
         };
         keys.section("trust", |keys| {

@@ -8,8 +8,9 @@ use ccm_value::secret::Secret;
 
 /// Parses the source of external data.
 pub(super) fn data(text: &str) -> Result<hiera::Source, DocumentError> {
-    text.parse()
-        .map_err(|_| problem("expected a path, or a URL with file://, kv://, http:// or https://"))
+    text.parse().map_err(|_| {
+        problem("expected a path, or a URL with file://, kv://, obj://, http:// or https://")
+    })
 }
 
 /// Reads servers, from a list or from one comma-separated text.

@@ -237,8 +237,12 @@ fn each_problem_names_its_key_and_what_to_do() {
             "key \"spool.max_size\": \"99999999999TiB\" is not a size: give a number of bytes, or one with KiB, MiB or GiB",
         ),
         (
-            "external_data_url: obj://a/b",
-            "key \"external_data_url\": expected a path, or a URL with file://, kv://, http:// or https://",
+            "external_data_url: git://a/b",
+            "key \"external_data_url\": expected a path, or a URL with file://, kv://, obj://, http:// or https://",
+        ),
+        (
+            "external_data_url: obj://a",
+            "key \"external_data_url\": expected a path, or a URL with file://, kv://, obj://, http:// or https://",
         ),
         (
             "manifests: [git://a/b]",
@@ -566,4 +570,18 @@ proptest::proptest! {
             let _ = parse(&format!("{key}: {value}"));
         }
     }
+}
+
+#[test]
+fn upstream_s_packaged_file_is_read_unchanged() {
+    let config = good(include_str!("../../../../tests/data/agent/upstream.yaml"));
+    assert_eq!(config.health_check_interval, Some(Duration::from_secs(60)));
+    let data = hiera::Source::Object {
+        bucket: "ccm-data".into(),
+        name: "common".into(),
+    };
+    assert_eq!(config.external_data_url, Some(data));
+    assert_eq!(config.manifests.len(), 2);
+    assert_eq!(config.monitor, None);
+    assert_eq!(config.nats_context.as_deref(), Some("CCM"));
 }

@@ -6,6 +6,9 @@
 
 use serde_json::{Map, Value};
 
+/// Key of the output of a command.
+const OUTPUT: &str = "output";
+
 /// Longest texts, and most entries of lists and maps below the first level, per step.
 const STEPS: [(usize, usize); 3] = [(4096, 64), (1024, 16), (256, 4)];
 
@@ -21,7 +24,14 @@ pub(super) fn trimmed(body: &[u8], limit: usize) -> Option<Vec<u8>> {
         (text.len() <= limit).then_some(text)
     };
     let shortened = |(longest, entries)| {
-        let short = |(key, value): (&String, &Value)| (key.clone(), cut(value, longest, entries));
+        let short = |(key, value): (&String, &Value)| {
+            let value = match value {
+                // The reason of a failure is at the end of its output.
+                Value::String(text) if key == OUTPUT => end_of(text, longest).into(),
+                value => cut(value, longest, entries),
+            };
+            (key.clone(), value)
+        };
         finish(document.iter().map(short).collect())
     };
     STEPS.into_iter().find_map(shortened).or_else(|| {
@@ -65,6 +75,15 @@ fn truncated(text: &str, longest: usize) -> String {
     format!("{}…", text.get(..end).unwrap_or_default())
 }
 
+/// Shortens a text to its last `longest` bytes.
+fn end_of(text: &str, longest: usize) -> String {
+    let start = text.ceil_char_boundary(text.len().saturating_sub(longest));
+    match text.get(start..).unwrap_or_default() {
+        all if all.len() == text.len() => all.to_owned(),
+        end => format!("…{end}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -102,6 +121,19 @@ mod tests {
         assert!(content.len() < 5000 && content.ends_with("é…"));
         let note = format!("{} bytes exceed the message size of the server", body.len());
         assert_eq!(event["trimmed"], note);
+    }
+
+    #[test]
+    fn the_end_of_the_output_is_kept() {
+        let output = format!("{}the reason", "x".repeat(4000));
+        let body = serde_json::to_vec(&json!({
+            "name": "c", "output": output, "properties": {"data": vec!["y".repeat(900); 20]},
+        }))
+        .unwrap();
+        let event = trimmed_to(&body, 18_000);
+        let output = event["output"].as_str().unwrap();
+        assert!(output.starts_with('…') && output.ends_with("xthe reason"));
+        assert!(output.len() < 1100, "{}", output.len());
     }
 
     #[test]

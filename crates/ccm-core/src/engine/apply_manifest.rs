@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::pending_refreshes::Subscribers;
 use super::{Engine, FlowError, Level, Line, Scope, Session, SessionError};
 use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
@@ -41,15 +40,16 @@ impl Engine<'_> {
         }
         self.log(scope, start_line(scope, manifest));
         self.packages.expect_many();
-        let outer = std::mem::replace(&mut self.subscribers, Subscribers::of(manifest));
+        self.subscribers.enter(manifest);
         let result = self.run_resources(scope, manifest);
-        self.subscribers = outer;
+        self.subscribers.leave();
         result
     }
 
     fn run_resources(&mut self, scope: &Scope, manifest: &Manifest) -> Result<(), RunError> {
         let mode = scope.mode;
         for resource in &manifest.resources {
+            self.subscribers.reach(resource);
             if mode.health_check_only && !has_checks(resource) {
                 self.record_unchecked(scope, resource)?;
                 continue;

@@ -10,10 +10,11 @@ use crate::health::{Outcome, ProbeEvent, Probes, Report};
 use crate::manifest::resolve::{self, ResolveError};
 use crate::model::event::{EventField, TransactionEvent};
 use crate::model::health::HealthCheck;
+use crate::model::output::{self, CommandOutput};
 use crate::model::policy::{Denied, Lookup};
 use crate::model::resource::{InvalidProperty, Phase, Resource};
 use crate::model::secret::REDACTED;
-use crate::model::state::State;
+use crate::model::state::{PreviousState, State};
 use crate::model::text::go_duration;
 use crate::resource::scaffold::ScaffoldError;
 use crate::resource::{
@@ -21,6 +22,9 @@ use crate::resource::{
 };
 use crate::system::{FileError, RandomError};
 use ccm_template::expr::ExprError;
+
+/// The number of output lines of a failed health check in its error.
+const MAX_CHECK_LINES: usize = 3;
 
 /// An error in the manifest, which ends the run.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +111,10 @@ impl Engine<'_> {
             return Ok(event);
         }
         let selected = resource::select_provider(resource, self.host(scope))?;
+        self.detail(scope, Level::Info, resource, "Selected provider", |line| {
+            line.with("provider", selected.provider_name())
+        });
+        self.detail_commands(scope, resource);
         let began = clock.monotonic();
         let id = self.next_id(now)?;
         let provider = selected.provider_name();
@@ -154,11 +162,16 @@ impl Engine<'_> {
                 .map(Some),
             SelectedProvider::Managed(_) if scope.mode.health_check_only => Ok(None),
             SelectedProvider::Managed(managed) => {
-                self.converge(scope, resource, &managed).map(Some)
+                self.converge(scope, resource, &managed, event).map(Some)
             }
         };
         let state = state.unwrap_or_else(|err| {
             event.failed = true;
+            if let ApplyError::Resource(err) = &err
+                && !resource.common.sensitive
+            {
+                event.output = err.output();
+            }
             event.errors.push(match (resource.common.sensitive, err) {
                 // The program name may be sensitive.
                 (true, ApplyError::Resource(ResourceError::Run(err))) => {
@@ -173,6 +186,7 @@ impl Engine<'_> {
             });
             None
         });
+        self.detail_commands(scope, resource);
         if !scope.mode.noop {
             self.check_health(scope, resource, event);
         }
@@ -198,17 +212,28 @@ impl Engine<'_> {
         }
     }
 
-    /// Inspects, plans and, unless this is a noop run, changes and verifies.
+    /// Inspects, plans and, unless this is a noop run, changes and verifies. Sets the previous state and
+    /// the output of the event.
     fn converge(
         &self,
         scope: &Scope,
         resource: &Resource,
         managed: &ManagedResource<'_>,
+        event: &mut TransactionEvent,
     ) -> Result<State, ApplyError> {
         let host = self.host(scope);
         let before = managed.inspect(host)?;
-        let refresh = self.is_refreshed(resource)?;
+        self.detail_commands(scope, resource);
+        self.detail(
+            scope,
+            Level::Debug,
+            resource,
+            "Inspected resource",
+            |line| line.with("ensure", &before.common.ensure),
+        );
+        let refresh = self.is_refreshed(scope, resource)?;
         let planned = managed.plan(&before, refresh, host)?;
+        self.detail_plan(scope, resource, managed, &planned, &before);
         if scope.mode.diff
             && let Some(diff) = planned.diff(host)?
         {
@@ -218,12 +243,19 @@ impl Engine<'_> {
         let mut stable = plan.satisfied;
         let mut changed = !plan.is_empty();
         let mut after = None;
+        if changed {
+            event.previous = Some(previous(&before, resource));
+        }
         if changed && !scope.mode.noop {
             self.record_pending_refreshes(scope, resource)?;
-            let state = self.change(scope, resource, managed, &planned)?;
+            let (state, output) = self.change(scope, resource, managed, &planned)?;
+            event.output = output.tail();
             changed = !plan.tentative || state.detail != before.detail;
             stable = stable || plan.settles;
             after = Some(state);
+        }
+        if !changed {
+            event.previous = None;
         }
         let (refreshed, message) = (plan.refreshed, plan.message.clone());
         let mut state = after.unwrap_or(before);
@@ -236,6 +268,27 @@ impl Engine<'_> {
             common.noop_message = message;
         }
         Ok(state)
+    }
+
+    fn detail_plan(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+        managed: &ManagedResource<'_>,
+        planned: &PlannedChange<'_>,
+        before: &State,
+    ) {
+        let plan = planned.plan();
+        if !plan.is_empty() {
+            self.detail(scope, Level::Debug, resource, "Planned change", |line| {
+                line.with("plan", &plan.message)
+            });
+        } else if let Some(reason) = managed.condition(before) {
+            let message = "Command is not needed";
+            self.detail(scope, Level::Info, resource, message, |line| {
+                line.with("reason", reason)
+            });
+        }
     }
 
     /// Records the refreshes of this resource's subscribers as pending, before the resource changes.
@@ -257,7 +310,7 @@ impl Engine<'_> {
         resource: &Resource,
         managed: &ManagedResource<'_>,
         planned: &PlannedChange<'_>,
-    ) -> Result<State, ResourceError> {
+    ) -> Result<(State, CommandOutput), ResourceError> {
         let host = self.host(scope);
         let label = resource.label();
         let on_progress = |progress: Progress<'_>| match progress {
@@ -268,13 +321,23 @@ impl Engine<'_> {
                 self.sink.borrow_mut().received(&label, bytes, of);
             }
         };
-        let mut report = planned.change(host, &on_progress)?;
+        let mut report = planned.change(host, &on_progress).inspect_err(|err| {
+            if let ResourceError::Run(err) = err
+                && let Some(output) = err.output()
+                && !resource.common.sensitive
+            {
+                self.sink.borrow_mut().output(output);
+            }
+        })?;
+        if !report.output.is_empty() {
+            self.sink.borrow_mut().output(&report.output);
+        }
         let result = managed.verify(&mut report, host);
         for text in report.error_output.iter().chain(&report.warning) {
             let line = Line::new(Level::Warn, text).with("resource", resource.label());
             self.log(scope, line);
         }
-        result
+        Ok((result?, report.output))
     }
 
     /// Resolves deferred templates, which may read what an earlier resource created. Returns nothing if
@@ -298,6 +361,7 @@ impl Engine<'_> {
             let clock = self.machine.clock;
             let (began, since) = (clock.now(), clock.monotonic());
             let report = self.probe(scope, resource, check);
+            self.detail_commands(scope, resource);
             self.sink.borrow_mut().checked(&CompletedCheck {
                 type_name: resource.type_name(),
                 name: &resource.common.name,
@@ -309,11 +373,25 @@ impl Engine<'_> {
                 took: clock.monotonic().saturating_sub(since),
             });
             let Report {
-                mut result, error, ..
+                mut result,
+                error,
+                details,
+                ..
             } = report;
             if result.status.is_failure() {
                 event.failed = true;
-                let text = format!("health check status \"{}\"", result.status);
+                let mut text = format!("health check status \"{}\"", result.status);
+                if error.is_none() && !resource.common.sensitive {
+                    // The summary of goss has a duration, which differs in every run.
+                    let first = if check.goss_rules.is_some() {
+                        ""
+                    } else {
+                        &result.output
+                    };
+                    text.push_str(&short_output(first, &details));
+                    let printed = [&event.output, &result.output, &details].map(|it| it.trim());
+                    event.output = output::tail(printed.join("\n").trim());
+                }
                 event.errors.push(text);
             }
             // The command of a check and its output may be sensitive.
@@ -330,7 +408,7 @@ impl Engine<'_> {
 
     fn probe(&self, scope: &Scope, resource: &Resource, check: &HealthCheck) -> Report {
         let probes = Probes {
-            runner: self.machine.runner,
+            runner: &self.commands,
             clock: self.machine.clock,
             accounts: &self.machine.accounts,
             env: &scope.env,
@@ -358,10 +436,16 @@ impl Engine<'_> {
                 self.log(scope, line(level, &text, "goss"));
             }
             ProbeEvent::FailedTry(failed) => {
-                let line = line(Level::Warn, "Health check failed", failed.format)
+                // As in upstream, failed rules are an error and a failed plugin is a warning.
+                let level = failed.failed_rules.map_or(Level::Warn, |_| Level::Error);
+                let line = line(level, "Health check failed", failed.format)
                     .with("try", failed.number)
                     .with("sleep", go_duration(failed.pause))
                     .with("status", failed.status);
+                let line = match failed.failed_rules {
+                    Some(count) => line.with("failed", count),
+                    None => line,
+                };
                 self.log(scope, line);
             }
         });
@@ -371,5 +455,31 @@ impl Engine<'_> {
             self.log(scope, line.with("perfdata", data.join(" ")));
         }
         report
+    }
+}
+
+/// Returns the state before a change for the event.
+fn previous(before: &State, resource: &Resource) -> PreviousState {
+    let mut previous = PreviousState::from(before);
+    if resource.common.sensitive {
+        // A guess of the content could be confirmed by it.
+        previous.checksum.clear();
+    }
+    previous
+}
+
+/// Returns the last lines of a failed check for its error, without performance data.
+fn short_output(printed: &str, details: &str) -> String {
+    let mut lines = output::last_lines(printed, MAX_CHECK_LINES);
+    if lines.is_empty() {
+        lines = output::last_lines(details, MAX_CHECK_LINES);
+    }
+    let texts = lines
+        .iter()
+        .map(|line| line.split('|').next().unwrap_or_default().trim());
+    let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
+    match texts.is_empty() {
+        true => String::new(),
+        false => format!(": {}", texts.join("; ")),
     }
 }

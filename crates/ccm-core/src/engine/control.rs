@@ -1,6 +1,6 @@
 //! Conditions of a resource: control expressions (`if`, `unless`), requirements and subscriptions.
 
-use super::{Engine, FlowError, Scope};
+use super::{Engine, FlowError, Level, Scope};
 use crate::model::id::Reference;
 use crate::model::resource::Resource;
 use ccm_template::expr;
@@ -20,7 +20,19 @@ impl Engine<'_> {
             evaluate(&control.manage_if, true),
             evaluate(&control.unless, false),
         );
-        Ok(manage_if? && !unless?)
+        let (manage_if, unless) = (manage_if?, unless?);
+        let reason = match (manage_if, unless) {
+            (false, _) => Some(("if is false", &control.manage_if)),
+            (true, true) => Some(("unless is true", &control.unless)),
+            (true, false) => None,
+        };
+        if let Some((reason, expression)) = reason {
+            let message = "Resource is not managed";
+            self.detail(scope, Level::Info, resource, message, |line| {
+                line.with("reason", reason).with("expression", expression)
+            });
+        }
+        Ok(reason.is_none())
     }
 
     /// Returns the requirements that failed or were skipped.
@@ -38,14 +50,27 @@ impl Engine<'_> {
 
     /// Reports whether a resource this one subscribes to has changed, in this run or in an earlier run
     /// that left the refresh pending.
-    pub(super) fn is_refreshed(&self, resource: &Resource) -> Result<bool, super::NoEvents> {
+    pub(super) fn is_refreshed(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+    ) -> Result<bool, super::NoEvents> {
+        let message = "Refreshing resource";
         let is_pending = self.pending_refreshes.borrow().is_due(&resource.label());
         for item in resource.subscribe() {
             if let Some(reference) = Reference::parse(item)
                 && self.session.last(reference)?.changed
             {
+                self.detail(scope, Level::Info, resource, message, |line| {
+                    line.with("changed", item)
+                });
                 return Ok(true);
             }
+        }
+        if is_pending {
+            self.detail(scope, Level::Info, resource, message, |line| {
+                line.with("reason", "left pending by an earlier run")
+            });
         }
         Ok(is_pending)
     }

@@ -89,3 +89,14 @@ pub fn status_line(event: &TransactionEvent) -> Line {
     }
     line
 }
+
+/// Returns the line that names the levels of resolved data.
+pub fn levels_line(source: impl ToString, levels: &[String]) -> Line {
+    let levels = match levels {
+        [] => "none".into(),
+        levels => levels.join(", "),
+    };
+    Line::new(Level::Info, "Resolved data")
+        .with("source", source)
+        .with("levels", levels)
+}

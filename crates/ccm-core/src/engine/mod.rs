@@ -27,18 +27,22 @@ use crate::model::event::TransactionEvent;
 use crate::model::governor::{GovernorName, SlotProgress};
 use crate::model::health::{HealthCheck, HealthResult};
 use crate::model::id::EventId;
+use crate::model::output::CommandOutput;
 use crate::model::policy::Denied;
 use crate::model::registration::Entry;
 use crate::model::run::RunSummary;
+use crate::model::secret::REDACTED;
+use crate::model::text::go_millis;
 use crate::model::{Resource, TypeName, Value};
 use crate::resource::{Host, package, scaffold, service};
+use crate::system::runner::{CommandRecord, RecordingRunner};
 use crate::system::{Accounts, Clock, RandomError, Runner};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 use pending_refreshes::Subscribers;
 
 pub use apply_resource::FlowError;
-pub use log_line::{Level, Line, status_line};
+pub use log_line::{Level, Line, levels_line, status_line};
 pub use pending_refreshes::PendingRefreshes;
 pub use registration::Availability;
 pub use session::{EventFileError, EventIds, NoEvents, Session, SessionError};
@@ -57,6 +61,14 @@ pub trait Sink {
         self.line(line);
     }
 
+    /// Returns the least level of the details that it receives; `None` for no details.
+    fn detail_level(&self) -> Option<Level> {
+        None
+    }
+
+    /// Receives a line about how a result came about: providers, commands, data, conditions.
+    fn detail(&mut self, _line: &Line) {}
+
     /// Called before the first resource is applied; `None` means a run of a single resource.
     fn starting(&mut self, _manifest: Option<&Manifest>) {}
 
@@ -68,6 +80,10 @@ pub trait Sink {
 
     /// Receives the unified diff of what a resource changes, or would change.
     fn diff(&mut self, text: &str);
+
+    /// Receives the output of a command that failed or whose output was requested; the resource's event
+    /// has its last lines.
+    fn output(&mut self, _output: &CommandOutput) {}
 
     /// Receives the progress of a resource's download, for interactive output.
     fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}
@@ -146,6 +162,9 @@ pub struct Machine<'a> {
 /// Applies resources and records their events.
 pub struct Engine<'a> {
     machine: Machine<'a>,
+    /// The machine's runner, with a record of its commands if details are shown.
+    commands: RecordingRunner<'a>,
+    detail_level: Option<Level>,
     session: Session,
     /// Created with the first event.
     ids: Option<EventIds>,
@@ -164,8 +183,12 @@ pub struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     pub fn new(machine: Machine<'a>, session: Session, sink: &'a mut dyn Sink) -> Self {
+        let detail_level = sink.detail_level();
+        let (runner, clock) = (machine.runner, machine.clock);
         Self {
             machine,
+            commands: RecordingRunner::new(runner, clock, detail_level.is_some()),
+            detail_level,
             session,
             ids: None,
             programs: Cache::default(),
@@ -221,7 +244,7 @@ impl<'a> Engine<'a> {
 
     fn host<'h>(&'h self, scope: &'h Scope) -> Host<'h> {
         Host {
-            runner: self.machine.runner,
+            runner: &self.commands,
             clock: self.machine.clock,
             accounts: &self.machine.accounts,
             working_dir: scope.working_dir(),
@@ -229,6 +252,47 @@ impl<'a> Engine<'a> {
             packages: &self.packages,
             services: &self.services,
             scaffolds: &self.scaffolds,
+        }
+    }
+
+    /// Sends the details of a resource to the sink, if it receives those of this level.
+    fn detail(
+        &self,
+        scope: &Scope,
+        level: Level,
+        resource: &Resource,
+        message: &str,
+        add_fields: impl FnOnce(Line) -> Line,
+    ) {
+        if self.detail_level.is_none_or(|least| level < least) {
+            return;
+        }
+        let mut line = Line::new(level, message);
+        if let Some(manifest) = &scope.manifest {
+            line = line.with("manifest", manifest);
+        }
+        line = add_fields(line.with("resource", resource.label()));
+        self.sink.borrow_mut().detail(&line);
+    }
+
+    /// Sends the commands since the last call to the sink.
+    fn detail_commands(&self, scope: &Scope, resource: &Resource) {
+        for CommandRecord { line, result, took } in self.commands.take() {
+            let is_hidden = resource.common.sensitive;
+            let command = if is_hidden { REDACTED.into() } else { line };
+            let message = match &result {
+                Ok(_) => "Ran command",
+                Err(_) => "Could not run command",
+            };
+            self.detail(scope, Level::Info, resource, message, |line| {
+                let line = line.with("command", command);
+                let line = match result {
+                    Ok(code) => line.with("exitcode", code),
+                    Err(_) if is_hidden => line,
+                    Err(reason) => line.with("error", reason),
+                };
+                line.with("runtime", go_millis(took))
+            });
         }
     }
 

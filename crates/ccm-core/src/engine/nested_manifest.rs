@@ -2,7 +2,8 @@
 //! health-check-only mode; it can switch them on, never off.
 
 use super::apply_manifest::RunError;
-use super::{Engine, Level, Line, Scope, directory_of};
+use super::pending_refreshes::outside_subscribers;
+use super::{Engine, Level, Line, Scope, directory_of, levels_line};
 use crate::engine::apply_resource::ApplyError;
 use crate::hiera::{InheritedData, Layers};
 use crate::manifest::{self, Manifest, ManifestError, ManifestInput};
@@ -53,6 +54,7 @@ impl Engine<'_> {
             let line = Line::new(Level::Warn, "Governor of a nested manifest is ignored");
             self.log(&scope, line.with("governor", &claim.name));
         }
+        self.expand_pending_refreshes(&scope, resource, &manifest)?;
         self.run(&scope, &manifest).map_err(ChildError::Run)?;
         let counts = self.count(&manifest);
         let line = summary_line(&scope, counts.clone());
@@ -71,6 +73,29 @@ impl Engine<'_> {
         state.common.stable = !changed;
         state.common.noop = scope.mode.noop;
         Ok(state)
+    }
+
+    /// Records the pending refreshes of the manifest's resources, now that they are known.
+    fn expand_pending_refreshes(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+        manifest: &Manifest,
+    ) -> Result<(), ApplyError> {
+        if scope.mode.noop || scope.mode.health_check_only {
+            return Ok(());
+        }
+        let label = resource.label();
+        let mut pending = self.pending_refreshes.borrow_mut();
+        let is_due = pending.is_due(&label);
+        let labels = outside_subscribers(manifest, |reference| {
+            is_due
+                || self
+                    .session
+                    .last(reference)
+                    .is_ok_and(|event| event.changed)
+        });
+        Ok(pending.expand(&label, labels)?)
     }
 
     fn load_child(
@@ -92,6 +117,7 @@ impl Engine<'_> {
         scope.mode.noop |= apply.noop;
         scope.mode.health_check_only |= apply.health_check_only;
         scope.env.working_dir = directory_of(&file);
+        let applied_before = |reference: Reference<'_>| self.session.last(reference).is_ok();
         let input = ManifestInput {
             text: &text,
             source: name,
@@ -103,12 +129,17 @@ impl Engine<'_> {
                 external: parent.external.clone(),
                 ..Layers::default()
             },
+            applied_before: Some(&applied_before),
         };
         let loaded = manifest::load(input, &mut scope.env, &self.programs);
         let manifest = match scope.env.hide_rendered {
             true => loaded.map_err(ManifestError::redacted)?,
             false => loaded?,
         };
+        if self.detail_level.is_some_and(|least| least <= Level::Info) {
+            let line = levels_line(&manifest.source, &manifest.levels);
+            self.sink.borrow_mut().detail(&line);
+        }
         Ok((scope, manifest))
     }
 

@@ -5,11 +5,15 @@
 //! last event of a resource decides which subscribers refresh; pending refreshes apply to later runs.
 //! A resource that failed half way refreshes nothing in this run, and its subscribers stay pending. At
 //! worst a subscriber refreshes once too often. Without a file, nothing is kept after the run.
+//!
+//! What a nested manifest subscribes to is known once it is loaded. Until then its own label stands for
+//! all its subscribers; [`PendingRefreshes::expand`] replaces it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::manifest::Manifest;
+use crate::model::TypeName;
 use crate::model::id::Reference;
 use crate::model::resource::Resource;
 use crate::system::files::{self, Durability, FileError};
@@ -85,6 +89,19 @@ impl PendingRefreshes {
         self.save()
     }
 
+    /// Replaces the refresh of a nested manifest, if pending, by those of its resources. They are due
+    /// in this run if an earlier run left them.
+    pub(super) fn expand(&mut self, child: &str, labels: Vec<String>) -> Result<(), FileError> {
+        if self.is_due(child) {
+            self.earlier.extend(labels.iter().cloned());
+        }
+        if !self.labels.remove(child) {
+            return Ok(());
+        }
+        self.labels.extend(labels);
+        self.save()
+    }
+
     fn save(&self) -> Result<(), FileError> {
         let Some(file) = &self.file else {
             return Ok(());
@@ -101,13 +118,22 @@ impl PendingRefreshes {
     }
 }
 
-/// The subscribers of each resource of one manifest.
+/// The subscriptions of the manifest being run and of those that contain it, innermost last.
 #[derive(Debug, Default)]
-pub(super) struct Subscribers(HashMap<(String, String), Vec<String>>);
+pub(super) struct Subscribers(Vec<ManifestSubscribers>);
+
+#[derive(Debug)]
+struct ManifestSubscribers {
+    by_reference: HashMap<(String, String), Vec<String>>,
+    /// Labels of the nested manifests that follow, the next one last.
+    children: Vec<String>,
+}
 
 impl Subscribers {
-    pub(super) fn of(manifest: &Manifest) -> Self {
+    /// Adds the subscriptions of a manifest that is about to run.
+    pub(super) fn enter(&mut self, manifest: &Manifest) {
         let mut by_reference: HashMap<_, Vec<String>> = HashMap::new();
+        let mut children = Vec::new();
         for resource in &manifest.resources {
             for item in resource.subscribe() {
                 if let Some(Reference { type_name, name }) = Reference::parse(item) {
@@ -115,25 +141,84 @@ impl Subscribers {
                     by_reference.entry(key).or_default().push(resource.label());
                 }
             }
+            if resource.type_name() == TypeName::Apply {
+                children.push(resource.label());
+            }
         }
-        Self(by_reference)
+        children.reverse();
+        self.0.push(ManifestSubscribers {
+            by_reference,
+            children,
+        });
     }
 
-    /// Returns the labels of the resources that subscribe to this one.
-    pub(super) fn to(&self, resource: &Resource) -> Vec<String> {
-        if self.0.is_empty() {
-            return Vec::new();
-        }
-        let type_name = resource.type_name().as_str();
-        let names = [&resource.common.name, &resource.common.alias];
-        names
-            .into_iter()
-            .filter(|name| !name.is_empty())
-            .filter_map(|name| self.0.get(&(type_name.to_owned(), name.clone())))
-            .flatten()
-            .cloned()
-            .collect()
+    /// Removes the subscriptions of the innermost manifest after its run.
+    pub(super) fn leave(&mut self) {
+        self.0.pop();
     }
+
+    /// Records that the next resource of the innermost manifest is about to be applied.
+    pub(super) fn reach(&mut self, resource: &Resource) {
+        if resource.type_name() == TypeName::Apply
+            && let Some(manifest) = self.0.last_mut()
+        {
+            manifest.children.pop();
+        }
+    }
+
+    /// Returns the labels of the resources that subscribe to this one, and of the nested manifests
+    /// that follow: what those subscribe to is known once they are loaded.
+    pub(super) fn to(&self, resource: &Resource) -> Vec<String> {
+        let type_name = resource.type_name();
+        let mut labels = Vec::new();
+        for manifest in &self.0 {
+            // Resources of a nested manifest add the manifests that follow it themselves.
+            if type_name != TypeName::Apply {
+                labels.extend(manifest.children.iter().cloned());
+            }
+            if manifest.by_reference.is_empty() {
+                continue;
+            }
+            let names = [&resource.common.name, &resource.common.alias];
+            for name in names.into_iter().filter(|name| !name.is_empty()) {
+                let key = (type_name.as_str().to_owned(), name.clone());
+                labels.extend(
+                    manifest
+                        .by_reference
+                        .get(&key)
+                        .into_iter()
+                        .flatten()
+                        .cloned(),
+                );
+            }
+        }
+        labels
+    }
+}
+
+/// Returns the labels in a nested manifest that subscribe to resources outside of it for which
+/// `is_changed` holds, and the labels of its own nested manifests.
+pub(super) fn outside_subscribers(
+    manifest: &Manifest,
+    is_changed: impl Fn(Reference<'_>) -> bool,
+) -> Vec<String> {
+    let mut inside = HashSet::new();
+    let mut labels = Vec::new();
+    for resource in &manifest.resources {
+        let type_name = resource.type_name();
+        let is_due = |item: &String| {
+            Reference::parse(item).is_some_and(|reference| {
+                !inside.contains(&(reference.type_name, reference.name)) && is_changed(reference)
+            })
+        };
+        if type_name == TypeName::Apply || resource.subscribe().iter().any(is_due) {
+            labels.push(resource.label());
+        }
+        for name in [&resource.common.name, &resource.common.alias] {
+            inside.insert((type_name.as_str(), name.as_str()));
+        }
+    }
+    labels
 }
 
 #[cfg(test)]

@@ -125,6 +125,11 @@ impl Section {
     }
 }
 
+/// Returns the names of the built-in sections, which every node has.
+pub fn built_in_sections() -> [&'static str; 5] {
+    Section::ALL.map(Section::name)
+}
+
 /// Facts and the time when they were gathered.
 #[derive(Debug)]
 struct Gathered {

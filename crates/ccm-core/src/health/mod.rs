@@ -72,6 +72,8 @@ pub struct FailedTry {
     /// Wait before the next try.
     pub pause: Duration,
     pub status: HealthStatus,
+    /// Number of failed goss rules.
+    pub failed_rules: Option<usize>,
 }
 
 /// A callback for events.
@@ -85,6 +87,8 @@ pub struct Report {
     pub error: Option<ProbeError>,
     /// Performance data of the last try of a Nagios plugin.
     pub perfdata: Vec<Measurement>,
+    /// Standard error of a Nagios plugin, or the failed goss rules, of the last try.
+    pub details: String,
 }
 
 /// Result of one try.
@@ -92,6 +96,9 @@ struct TryResult {
     status: HealthStatus,
     output: String,
     perfdata: Vec<Measurement>,
+    /// Number of failed goss rules.
+    failed_rules: Option<usize>,
+    details: String,
 }
 
 impl Probes<'_> {
@@ -108,6 +115,7 @@ impl Probes<'_> {
                 },
                 error: None,
                 perfdata: result.perfdata,
+                details: result.details,
             },
             Err(error) => Report {
                 result: HealthResult {
@@ -117,6 +125,7 @@ impl Probes<'_> {
                 },
                 error: Some(error),
                 perfdata: Vec::new(),
+                details: String::new(),
             },
         }
     }
@@ -149,6 +158,7 @@ impl Probes<'_> {
                 number: *number,
                 pause,
                 status: result.status,
+                failed_rules: result.failed_rules,
             }));
             if *number >= check.tries {
                 return Ok(result);

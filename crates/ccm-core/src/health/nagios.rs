@@ -33,6 +33,8 @@ pub(super) fn run(
         status: HealthStatus::from_code(output.code.into()),
         perfdata: perfdata(&text),
         output: text,
+        failed_rules: None,
+        details: output.stderr_text().into_owned(),
     })
 }
 

@@ -22,6 +22,8 @@ pub enum HieraError {
     OrderEntry,
     #[error("overrides must be a map, found a {0}")]
     Overrides(&'static str),
+    #[error("overrides {level:?} must be a map, found a {found}")]
+    Override { level: String, found: &'static str },
     #[error("unsupported merge mode: {0}")]
     Merge(String),
     /// Failed expression; `section` names the part of the document that contains it.
@@ -44,6 +46,8 @@ pub enum HieraError {
     NoBucket,
     #[error("key is required for kv hiera data source")]
     NoKey,
+    #[error("expected obj://BUCKET/NAME as hiera data source")]
+    NoObject,
     #[error("invalid URL escape {escape:?} in hiera data source {url}")]
     Escape { url: String, escape: String },
     /// Set by callers that read files; some of them ignore a missing file.

@@ -22,9 +22,25 @@ const DEFAULT_LEVEL: &str = "default";
 /// level concatenates its lists each time.
 const MAX_MERGED: usize = 20_000_000;
 
+/// Data of a document, and the sections it was taken from, in the order of merging.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResolvedData {
+    pub data: Value,
+    pub levels: Vec<String>,
+}
+
 /// Returns the data of a document for the given facts. `data_key` is the key of the base data; an
 /// empty key means [`DATA_KEY`].
 pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value, HieraError> {
+    resolve_levels(document, facts, data_key).map(|resolved| resolved.data)
+}
+
+/// Returns the data of a document like [`resolve`], with its levels.
+pub fn resolve_levels(
+    document: &Value,
+    facts: &Facts,
+    data_key: &str,
+) -> Result<ResolvedData, HieraError> {
     let empty = Map::new();
     let root = match document {
         Value::Map(map) => map,
@@ -49,6 +65,7 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
             })?,
         None => Value::empty_map(),
     };
+    let mut levels: Vec<String> = base.map(|_| data_key.to_owned()).into_iter().collect();
     let mut budget = MAX_MERGED;
     for entry in &hierarchy.order {
         let level = expander.level(entry)?;
@@ -67,18 +84,42 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
                 section: format!("overrides {level:?}"),
                 cause,
             })?;
-        match hierarchy.merge {
-            Merge::First => return Ok(data.merge_shallow(&over)),
+        match &hierarchy.merge {
+            Merge::First => {
+                levels.push(level);
+                let data = data.merge_shallow(&over);
+                return Ok(ResolvedData { data, levels });
+            }
             Merge::Deep => {
                 if !(spend(&data, &mut budget) && spend(&over, &mut budget)) {
                     return Err(HieraError::TooLarge { level });
                 }
                 data = data.merge_deep(&over);
+                levels.push(level);
             }
-            Merge::Unknown(mode) => return Err(HieraError::Merge(mode)),
+            Merge::Unknown(mode) => return Err(HieraError::Merge(mode.clone())),
         }
     }
-    Ok(data)
+    Ok(ResolvedData { data, levels })
+}
+
+/// Rejects an unknown merge mode and overrides that are not maps, whether or not a level matches.
+/// Upstream's schema of manifests does so; documents with data alone may contain both.
+pub fn check_sections(document: &Value) -> Result<(), HieraError> {
+    let section = document.get("hierarchy");
+    if let Some(Merge::Unknown(mode)) = section.map(Merge::read) {
+        return Err(HieraError::Merge(mode));
+    }
+    let overrides = document.get("overrides").and_then(Value::as_map);
+    for (level, data) in overrides.into_iter().flatten() {
+        if !matches!(data, Value::Map(_) | Value::Null) {
+            return Err(HieraError::Override {
+                level: level.to_string(),
+                found: data.kind(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the key of the base data.
@@ -104,6 +145,18 @@ enum Merge {
     Unknown(String),
 }
 
+impl Merge {
+    /// Returns the mode of a `hierarchy` section.
+    fn read(section: &Value) -> Self {
+        let mode = section.get("merge").and_then(Value::as_str).unwrap_or("");
+        match mode.to_lowercase().as_str() {
+            "" | "first" => Self::First,
+            "deep" => Self::Deep,
+            other => Self::Unknown(other.into()),
+        }
+    }
+}
+
 impl<'a> Hierarchy<'a> {
     fn read(section: Option<&'a Value>) -> Result<Self, HieraError> {
         let Some(section) = section else {
@@ -112,18 +165,14 @@ impl<'a> Hierarchy<'a> {
                 merge: Merge::First,
             });
         };
+        let merge = Merge::read(section);
         let section = section.as_map().ok_or(HieraError::Hierarchy)?;
         let order = section.get("order").and_then(Value::as_list);
         let order = order.ok_or(HieraError::Order)?;
         let order: Option<Vec<_>> = order.iter().map(Value::as_str).collect();
-        let merge = section.get("merge").and_then(Value::as_str).unwrap_or("");
         Ok(Self {
             order: order.ok_or(HieraError::OrderEntry)?,
-            merge: match merge.to_lowercase().as_str() {
-                "" | "first" => Merge::First,
-                "deep" => Merge::Deep,
-                other => Merge::Unknown(other.into()),
-            },
+            merge,
         })
     }
 }
@@ -278,6 +327,26 @@ overrides:
     fn an_override_that_is_not_a_map_is_skipped() {
         let document = "hierarchy: {order: [a, b]}\noverrides: {a: 1, b: {x: 2}}";
         assert_eq!(resolved(document, "{}").unwrap(), data("{x: 2}"));
+    }
+
+    #[test]
+    fn a_manifest_may_not_have_what_its_schema_excludes_even_if_no_level_matches() {
+        let invalid = |text: &str| check_sections(&data(text)).unwrap_err().to_string();
+        assert_eq!(
+            invalid("hierarchy: {order: [default], merge: depp}\ndata: {a: 1}"),
+            "unsupported merge mode: depp"
+        );
+        assert_eq!(
+            invalid("overrides: {a: 5, b: {x: 2}}"),
+            "overrides \"a\" must be a map, found a integer"
+        );
+        for text in [
+            "",
+            "data: {a: 1}",
+            "overrides: {a: {}, b: ~}\nhierarchy: {order: [], merge: Deep}",
+        ] {
+            check_sections(&data(text)).unwrap();
+        }
     }
 
     #[test]

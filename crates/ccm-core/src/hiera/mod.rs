@@ -20,7 +20,7 @@ mod validators;
 
 pub use annotations::{Annotations, KeyPath, Rule, Warning, parse_annotations};
 pub use error::HieraError;
-pub use hierarchy::{DATA_KEY, normalize, resolve};
+pub use hierarchy::{DATA_KEY, ResolvedData, check_sections, normalize, resolve, resolve_levels};
 pub use layers::{InheritedData, Layers};
 pub use output::env_lines;
 pub use sources::{Document, Source};

@@ -25,6 +25,11 @@ pub enum Source {
         bucket: String,
         key: String,
     },
+    /// Object in a NATS object store.
+    Object {
+        bucket: String,
+        name: String,
+    },
 }
 
 /// Document and the annotations in its comments.
@@ -68,6 +73,17 @@ impl FromStr for Source {
                 Ok(Self::Kv {
                     bucket: bucket.into(),
                     key,
+                })
+            }
+            "obj" => {
+                let (bucket, path) = split_url(rest);
+                let name = decode(path.trim_start_matches('/'), text)?;
+                if bucket.is_empty() || name.is_empty() {
+                    return Err(HieraError::NoObject);
+                }
+                Ok(Self::Object {
+                    bucket: bucket.into(),
+                    name,
                 })
             }
             _ => Err(unsupported()),
@@ -115,6 +131,7 @@ impl Source {
     pub fn location(&self) -> String {
         match self {
             Self::Kv { bucket, key } => format!("kv://{bucket}/{key}"),
+            Self::Object { bucket, name } => format!("obj://{bucket}/{name}"),
             Self::Http(url) => url_identity(url.reveal()).into_owned(),
             Self::File(_) => self.to_string(),
         }
@@ -171,7 +188,7 @@ impl Source {
     pub(super) fn response_prefix(&self) -> &'static str {
         match self {
             Self::Http(_) => "HTTP response from ",
-            Self::File(_) | Self::Kv { .. } => "",
+            Self::File(_) | Self::Kv { .. } | Self::Object { .. } => "",
         }
     }
 }
@@ -182,6 +199,7 @@ impl fmt::Display for Source {
             Self::File(path) => path.display().fmt(out),
             Self::Http(url) => out.write_str(&redact_url(url.reveal())),
             Self::Kv { bucket, key } => write!(out, "kv {bucket}#{key}"),
+            Self::Object { bucket, name } => write!(out, "obj://{bucket}/{name}"),
         }
     }
 }

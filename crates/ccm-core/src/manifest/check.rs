@@ -3,17 +3,27 @@
 
 use std::collections::HashSet;
 
-use super::{Manifest, ProblemKind, Problems};
+use super::{AppliedBefore, Manifest, ProblemKind, Problems};
 use crate::model::TypeName;
 use crate::model::document::Mark;
 use crate::model::id::Reference;
 use crate::model::resource::{Properties, Resource};
-use ccm_template::expand;
+use ccm_template::expand::{self, has_expressions};
 use ccm_template::expr::{self, Expect};
 
 /// Reports problems that prevent a run: control expressions that don't compile, `require` of a
-/// resource that is not declared before, invalid references and modes.
-pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
+/// resource that is not declared before, here or outside, invalid references and modes.
+pub(super) fn gates(
+    manifest: &Manifest,
+    applied_before: Option<&AppliedBefore<'_>>,
+    problems: &mut Problems<'_>,
+) {
+    let is_outside = |item: &str| {
+        let reference = Reference::parse(item);
+        applied_before
+            .zip(reference)
+            .is_some_and(|(applied_before, reference)| applied_before(reference))
+    };
     each(manifest, |resource, mark, earlier| {
         let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
         if let Some(control) = &resource.common.control {
@@ -25,14 +35,16 @@ pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
                 }
             }
         }
-        for item in missing(&resource.common.require, earlier) {
+        for item in missing(&resource.common.require, earlier).filter(|it| !is_outside(it)) {
             report(ProblemKind::NotDeclaredBefore(item.into()));
         }
-        for item in resource.subscribe().iter().filter(|it| !is_reference(it)) {
+        let invalid = |it: &&String| !is_reference(it) && !has_expressions(it);
+        for item in resource.subscribe().iter().filter(invalid) {
             report(ProblemKind::Subscribe(item.clone()));
         }
         if let Properties::File(file) = &resource.properties
             && !has_mode_digits(&file.mode)
+            && !has_expressions(&file.mode)
         {
             report(ProblemKind::Mode(file.mode.clone()));
         }
@@ -85,6 +97,8 @@ struct Earlier<'m> {
     names: HashSet<(&'m str, &'m str)>,
     /// Whether there is a nested manifest, which may declare any resource.
     has_apply: bool,
+    /// Types with a resource whose name is not known; see [`super::load_known`].
+    unnamed: HashSet<&'m str>,
 }
 
 /// Visits every resource with its position and the resources declared before it.
@@ -96,6 +110,9 @@ fn each<'m>(manifest: &'m Manifest, mut visit: impl FnMut(&'m Resource, Mark, &E
         earlier.has_apply |= type_name == TypeName::Apply;
         for name in [&resource.common.name, &resource.common.alias] {
             earlier.names.insert((type_name.as_str(), name));
+            if has_expressions(name) {
+                earlier.unnamed.insert(type_name.as_str());
+            }
         }
     }
 }
@@ -109,8 +126,11 @@ fn missing<'r>(
         .iter()
         .filter(|item| {
             !earlier.has_apply
-                && Reference::parse(item)
-                    .is_some_and(|r| !earlier.names.contains(&(r.type_name, r.name)))
+                && !has_expressions(item)
+                && Reference::parse(item).is_some_and(|r| {
+                    let is_known = earlier.names.contains(&(r.type_name, r.name));
+                    !is_known && !earlier.unnamed.contains(r.type_name)
+                })
         })
         .map(String::as_str)
 }

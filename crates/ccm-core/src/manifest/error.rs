@@ -11,6 +11,7 @@ use crate::model::id::UnknownType;
 use crate::model::policy::Lookup;
 use crate::model::resource::InvalidProperty;
 use crate::model::text::quote;
+use ccm_template::UnknownValue;
 use ccm_template::engines::RenderError;
 use ccm_template::expr::ExprError;
 
@@ -62,6 +63,13 @@ impl Error for ManifestError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let first = self.problems.first()?;
         Some(first)
+    }
+}
+
+impl Problem {
+    /// Returns the value that is not known, if that is why something could not be checked.
+    pub fn unknown_value(&self) -> Option<UnknownValue> {
+        UnknownValue::in_chain(&self.kind)
     }
 }
 

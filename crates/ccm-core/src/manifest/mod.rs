@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::hiera::Layers;
 use crate::model::document::{Mark, parse};
 use crate::model::governor::GovernorClaim;
+use crate::model::id::Reference;
 use crate::model::{Resource, Value};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
@@ -35,6 +36,8 @@ pub struct Manifest {
     pub pre_message: String,
     pub post_message: String,
     pub data: Value,
+    /// Sections that the manifest's own data was taken from.
+    pub levels: Vec<String>,
     /// Governor slot that a run of the manifest needs.
     pub governor: Option<GovernorClaim>,
     pub resources: Vec<Arc<Resource>>,
@@ -44,14 +47,19 @@ pub struct Manifest {
     pub warnings: Vec<String>,
 }
 
+/// Reports whether a resource outside a manifest was applied before it.
+pub type AppliedBefore<'a> = dyn Fn(Reference<'_>) -> bool + 'a;
+
 /// Text of a manifest, with its source and data layers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ManifestInput<'a> {
     pub text: &'a str,
     /// Source of the manifest, for display.
     pub source: &'a str,
     /// Data that is merged over the manifest's own.
     pub layers: Layers,
+    /// Resources of parent manifests and earlier nested ones, which a nested manifest may require.
+    pub applied_before: Option<&'a AppliedBefore<'a>>,
 }
 
 /// Loads a manifest. Templates are evaluated in `env`, whose data is set to the manifest's.
@@ -60,7 +68,21 @@ pub fn load(
     env: &mut Env,
     programs: &Cache,
 ) -> Result<Manifest, ManifestError> {
+    match load_known(input, env, programs)? {
+        (manifest, unchecked) if unchecked.is_empty() => Ok(manifest),
+        (_, problems) => Err(ManifestError { problems }),
+    }
+}
+
+/// Loads a manifest as far as its values are known, as [`Env::unknown`] and its facts define it. Also
+/// returns what could not be checked; such expressions remain unresolved.
+pub fn load_known(
+    input: ManifestInput<'_>,
+    env: &mut Env,
+    programs: &Cache,
+) -> Result<(Manifest, Vec<Problem>), ManifestError> {
     let mut problems = Problems::of(input.source);
+    let applied_before = input.applied_before;
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
@@ -69,10 +91,10 @@ pub fn load(
         }
     };
     if let Some(manifest) = &manifest {
-        check::gates(manifest, &mut problems);
+        check::gates(manifest, applied_before, &mut problems);
     }
     match manifest {
-        Some(manifest) if problems.found.is_empty() => Ok(manifest),
+        Some(manifest) if problems.found.is_empty() => Ok((manifest, problems.unchecked)),
         _ => Err(ManifestError {
             problems: problems.found,
         }),
@@ -91,6 +113,8 @@ pub fn deep_check(manifest: &Manifest) -> Vec<Problem> {
 struct Problems<'a> {
     source: &'a str,
     found: Vec<Problem>,
+    /// What could not be checked, because values are not known.
+    unchecked: Vec<Problem>,
 }
 
 impl<'a> Problems<'a> {
@@ -98,16 +122,26 @@ impl<'a> Problems<'a> {
         Self {
             source,
             found: Vec::new(),
+            unchecked: Vec::new(),
         }
     }
 
     fn report(&mut self, mark: Mark, label: Option<String>, kind: impl Into<ProblemKind>) {
-        self.found.push(Problem {
+        let problem = Problem {
             source: self.source.into(),
             mark,
             label,
             kind: kind.into(),
-        });
+        };
+        match problem.unknown_value() {
+            Some(_) => self.unchecked.push(problem),
+            None => self.found.push(problem),
+        }
+    }
+
+    /// Returns the number of problems, including what could not be checked.
+    fn count(&self) -> usize {
+        self.found.len() + self.unchecked.len()
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, Problems, TemplateError};
-use crate::hiera::{self, Annotations, Layers};
-use crate::manifest::resolve;
+use crate::hiera::{self, Annotations, Layers, ResolvedData};
+use crate::manifest::resolve::{self, ResolveError};
 use crate::model::document::{Mark, Node, parse, unknown_name};
 use crate::model::governor::GovernorClaim;
 use crate::model::resource::Phase;
@@ -13,7 +13,7 @@ use crate::model::resource::decode::{self, DeclaredResource};
 use crate::model::{TypeName, Value};
 use ccm_template::engines::{self, Template};
 use ccm_template::expr::Cache;
-use ccm_template::{Engine, Env, expand};
+use ccm_template::{Engine, Env, UnknownValue, expand};
 
 /// Keys of a manifest's top level; keys that start with `x-` or `.` are also allowed, for anchors.
 const TOP_KEYS: [&str; 5] = ["data", "hierarchy", "overrides", "ccm", "governor"];
@@ -59,12 +59,20 @@ impl Reader<'_, '_> {
         };
         self.check_keys(entries, &TOP_KEYS);
         let annotations = hiera::parse_annotations(input.text, hiera::DATA_KEY);
+        let mut levels = Vec::new();
         match resolve_data(document, input.layers, &annotations, env) {
-            Ok(data) => env.data = data,
+            Ok(resolved) => {
+                env.data = resolved.data;
+                levels = resolved.levels;
+            }
             Err(err) => {
                 let mark = document.get("data").map_or(document.mark, |node| node.mark);
+                let is_unknown = UnknownValue::in_chain(&err).is_some();
                 self.problems.report(mark, None, err);
-                return None;
+                if !is_unknown {
+                    return None;
+                }
+                env.unknown.data = true;
             }
         }
         let section = document.get("ccm").filter(|node| node.entries().is_some());
@@ -78,6 +86,7 @@ impl Reader<'_, '_> {
             source: self.problems.source.into(),
             fail_on_error: self.flag(section, "fail_on_error"),
             data: env.data.clone(),
+            levels,
             governor: self.governor(document),
             warnings: annotations
                 .warnings
@@ -154,7 +163,7 @@ impl Reader<'_, '_> {
     }
 
     fn read_resources(&mut self, section: &Node, manifest: &mut Manifest, env: &Env) {
-        let before = self.problems.found.len();
+        let before = self.problems.count();
         if let Some((file, engine, mark)) = self.template(section) {
             if section.get("resources").is_some() {
                 return self.problems.report(mark, None, ProblemKind::TwoLists);
@@ -166,7 +175,7 @@ impl Reader<'_, '_> {
         } else if let Some(list) = section.get("resources") {
             self.read_list(list, manifest, env);
         }
-        if manifest.resources.is_empty() && self.problems.found.len() == before {
+        if manifest.resources.is_empty() && self.problems.count() == before {
             self.problems
                 .report(section.mark, None, ProblemKind::NoResources);
         }
@@ -226,7 +235,11 @@ impl Reader<'_, '_> {
                 for mut item in declared {
                     let label = item.resource.label();
                     match self.complete(&mut item, env) {
-                        Ok(()) => {
+                        Ok(unknown) => {
+                            for error in unknown {
+                                let kind = invalid_entry(EntryError::Resolve(error));
+                                self.problems.report(item.mark, Some(label.clone()), kind);
+                            }
                             manifest.resources.push(Arc::new(item.resource));
                             manifest.marks.push(item.mark);
                         }
@@ -245,11 +258,29 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Resolves early expressions, fills in defaults and validates.
-    fn complete(&self, item: &mut DeclaredResource<'_>, env: &Env) -> Result<(), EntryError> {
-        resolve::resolve_properties(&mut item.resource, Phase::Early, env, self.programs)?;
-        Ok(item.resource.complete()?)
+    /// Resolves early expressions, fills in defaults and validates. Returns the fields that need
+    /// values that are not known.
+    fn complete(
+        &self,
+        item: &mut DeclaredResource<'_>,
+        env: &Env,
+    ) -> Result<Vec<ResolveError>, EntryError> {
+        let resource = &mut item.resource;
+        let unknown = resolve::resolve_known(resource, Phase::Early, env, self.programs)?;
+        match resource.complete() {
+            Err(invalid) if !is_unresolved(invalid.property, &unknown) => Err(invalid.into()),
+            _ => Ok(unknown),
+        }
     }
+}
+
+/// Reports whether a property is among the unresolved fields, whose names have no underscores.
+fn is_unresolved(property: &str, unknown: &[ResolveError]) -> bool {
+    let property = property.replace('_', "");
+    unknown.iter().any(|error| {
+        let field = error.field.split('[').next().unwrap_or_default();
+        field.eq_ignore_ascii_case(&property)
+    })
 }
 
 /// Resolves the document's data, merges the other layers over it and validates the result.
@@ -258,16 +289,21 @@ fn resolve_data(
     mut layers: Layers,
     annotations: &Annotations,
     env: &Env,
-) -> Result<Value, DataError> {
+) -> Result<ResolvedData, DataError> {
     // Only the data sections are converted: there may be many resources.
     let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
         .into_iter()
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
         .collect();
-    layers.document = hiera::resolve(&parts, &env.facts, hiera::DATA_KEY)?;
+    hiera::check_sections(&parts)?;
+    let own = hiera::resolve_levels(&parts, &env.facts, hiera::DATA_KEY)?;
+    layers.document = own.data;
     let data = layers.merge();
     hiera::validate(&data, &annotations.rules)?;
-    Ok(data)
+    Ok(ResolvedData {
+        data,
+        levels: own.levels,
+    })
 }
 
 /// Renders a template of resources and parses the result.

@@ -4,15 +4,16 @@
 use crate::model::registration::Port;
 use crate::model::resource::{Phase, Resource, TemplateField};
 use crate::model::value::{Map, Value};
-use ccm_template::Env;
 use ccm_template::expand::{self, Nulls, has_expressions};
 use ccm_template::expr::{Cache, ExprError};
+use ccm_template::{Env, UnknownValue};
 
 /// Failed expression of a property.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("resolving field {field}: {cause}")]
 pub struct ResolveError {
     pub field: String,
+    #[source]
     pub cause: ExprError,
 }
 
@@ -23,13 +24,41 @@ pub(crate) fn resolve_properties(
     env: &Env,
     programs: &Cache,
 ) -> Result<(), ResolveError> {
+    match resolve_known(resource, phase, env, programs)?.pop() {
+        Some(unknown) => Err(unknown),
+        None => Ok(()),
+    }
+}
+
+/// Resolves the properties of one phase in place. Fields that need values that are not known are left
+/// as they are and returned.
+pub(super) fn resolve_known(
+    resource: &mut Resource,
+    phase: Phase,
+    env: &Env,
+    programs: &Cache,
+) -> Result<Vec<ResolveError>, ResolveError> {
     let is_hidden = resource.common.sensitive;
+    let mut unknown = Vec::new();
     resource.visit_fields(phase, &mut |name, suffix, field| {
-        resolve_field(field, env, programs).map_err(|cause| ResolveError {
+        let Err(cause) = resolve_field(field, env, programs) else {
+            return Ok(());
+        };
+        let is_unknown = UnknownValue::in_chain(&cause).is_some();
+        let error = ResolveError {
             field: format!("{name}{suffix}"),
-            cause: if is_hidden { ExprError::Hidden } else { cause },
-        })
-    })
+            cause: match cause {
+                cause if is_unknown || !is_hidden => cause,
+                _ => ExprError::Hidden,
+            },
+        };
+        if is_unknown {
+            unknown.push(error);
+            return Ok(());
+        }
+        Err(error)
+    })?;
+    Ok(unknown)
 }
 
 /// Reports whether the resource has deferred expressions.

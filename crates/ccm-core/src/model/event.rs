@@ -12,7 +12,7 @@ use super::health::{HealthResult, HealthStatus};
 use super::id::EventId;
 use super::resource::Resource;
 use super::secret::{serialize_text, serialize_texts};
-use super::state::State;
+use super::state::{PreviousState, State};
 use super::text::{go_duration, nanoseconds, timestamp};
 
 pub(crate) const TRANSACTION_PROTOCOL: &str = "io.choria.ccm.v1.transaction.event";
@@ -74,6 +74,16 @@ pub struct TransactionEvent {
         serialize_with = "serialize_texts"
     )]
     pub errors: Vec<String>,
+    /// Last lines that the failed command printed, or the command of an exec with `logoutput`.
+    #[serde(
+        default,
+        skip_serializing_if = "String::is_empty",
+        serialize_with = "serialize_text"
+    )]
+    pub output: String,
+    /// State before the change, or before the change that noop mode left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<PreviousState>,
     pub changed: bool,
     pub refreshed: bool,
     pub failed: bool,
@@ -120,6 +130,8 @@ impl TransactionEvent {
             health_check: Vec::new(),
             health_check_only: false,
             errors: Vec::new(),
+            output: String::new(),
+            previous: None,
             changed: false,
             refreshed: false,
             failed: false,
@@ -371,7 +383,7 @@ mod tests {
             text.contains("https://REDACTED@h/x?token=REDACTED#REDACTED"),
             "{text}"
         );
-        let drift = crate::model::node::Drift::from_event(&event, false).unwrap();
+        let drift = crate::model::drift::Drift::from_event(&event, false, "").unwrap();
         let stored: TransactionEvent = serde_json::from_str(&text).unwrap();
         assert_eq!(
             drift.name, stored.name,

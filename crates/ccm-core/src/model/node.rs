@@ -10,16 +10,16 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::decision::AssignmentSignature;
-use super::event::TransactionEvent;
+use super::drift::{Drift, ReportSource, UncheckedResource};
 use super::governor::GovernorClaim;
 use super::run::{CurrentRun, RunSummary};
-use super::secret::redact_urls;
 use super::text::{maybe_timestamp, quote, timestamp, to_the_second};
 use super::{Value, json};
 
 pub const NODE_STATUS: &str = "io.choria.ccm.v1.node.status";
 pub const ASSIGNMENT: &str = "io.choria.ccm.v1.node.assignment";
 pub const REPORT: &str = "io.choria.ccm.v1.node.report";
+pub const NODE_FACTS: &str = "io.choria.ccm.v1.node.facts";
 
 /// Maximum length of a node name, as in DNS.
 const MAX_NAME: usize = 253;
@@ -301,25 +301,61 @@ pub struct NodeStatus {
     pub facts: Value,
 }
 
-/// Maximum age of a refusal in [`NodeStatus::trust_note`].
+/// Facts of a node as its agent last stored them, for selections while the node is offline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredFacts {
+    pub protocol: String,
+    pub identity: NodeName,
+    #[serde(default)]
+    pub groups: Vec<Token>,
+    /// Version of the agent.
+    pub version: String,
+    /// Time when the agent last confirmed the facts.
+    #[serde(with = "timestamp")]
+    pub timestamp: DateTime<Utc>,
+    /// Facts for selections, as in [`NodeStatus::facts`].
+    #[serde(default)]
+    pub facts: Value,
+}
+
+impl From<&NodeStatus> for StoredFacts {
+    fn from(status: &NodeStatus) -> Self {
+        Self {
+            protocol: NODE_FACTS.into(),
+            identity: status.identity.clone(),
+            groups: status.groups.clone(),
+            version: status.version.clone(),
+            timestamp: status.timestamp,
+            facts: status.facts.clone(),
+        }
+    }
+}
+
+/// Maximum age of a refusal in [`NodeStatus::recent_refusal`].
 const MAX_REFUSAL_AGE: TimeDelta = TimeDelta::hours(1);
 
 impl NodeStatus {
     /// Returns a note if the node accepts unsigned requests or has refused a request recently;
     /// otherwise an empty text.
     pub fn trust_note(&self) -> String {
-        let Some(trust) = &self.trust else {
-            return String::new();
-        };
-        let open = trust.open.then(|| OPEN.to_owned());
-        let is_recent = |refusal: &&Refusal| {
-            self.timestamp.signed_duration_since(refusal.time) < MAX_REFUSAL_AGE
-        };
-        let refusal = trust.last_refusal.as_ref().filter(is_recent);
+        let refusal = self.recent_refusal();
         let refusal =
             refusal.map(|refusal| format!("{refusal} ({})", to_the_second(&refusal.time)));
+        let open = self.open_note().map(str::to_owned);
         let notes: Vec<String> = [open, refusal].into_iter().flatten().collect();
         notes.join("; ")
+    }
+
+    /// Returns the last refusal, if it is recent.
+    pub fn recent_refusal(&self) -> Option<&Refusal> {
+        let refusal = self.trust.as_ref()?.last_refusal.as_ref()?;
+        let age = self.timestamp.signed_duration_since(refusal.time);
+        (age < MAX_REFUSAL_AGE).then_some(refusal)
+    }
+
+    /// Returns a note if the node accepts unsigned requests.
+    pub fn open_note(&self) -> Option<&'static str> {
+        self.trust.as_ref()?.open.then_some(OPEN)
     }
 }
 
@@ -399,46 +435,6 @@ impl Assignment {
     }
 }
 
-/// Resource that differs from the assignment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drift {
-    #[serde(rename = "type")]
-    pub type_name: String,
-    pub name: String,
-    /// Change that would be made, or the error of the resource or its health check.
-    pub message: String,
-    #[serde(with = "timestamp")]
-    pub since: DateTime<Utc>,
-}
-
-impl Drift {
-    /// Returns the drift of a resource that failed, or would have changed in noop mode.
-    pub fn from_event(event: &TransactionEvent, noop: bool) -> Option<Self> {
-        let message = if event.failed {
-            event.errors.join(", ")
-        } else if event.changed && noop {
-            match event.noop_message.as_str() {
-                "" => "would change".to_owned(),
-                message => message.to_owned(),
-            }
-        } else {
-            return None;
-        };
-        Some(Self {
-            type_name: event.type_name.clone(),
-            // Redacted as in stored events, so that names can be compared.
-            name: redact_urls(&event.name).into_owned(),
-            message: redact_urls(&message).into_owned(),
-            since: event.timestamp,
-        })
-    }
-
-    /// Reports whether both are drifts of the same resource.
-    pub fn is_same_resource(&self, other: &Self) -> bool {
-        self.type_name == other.type_name && self.name == other.name
-    }
-}
-
 /// Report of a node on the assignment that it last applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
@@ -451,6 +447,12 @@ pub struct NodeReport {
     pub run: Option<RunSummary>,
     #[serde(default)]
     pub drift: Vec<Drift>,
+    /// Resources that the noop check could not compare with the assignment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<UncheckedResource>,
+    /// What found the drift: the last run, or a later noop check.
+    #[serde(default)]
+    pub source: ReportSource,
     /// Error that kept the node from applying the assignment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,

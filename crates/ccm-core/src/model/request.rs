@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::document::{DocumentError, Node, parse_message, unknown_name};
 use super::event::TransactionEvent;
 use super::id::{TypeName, UnknownType};
+use super::output::CommandOutput;
 use super::resource::decode::{self, DeclaredResource};
 use super::resource::{InvalidProperty, Resource};
 use super::state::State;
@@ -177,6 +178,9 @@ pub struct Response<T> {
     /// Diff of changed files, if requested.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub diff: String,
+    /// Output of a command that failed or has `logoutput`.
+    #[serde(skip_serializing_if = "CommandOutput::is_empty")]
+    pub output: CommandOutput,
 }
 
 /// Response to an ensure request.
@@ -208,6 +212,7 @@ impl<T> Response<T> {
             error,
             state,
             diff: String::new(),
+            output: CommandOutput::default(),
         }
     }
 
@@ -215,6 +220,12 @@ impl<T> Response<T> {
     #[must_use]
     pub fn with_diff(self, diff: String) -> Self {
         Self { diff, ..self }
+    }
+
+    /// Returns the response with the output of a command.
+    #[must_use]
+    pub fn with_output(self, output: CommandOutput) -> Self {
+        Self { output, ..self }
     }
 }
 

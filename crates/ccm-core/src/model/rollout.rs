@@ -8,6 +8,8 @@
 //! assignments that differ only in their generation are stored once.
 
 mod previous_assignments;
+mod progress;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,6 +18,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 pub use self::previous_assignments::PreviousAssignments;
+pub use self::progress::{Progress, Tally};
+pub use self::state::RolloutState;
 use super::Value;
 use super::amount::{Amount, Percent};
 use super::decision::{Rollback, RolloutDecision};
@@ -24,9 +28,6 @@ use super::node::{BundleRef, NodeName, Token};
 use super::text::{maybe_timestamp, nanoseconds, timestamp};
 
 pub const ROLLOUT: &str = "io.choria.ccm.v1.rollout";
-
-/// Maximum length of a failed node's reason.
-const MAX_REASON: usize = 200;
 
 /// Stored record of a rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,6 +91,16 @@ impl Rollout {
     pub fn tally(&self) -> Tally {
         let nodes = self.plan.waves.iter().flat_map(|wave| &wave.nodes);
         Tally::of(nodes.map(|node| self.progress(node)))
+    }
+
+    /// Returns the state in which the rollout, or its rollback, ends if no node is left to do.
+    pub fn end_state(&self) -> RolloutState {
+        match (self.state.is_rollback(), self.tally().has_failures()) {
+            (false, false) => RolloutState::Done,
+            (false, true) => RolloutState::DoneWithFailures,
+            (true, false) => RolloutState::RolledBack,
+            (true, true) => RolloutState::RolledBackWithFailures,
+        }
     }
 }
 
@@ -202,200 +213,6 @@ impl Default for Budget {
     }
 }
 
-/// State of a rollout.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "name", rename_all = "snake_case")]
-pub enum RolloutState {
-    Running,
-    /// The wave has finished; the next one waits for the bake time.
-    Baking {
-        #[serde(with = "timestamp")]
-        until: DateTime<Utc>,
-    },
-    Paused {
-        reason: String,
-        #[serde(default)]
-        by: String,
-        /// Paused by a controller, not by an operator.
-        #[serde(default)]
-        auto: bool,
-    },
-    /// The failure budget was exceeded.
-    Halted {
-        reason: String,
-    },
-    Aborted {
-        #[serde(default)]
-        by: String,
-    },
-    Done,
-    RollingBack,
-    RolledBack,
-}
-
-impl RolloutState {
-    /// Returns the name of the state, for display.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Baking { .. } => "baking",
-            Self::Paused { .. } => "paused",
-            Self::Halted { .. } => "halted",
-            Self::Aborted { .. } => "aborted",
-            Self::Done => "done",
-            Self::RollingBack => "rolling back",
-            Self::RolledBack => "rolled back",
-        }
-    }
-
-    /// Reports whether a controller has to drive the rollout.
-    pub fn is_active(&self) -> bool {
-        matches!(
-            self,
-            Self::Running | Self::Baking { .. } | Self::RollingBack
-        )
-    }
-
-    /// Reports whether the state stays unless an operator resumes, retries or rolls back the rollout.
-    pub fn is_finished(&self) -> bool {
-        matches!(
-            self,
-            Self::Halted { .. } | Self::Aborted { .. } | Self::Done | Self::RolledBack
-        )
-    }
-}
-
-/// Progress of one node in a rollout.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Progress {
-    #[default]
-    Pending,
-    /// Assigned; no report yet.
-    Assigned {
-        generation: u64,
-        #[serde(with = "timestamp")]
-        at: DateTime<Utc>,
-    },
-    /// Converged without changes.
-    Ok,
-    Changed,
-    Failed {
-        reason: String,
-    },
-    /// Converged, but a health check is critical.
-    Unhealthy {
-        reason: String,
-    },
-    /// No report in time. The assignment stays: the node converges when it reconnects.
-    Unreachable {
-        generation: u64,
-    },
-    /// Skipped, for instance because it was paused after the plan was created.
-    Skipped {
-        reason: String,
-    },
-    /// Its previous assignment was restored.
-    Restored,
-}
-
-impl Progress {
-    /// Returns a failure with a shortened reason, so that thousands fit into one message.
-    pub fn failed(reason: &str) -> Self {
-        Self::Failed {
-            reason: shortened(reason),
-        }
-    }
-
-    /// Returns an unhealthy progress with a shortened reason, as in [`Self::failed`].
-    pub fn unhealthy(reason: &str) -> Self {
-        Self::Unhealthy {
-            reason: shortened(reason),
-        }
-    }
-
-    /// Returns the name of the progress, for display.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Assigned { .. } => "assigned",
-            Self::Ok => "ok",
-            Self::Changed => "changed",
-            Self::Failed { .. } => "failed",
-            Self::Unhealthy { .. } => "unhealthy",
-            Self::Unreachable { .. } => "unreachable",
-            Self::Skipped { .. } => "skipped",
-            Self::Restored => "restored",
-        }
-    }
-}
-
-/// Returns the first line of a text, cut to the maximum length.
-fn shortened(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(MAX_REASON) {
-        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
-        None => line.into(),
-    }
-}
-
-/// Number of nodes by progress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Tally {
-    pub pending: usize,
-    pub assigned: usize,
-    pub ok: usize,
-    pub changed: usize,
-    pub failed: usize,
-    pub unhealthy: usize,
-    pub unreachable: usize,
-    pub skipped: usize,
-    pub restored: usize,
-}
-
-impl Tally {
-    /// Counts nodes by progress.
-    pub fn of<'p>(nodes: impl IntoIterator<Item = &'p Progress>) -> Self {
-        let mut tally = Self::default();
-        for progress in nodes {
-            let count = match progress {
-                Progress::Pending => &mut tally.pending,
-                Progress::Assigned { .. } => &mut tally.assigned,
-                Progress::Ok => &mut tally.ok,
-                Progress::Changed => &mut tally.changed,
-                Progress::Failed { .. } => &mut tally.failed,
-                Progress::Unhealthy { .. } => &mut tally.unhealthy,
-                Progress::Unreachable { .. } => &mut tally.unreachable,
-                Progress::Skipped { .. } => &mut tally.skipped,
-                Progress::Restored => &mut tally.restored,
-            };
-            *count += 1;
-        }
-        tally
-    }
-
-    /// Returns the number of nodes that finished, with or without failure.
-    pub fn finished(&self) -> usize {
-        self.ok + self.changed + self.failed + self.unhealthy
-    }
-
-    /// Returns the counts minus those of an earlier tally.
-    pub fn saturating_sub(&self, earlier: &Self) -> Self {
-        Self {
-            pending: self.pending.saturating_sub(earlier.pending),
-            assigned: self.assigned.saturating_sub(earlier.assigned),
-            ok: self.ok.saturating_sub(earlier.ok),
-            changed: self.changed.saturating_sub(earlier.changed),
-            failed: self.failed.saturating_sub(earlier.failed),
-            unhealthy: self.unhealthy.saturating_sub(earlier.unhealthy),
-            unreachable: self.unreachable.saturating_sub(earlier.unreachable),
-            skipped: self.skipped.saturating_sub(earlier.skipped),
-            restored: self.restored.saturating_sub(earlier.restored),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,27 +282,20 @@ mod tests {
     }
 
     #[test]
-    fn progress_without_fields_is_stored_as_text() {
-        for (progress, text) in [
-            (Progress::Ok, r#""ok""#),
-            (
-                Progress::failed("no\nsuch"),
-                r#"{"failed":{"reason":"no"}}"#,
-            ),
-            (
-                Progress::Unreachable { generation: 4 },
-                r#"{"unreachable":{"generation":4}}"#,
-            ),
+    fn a_rollout_with_a_failed_or_unreachable_node_ends_with_failures() {
+        let mut rollout = minimal();
+        rollout.nodes.insert(name("a"), Progress::Changed);
+        assert_eq!(rollout.end_state(), RolloutState::Done);
+        for bad in [
+            Progress::failed("no"),
+            Progress::unhealthy("no"),
+            Progress::unreachable(1, ""),
         ] {
-            assert_eq!(serde_json::to_string(&progress).unwrap(), text);
+            rollout.nodes.insert(name("b"), bad);
+            rollout.state = RolloutState::Running;
+            assert_eq!(rollout.end_state(), RolloutState::DoneWithFailures);
+            rollout.state = RolloutState::RollingBack;
+            assert_eq!(rollout.end_state(), RolloutState::RolledBackWithFailures);
         }
-    }
-
-    #[test]
-    fn a_long_reason_is_cut_between_characters() {
-        let Progress::Failed { reason } = Progress::failed(&"é".repeat(500)) else {
-            panic!("not a failure");
-        };
-        assert_eq!(reason.chars().count(), MAX_REASON + 1);
     }
 }

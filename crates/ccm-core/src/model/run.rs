@@ -8,7 +8,7 @@ use super::document::{Node, from_entries, parse, parse_message};
 use super::event::{Summary, TransactionEvent};
 use super::governor::GovernorClaim;
 use super::id::EventId;
-use super::node::{NodeName, Token};
+use super::node::{NodeName, NodeReport, Token};
 use super::request::RequestError;
 use super::secret::serialize_text;
 use super::text::timestamp;
@@ -68,7 +68,7 @@ pub enum RunOutcome {
 }
 
 impl RunOutcome {
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
             Self::Changed => "changed",
@@ -155,6 +155,13 @@ pub struct ApplyRequest {
     pub governor: Option<GovernorClaim>,
     /// Whether the response is sent when the run has finished instead of when it is accepted.
     pub wait: bool,
+    /// Checks the node's own assignment in noop mode instead of a manifest, and updates its report.
+    #[serde(skip_serializing_if = "is_false")]
+    pub check: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Parses an apply request, in JSON or YAML.
@@ -184,6 +191,10 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
     };
     let exclusive = |a, b| RequestError::Message(format!("{a} and {b} are mutually exclusive"));
     match (request.manifest.is_empty(), request.source.is_empty()) {
+        (true, true) if request.check => {}
+        (false, _) | (_, false) if request.check => {
+            return Err(exclusive("check", "manifest or source"));
+        }
         (true, true) => return Err(RequestError::Missing("manifest or source")),
         (false, false) => return Err(exclusive("manifest", "source")),
         _ => {}
@@ -232,6 +243,9 @@ pub struct ApplyResponse {
     /// Diff of changed files, if requested.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub diff: String,
+    /// Report of the node after a check of its assignment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Box<NodeReport>>,
 }
 
 impl ApplyResponse {
@@ -244,12 +258,22 @@ impl ApplyResponse {
             run: None,
             events: Vec::new(),
             diff: String::new(),
+            report: None,
         }
     }
 
     pub fn refused(error: impl Into<String>) -> Self {
         Self {
             error: Some(error.into()),
+            ..Self::empty()
+        }
+    }
+
+    /// Returns the response to a check, with the report that the node has stored.
+    pub fn checked(report: NodeReport) -> Self {
+        Self {
+            state: Some(RunState::Finished),
+            report: Some(report.into()),
             ..Self::empty()
         }
     }
@@ -323,6 +347,10 @@ mod tests {
             (
                 r#","source":"/a","noop":true,"health_check_only":true"#,
                 "noop and health_check_only are mutually exclusive",
+            ),
+            (
+                r#","source":"/a","check":true"#,
+                "check and manifest or source are mutually exclusive",
             ),
             (
                 r#","sourc":"/a""#,

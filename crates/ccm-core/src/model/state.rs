@@ -103,6 +103,53 @@ impl State {
     }
 }
 
+/// Parts of a state before a change that show what has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousState {
+    /// `absent`, the version of a package, `running` and so on.
+    pub ensure: String,
+    /// Owner, group, mode and checksum of a file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    /// Whether a service was enabled at boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+}
+
+impl From<&State> for PreviousState {
+    fn from(state: &State) -> Self {
+        let ensure = state.common.ensure.clone();
+        let previous = Self {
+            ensure,
+            ..Self::default()
+        };
+        match &state.detail {
+            Detail::File { metadata } => Self {
+                owner: metadata.owner.clone(),
+                group: metadata.group.clone(),
+                mode: metadata.mode.clone(),
+                checksum: metadata.checksum.clone(),
+                ..previous
+            },
+            Detail::Service { metadata } => Self {
+                enabled: Some(metadata.enabled),
+                ..previous
+            },
+            Detail::Package { .. }
+            | Detail::Exec(_)
+            | Detail::Archive { .. }
+            | Detail::Scaffold { .. }
+            | Detail::Apply(_) => previous,
+        }
+    }
+}
+
 impl Detail {
     pub fn type_name(&self) -> TypeName {
         match self {

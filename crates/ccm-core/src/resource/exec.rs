@@ -5,17 +5,20 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{ChangeReport, Host, Plan, ProviderError, ResourceError, creates_exists};
+use super::{
+    ChangeReport, ErrorOutput, Host, MAX_ERROR_LINES, Plan, ProviderError, ResourceError,
+    creates_exists,
+};
 use crate::model::TypeName;
 use crate::model::resource::{Exec, Resource};
 use crate::model::state::{Detail, ExecDetail, State};
 use crate::model::text::split_words;
-use crate::system::{Command, Output};
+use crate::system::Command;
 
 const SHELL: &str = "/bin/sh";
 
-/// The number of error output lines kept of a failed command.
-const MAX_ERROR_LINES: usize = 10;
+/// The number of output lines logged of a failed command.
+const MAX_LOGGED_LINES: usize = 10;
 
 /// How a command line is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +121,21 @@ fn guard(
     Ok(host.runner.run(&command)?.is_success())
 }
 
+/// Returns the condition that keeps the command from running, if there is one.
+pub(super) fn condition(exec: &Exec, detail: &ExecDetail) -> Option<&'static str> {
+    if detail.creates_satisfied {
+        Some("creates exists")
+    } else if !exec.onlyif.is_empty() && !detail.onlyif_satisfied {
+        Some("onlyif failed")
+    } else if detail.unless_satisfied {
+        Some("unless succeeded")
+    } else if exec.refreshonly {
+        Some("refreshonly, and nothing it subscribes to changed")
+    } else {
+        None
+    }
+}
+
 /// Plans whether the command runs.
 pub(super) fn plan(
     exec: &Exec,
@@ -127,10 +145,7 @@ pub(super) fn plan(
     let Detail::Exec(detail) = &state.detail else {
         return Err(ResourceError::other_state(TypeName::Exec, state));
     };
-    let satisfied = detail.creates_satisfied
-        || (!exec.onlyif.is_empty() && !detail.onlyif_satisfied)
-        || detail.unless_satisfied
-        || exec.refreshonly;
+    let satisfied = condition(exec, detail).is_some();
     if satisfied && !refresh {
         return Ok(Plan::stable());
     }
@@ -162,24 +177,22 @@ pub(super) fn run(
     if exec.logoutput && !resource.common.sensitive {
         command.on_line = Some(output);
     }
+    command.keeps_end = true;
     let result = host.runner.run(&command)?;
-    let error_output = if exec.accepts(result.code) || resource.common.sensitive {
-        Vec::new()
-    } else {
-        last_lines(&result)
-    };
-    Ok(ChangeReport {
+    let mut report = ChangeReport {
         exit_code: Some(result.code),
-        error_output,
         ..ChangeReport::default()
-    })
-}
-
-fn last_lines(output: &Output) -> Vec<String> {
-    let text = output.stderr_text();
-    let lines: Vec<&str> = text.lines().collect();
-    let skipped = lines.len().saturating_sub(MAX_ERROR_LINES);
-    lines.into_iter().skip(skipped).map(Into::into).collect()
+    };
+    if resource.common.sensitive {
+        return Ok(report);
+    }
+    if !exec.accepts(result.code) {
+        report.output = result.printed();
+        report.error_output = report.output.last_lines(MAX_LOGGED_LINES);
+    } else if exec.logoutput {
+        report.output = result.printed();
+    }
+    Ok(report)
 }
 
 /// Checks that the exit code is accepted, or that the `creates` path exists.
@@ -199,16 +212,22 @@ pub(super) fn verify(
         return Ok(state(resource, detail, host.clock.now()));
     }
     let accepted: Vec<String> = exec.accepted().iter().map(ToString::to_string).collect();
-    let reason = format!(
-        "exit code {code} not in allowed returns [{}]",
-        accepted.join(" ")
-    );
+    let reason = format!("not in allowed returns [{}]", accepted.join(" "));
     if detail.creates_satisfied {
-        report.warning = Some(format!("{reason}, but {} exists", exec.creates));
+        let exists = format!("but {} exists", exec.creates);
+        report.warning = Some(format!("exit code {code} {reason}, {exists}"));
         return Ok(state(resource, detail, host.clock.now()));
     }
-    Err(ResourceError::NotReached {
-        ensure: format!("exit code {code}"),
+    // Short output is part of the error, so it is not reported separately.
+    if report.error_output.len() <= MAX_ERROR_LINES {
+        report.error_output.clear();
+    }
+    Err(ResourceError::ExitCode {
+        code,
         reason,
+        error_output: ErrorOutput {
+            lines: report.output.last_lines(MAX_ERROR_LINES),
+            output: report.output.tail(),
+        },
     })
 }

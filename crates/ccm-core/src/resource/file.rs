@@ -310,8 +310,10 @@ pub(super) fn diff(
         let sensitive = resource.common.sensitive;
         diff_content(out, name, old.as_deref(), new.as_deref(), sensitive);
     }
-    if matches!(action, Action::SetAttributes | Action::Store) && state.common.ensure == "present" {
-        let mode = format!("{:04o}", wanted_mode(file, FileEnsure::Present)?);
+    let ensure = wanted_ensure(resource);
+    if ensure != FileEnsure::Absent && state.common.ensure == ensure.as_str() {
+        let found = format!("{:04o}", compared_mode(metadata, ensure));
+        let mode = format!("{:04o}", wanted_mode(file, ensure)?);
         for (attribute, old, new, same) in [
             (
                 "owner",
@@ -325,7 +327,7 @@ pub(super) fn diff(
                 &file.group,
                 host.accounts.same_group(&file.group, &metadata.group),
             ),
-            ("mode", &metadata.mode, &mode, metadata.mode == mode),
+            ("mode", &found, &mode, found == mode),
         ] {
             if !same {
                 let _ = writeln!(out, "{}: {attribute} {old} -> {new}", resource.common.name);

@@ -12,13 +12,15 @@ pub mod package;
 pub mod scaffold;
 pub mod service;
 
+use std::fmt;
 use std::path::Path;
 
 use crate::model::TypeName;
+use crate::model::output::{self, CommandOutput};
 use crate::model::resource::{
     Apply, Archive, Exec, File, InvalidProperty, Package, Properties, Resource, Scaffold, Service,
 };
-use crate::model::state::State;
+use crate::model::state::{Detail, State};
 use crate::model::text::SplitError;
 use crate::system::files::{self, FileError, FileKind};
 use crate::system::{AccountError, Accounts, Clock, RunError, Runner, UnpackError};
@@ -60,7 +62,7 @@ pub enum ResourceError {
     File(#[from] FileError),
     #[error(transparent)]
     Account(#[from] AccountError),
-    #[error(transparent)]
+    #[error("{0}{output}", output = ErrorOutput::of_killed(.0))]
     Run(#[from] RunError),
     #[error(transparent)]
     Split(#[from] SplitError),
@@ -86,7 +88,19 @@ pub enum ResourceError {
     #[error("archive type not supported")]
     ArchiveType,
     #[error("failed to reach desired state: {ensure}: {reason}")]
-    NotReached { ensure: String, reason: String },
+    NotReached {
+        ensure: String,
+        reason: String,
+        /// What the service or package manager printed.
+        output: String,
+    },
+    /// Upstream repeats the exit code in this text.
+    #[error("failed to reach desired state: exit code {code} {reason}{error_output}")]
+    ExitCode {
+        code: i32,
+        reason: String,
+        error_output: ErrorOutput,
+    },
     #[error(transparent)]
     Scaffold(#[from] scaffold::ScaffoldError),
     #[error(transparent)]
@@ -101,6 +115,23 @@ impl ResourceError {
         Self::NotReached {
             ensure: resource.common.ensure.clone(),
             reason: reason.into(),
+            output: String::new(),
+        }
+    }
+
+    /// Returns the last lines of the failed command's output, for the event.
+    pub fn output(&self) -> String {
+        let of_killed = |err: &RunError| err.output().map(CommandOutput::tail);
+        match self {
+            Self::Run(err)
+            | Self::Service(service::ServiceError::Run(err))
+            | Self::Package(package::PackageError::Run(err)) => of_killed(err).unwrap_or_default(),
+            Self::Service(err) => err.output(),
+            Self::Package(err) => err.output(),
+            Self::Scaffold(scaffold::ScaffoldError::Post { output, .. }) => output.clone(),
+            Self::NotReached { output, .. } => output.clone(),
+            Self::ExitCode { error_output, .. } => error_output.output.clone(),
+            _ => String::new(),
         }
     }
 
@@ -197,6 +228,43 @@ pub struct ChangeReport {
     pub warning: Option<String>,
     /// The last lines of a failed command's error output.
     pub error_output: Vec<String>,
+    /// The output of a command that failed or whose output was requested.
+    pub output: CommandOutput,
+}
+
+/// The number of output lines in the error of a command that was started for a user.
+const MAX_ERROR_LINES: usize = 3;
+
+/// The last lines of a command's output, as the end of an error. Displayed on one line; empty if there
+/// are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorOutput {
+    lines: Vec<String>,
+    /// More of the output, for the event.
+    output: String,
+}
+
+impl ErrorOutput {
+    /// Returns error output of these lines.
+    pub fn new(lines: Vec<String>) -> Self {
+        let output = output::tail(&lines.join("\n"));
+        Self { lines, output }
+    }
+
+    /// Returns the last lines of a command that was killed.
+    fn of_killed(error: &RunError) -> Self {
+        let lines = error.output().map(|it| it.last_lines(MAX_ERROR_LINES));
+        Self::new(lines.unwrap_or_default())
+    }
+}
+
+impl fmt::Display for ErrorOutput {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lines.is_empty() {
+            return Ok(());
+        }
+        write!(out, ": {}", self.lines.join("; "))
+    }
 }
 
 /// The provider name of nested manifests.
@@ -292,6 +360,14 @@ pub fn select_provider<'a>(
 }
 
 impl ManagedResource<'_> {
+    /// Returns the condition that keeps a command from running in this state, if there is one.
+    pub fn condition(&self, state: &State) -> Option<&'static str> {
+        match (&self.provider, &state.detail) {
+            (Provider::Exec(exec, _), Detail::Exec(detail)) => exec::condition(exec, detail),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the provider in events.
     pub fn provider_name(&self) -> &str {
         match &self.provider {

@@ -1,12 +1,11 @@
-//! External data: fetched from a file, a URL or a KV bucket, resolved for a node's facts and validated.
+//! External data: fetched from a file, a URL, a KV bucket or an object store, resolved for a node's facts and validated.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::nats_client::NatsClient;
 use crate::engine::{Level, Line};
-use crate::hiera::{self, DATA_KEY, Document, HieraError, Source};
-use crate::model::Value;
+use crate::hiera::{self, DATA_KEY, Document, HieraError, ResolvedData, Source};
 use crate::system::http::{self, HttpError};
 use crate::system::{SystemClock, files};
 use ccm_template::CallError;
@@ -31,6 +30,9 @@ pub fn fetch(source: &Source, nats: &dyn NatsClient) -> Result<Vec<u8>, HieraErr
             .value(bucket, key)
             .map_err(|err| failed(CallError::new(err)))?
             .ok_or_else(|| failed("key not found".into())),
+        Source::Object { bucket, name } => nats
+            .object_bytes(bucket, name, MAX_DATA)
+            .map_err(|err| failed(CallError::new(err))),
     }
 }
 
@@ -40,10 +42,10 @@ pub fn open(source: &Source, nats: &dyn NatsClient) -> Result<Document, HieraErr
 }
 
 /// Returns the data of a document for a node with these facts.
-pub fn resolve(document: &Document, facts: &Facts) -> Result<Value, HieraError> {
-    let data = hiera::resolve(&document.root, facts, DATA_KEY)?;
-    hiera::validate(&data, &document.annotations.rules)?;
-    Ok(data)
+pub fn resolve(document: &Document, facts: &Facts) -> Result<ResolvedData, HieraError> {
+    let resolved = hiera::resolve_levels(&document.root, facts, DATA_KEY)?;
+    hiera::validate(&resolved.data, &document.annotations.rules)?;
+    Ok(resolved)
 }
 
 /// Returns warnings about unrecognized annotations in a document.

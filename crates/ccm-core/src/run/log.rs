@@ -80,7 +80,9 @@ impl Log {
             Format::Json => Style::Json,
             Format::Text if writes_to_journal(given("JOURNAL_STREAM")) => Style::Journal,
             Format::Text if is_terminal => Style::Terminal {
-                colour: given("NO_COLOR").is_empty() && given("TERM") != "dumb",
+                colour: given("NO_COLOR").is_empty()
+                    && given("CLICOLOR") != "0"
+                    && given("TERM") != "dumb",
             },
             Format::Text => Style::Text,
         };

@@ -171,6 +171,8 @@ pub struct ExternalData {
     pub external: Value,
     /// Warnings to log before the run.
     pub warnings: Vec<Line>,
+    /// Where the data came from, for sinks that receive details.
+    pub details: Vec<Line>,
 }
 
 /// A failure to build the template environment.
@@ -367,6 +369,7 @@ pub fn load(
         source,
         external,
         warnings,
+        mut details,
     } = (context.data)(&env.facts)?;
     let external = match data.as_map() {
         Some(_) => external.merge_deep(data),
@@ -380,6 +383,7 @@ pub fn load(
             external: external.clone(),
             ..Layers::default()
         },
+        applied_before: None,
     };
     let loaded = manifest::load(input, &mut env, &Cache::default());
     let manifest = loaded.map_err(|err| {
@@ -389,6 +393,8 @@ pub fn load(
             err
         }
     })?;
+    details.push(engine::levels_line(&display_name, &manifest.levels));
+    send_details(&details, sink);
     let manifest_warnings = manifest.warnings.iter();
     for line in warnings
         .into_iter()
@@ -402,6 +408,16 @@ pub fn load(
         fetched,
         external,
     })
+}
+
+/// Sends lines to a sink that receives details of their level.
+fn send_details(lines: &[Line], sink: &mut dyn Sink) {
+    let least = sink.detail_level();
+    for line in lines {
+        if least.is_some_and(|least| line.level >= least) {
+            sink.detail(line);
+        }
+    }
 }
 
 /// Reports whether a manifest contains only what the requester sent and no templates, so that errors may
@@ -444,6 +460,7 @@ fn prepare(
     })?;
     let data = (context.data)(&env.facts)?;
     data.warnings.iter().for_each(|line| sink.warning(line));
+    send_details(&data.details, sink);
     if data.external.as_map().is_some() {
         env.data = data.external;
     }

@@ -70,6 +70,14 @@ pub trait NatsClient: Send + Sync {
         out: File,
     ) -> Result<(), NatsClientError>;
 
+    /// Returns the content of an object of at most `limit` bytes.
+    fn object_bytes(
+        &self,
+        bucket: &str,
+        name: &str,
+        limit: u64,
+    ) -> Result<Vec<u8>, NatsClientError>;
+
     /// Returns the registered services that match cluster, protocol, service and address.
     fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, NatsClientError>;
 

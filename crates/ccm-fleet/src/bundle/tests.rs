@@ -39,7 +39,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 fn packed(directory: &TempDir) -> Result<Packed, String> {
-    pack(directory.path(), &Env::default()).map_err(|err| err.to_string())
+    pack(directory.path(), &Facts::Unknown).map_err(|err| err.to_string())
 }
 
 /// Unpacks as a node does, and returns the directory.
@@ -110,7 +110,7 @@ fn a_bundle_unpacks_with_content_and_executable_bits() {
 #[test]
 fn a_manifest_alone_is_a_bundle() {
     let source = directory(&[("site.yaml", GOOD)]);
-    let packed = pack(&source.path().join("site.yaml"), &Env::default()).unwrap();
+    let packed = pack(&source.path().join("site.yaml"), &Facts::Unknown).unwrap();
     assert_eq!(packed.files, [Path::new("manifest.yaml")]);
     let target = unpacked(&packed);
     let text = fs::read_to_string(target.path().join("manifest.yaml")).unwrap();
@@ -149,7 +149,7 @@ fn a_directory_without_a_manifest_is_no_bundle() {
     assert!(error.ends_with("has no manifest.yaml"), "{error}");
     let missing = directory(&[]);
     let path = missing.path().join("gone");
-    let error = pack(&path, &Env::default()).unwrap_err().to_string();
+    let error = pack(&path, &Facts::Unknown).unwrap_err().to_string();
     assert!(error.ends_with("gone does not exist"), "{error}");
 }
 
@@ -228,7 +228,7 @@ fn the_limits_of_nodes_are_checked_when_packing() {
             ": the compression ratio of a bundle is at most 100",
         ),
     ] {
-        let error = pack_within(source.path(), &Env::default(), limits).unwrap_err();
+        let error = pack_within(source.path(), &Facts::Unknown, limits).unwrap_err();
         assert!(error.to_string().ends_with(reason), "{error}");
     }
     packed(&source).unwrap();

@@ -1,5 +1,5 @@
-//! Controller actions on nodes: assign, restore, notify. Each is idempotent; when to execute which
-//! is decided by the planner and driven by the parent module.
+//! Controller actions on nodes: assign and notify; `restore` has those of a rollback. Each is
+//! idempotent; when to execute which is decided by the planner and driven by the parent module.
 
 use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
@@ -7,10 +7,9 @@ use futures_util::stream::iter;
 use tokio::time::Instant;
 
 use super::{Drive, MAX_CHUNK, MAX_CONCURRENT, NUDGE_INTERVAL, Verified};
-use crate::assignments::{
-    CurrentAssignment, Presence, WriteResult, assignment, has_same_content, restored,
-};
+use crate::assignments::{CurrentAssignment, Presence, WriteResult, assignment};
 use crate::decision::Proofs;
+use crate::node_progress::assigned_elsewhere;
 use crate::rollout_store::RolloutError;
 use ccm_core::model::decision::AssignmentSignature;
 use ccm_core::model::node::{Assignment, NodeName, next_generation};
@@ -24,18 +23,11 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         nodes: Vec<NodeName>,
         now: DateTime<Utc>,
     ) -> Result<(), RolloutError> {
-        let assignments = &self.assignments;
-        let lookups = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
-            let found = assignments.find(&node).await?;
-            let presence = assignments.presence(&node).await?;
-            Ok::<_, NatsError>((node, found, presence))
-        });
-        let lookup_results: Vec<_> = lookups.buffered(MAX_CONCURRENT).collect().await;
+        let looked_up = self.look_up(nodes).await?;
         let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let rollout = &mut self.stored.rollout;
         let mut intended = Vec::new();
-        for found in lookup_results {
-            let (node, found, presence) = found?;
+        for (node, found, presence) in looked_up {
             let (pause, requires_signature) = match &presence {
                 Presence::Online {
                     pause,
@@ -90,7 +82,7 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
                 WriteResult::Conflict => Some(assigned_elsewhere()),
                 // An offline node converges when it reconnects.
                 WriteResult::Current => {
-                    (!is_online).then_some(Progress::Unreachable { generation })
+                    (!is_online).then(|| Progress::unreachable(generation, "offline"))
                 }
             };
             Ok::<_, NatsError>((node, progress))
@@ -100,43 +92,23 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         self.record_results(done)
     }
 
-    /// Restores the previous assignment of the first of these nodes.
-    pub(super) async fn restore(
-        &mut self,
+    /// Returns the current assignment and the presence of the first of these nodes.
+    pub(super) async fn look_up(
+        &self,
         nodes: Vec<NodeName>,
-        now: DateTime<Utc>,
-    ) -> Result<(), RolloutError> {
-        let (rollout, assignments) = (&self.stored.rollout, &self.assignments);
-        let proofs = self.verified.as_ref().and_then(Verified::proofs);
-        let restores = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
-            let previous = rollout.previous.get(&node).flatten();
+    ) -> Result<Vec<(NodeName, CurrentAssignment, Presence)>, NatsError> {
+        let assignments = &self.assignments;
+        let lookups = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
             let found = assignments.find(&node).await?;
-            let present = found.assignment();
-            let is_ours = |it: &&Assignment| it.rollout.as_ref() == Some(&rollout.id);
-            let progress = if let Some(ours) = present.filter(is_ours) {
-                let mut before = restored(previous, found.generation().saturating_add(1), now);
-                before.signature = proofs.and_then(|it| it.restored(rollout, &node, ours));
-                match assignments.write(&node, &before, &found).await? {
-                    WriteResult::Current => {
-                        assignments.nudge(&node).await?;
-                        Progress::Restored
-                    }
-                    WriteResult::Conflict => assigned_elsewhere(),
-                }
-            } else if has_same_content(present, previous) {
-                // The node never got our assignment, or another controller has restored it.
-                Progress::Restored
-            } else {
-                assigned_elsewhere()
-            };
-            Ok((node, Some(progress)))
+            let presence = assignments.presence(&node).await?;
+            Ok((node, found, presence))
         });
-        let done: Vec<_> = restores.buffer_unordered(MAX_CONCURRENT).collect().await;
-        self.record_results(done)
+        let results: Vec<Result<_, NatsError>> = lookups.buffered(MAX_CONCURRENT).collect().await;
+        results.into_iter().collect()
     }
 
     /// Records the progress of nodes, and returns the first error.
-    fn record_results(
+    pub(super) fn record_results(
         &mut self,
         done: Vec<Result<(NodeName, Option<Progress>), NatsError>>,
     ) -> Result<(), RolloutError> {
@@ -188,19 +160,23 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         });
         let done: Vec<_> = checks.buffer_unordered(MAX_CONCURRENT).collect().await;
         self.record_results(done)?;
+        self.complete_restores(now).await?;
         self.may_be_incomplete = false;
         self.nudged = None;
         Ok(())
     }
 
-    /// Notifies assigned nodes again that have not reported for a while.
+    /// Notifies nodes under way again that have not reported for a while.
     pub(super) async fn nudge_again(&mut self) -> Result<(), RolloutError> {
         let is_recent = self.nudged.is_some_and(|at| at.elapsed() < NUDGE_INTERVAL);
         if is_recent || !self.is_under_way() {
             return Ok(());
         }
         for (node, progress) in &self.stored.rollout.nodes {
-            if matches!(progress, Progress::Assigned { .. }) {
+            if matches!(
+                progress,
+                Progress::Assigned { .. } | Progress::Restoring { .. }
+            ) {
                 self.assignments.nudge(node).await?;
             }
         }
@@ -235,10 +211,4 @@ fn new_assignment(
     }
     new_assignment.signature = Some(proofs.assigned(rollout, node, present)?);
     Some(new_assignment)
-}
-
-fn assigned_elsewhere() -> Progress {
-    Progress::Skipped {
-        reason: "another assignment was written in the meantime".into(),
-    }
 }

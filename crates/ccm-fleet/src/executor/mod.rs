@@ -7,13 +7,15 @@
 //!
 //! A lease in the object names the controller that drives. It only avoids duplicate work:
 //! consistency comes from compare-and-set on every write. A controller whose write conflicts has
-//! lost the lease and waits. The actions on nodes are in `actions`.
+//! lost the lease and waits. The actions on nodes are in `actions`
+//! and, for a rollback, `restore`.
 //!
 //! The object can be changed by anyone with write access to the bucket. So its signature is
 //! verified each time it is read, before anything is done; a rollout that differs from what was
 //! signed is halted.
 
 mod actions;
+mod restore;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -28,7 +30,7 @@ use super::node_progress::{self, ReportSummary};
 use super::planner::{self, Decision};
 use super::rollout_store::{RolloutError, RolloutStore, RolloutWatch, StoredRollout};
 use ccm_core::model::node::{NodeName, NodeReport, Token};
-use ccm_core::model::rollout::{Lease, Rollout, RolloutState};
+use ccm_core::model::rollout::{Lease, Rollout};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::kv::{Change, Watch};
 use ccm_nats::streams::REPORTED;
@@ -338,10 +340,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
     }
 
     fn is_under_way(&self) -> bool {
-        matches!(
-            self.stored.rollout.state,
-            RolloutState::Running | RolloutState::Baking { .. }
-        )
+        self.stored.rollout.state.is_active()
     }
 
     fn holds_lease(&self) -> bool {

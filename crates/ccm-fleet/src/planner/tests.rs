@@ -82,7 +82,10 @@ fn halt(decision: Decision) -> String {
     }
 }
 
-const UNREACHABLE: Progress = Progress::Unreachable { generation: 1 };
+const UNREACHABLE: Progress = Progress::Unreachable {
+    generation: 1,
+    reason: String::new(),
+};
 
 #[test]
 fn a_wave_is_assigned_and_waited_for() {
@@ -377,11 +380,96 @@ fn a_rollback_restores_exactly_the_assigned_nodes() {
     assert_eq!(rollout.state, RolloutState::RolledBack);
 }
 
+/// Returns a rollout whose first nodes were assigned and are rolled back.
+fn rolling_back(count: usize, settings: Settings) -> Rollout {
+    let mut rollout = rollout(false, &[count, 1], settings);
+    set(&mut rollout, 0..count, &Progress::Changed);
+    for number in 0..count {
+        rollout.previous.record(node(number), None);
+    }
+    controls::rollback(&mut rollout, None, DateTime::UNIX_EPOCH).unwrap();
+    rollout
+}
+
+fn restoring(seconds: i64) -> Progress {
+    Progress::Restoring {
+        generation: 2,
+        at: at(seconds),
+    }
+}
+
+#[test]
+fn a_rollback_waits_for_the_reports_of_its_nodes() {
+    let mut rollout = rolling_back(2, Settings::default());
+    set(&mut rollout, [0], &restoring(0));
+    set(&mut rollout, [1], &restoring(5));
+    assert_eq!(decide(&rollout, at(9)), Decision::Wait(Some(at(600))));
+    set(&mut rollout, [0], &Progress::Restored);
+    let decision = decide(&rollout, at(605));
+    assert_eq!(decision, Decision::Unreachable(vec![node(1)]));
+    record(&mut rollout, &decision);
+    assert_eq!(rollout.progress(&node(1)), &Progress::unreachable(2, ""));
+    let decision = decide(&rollout, at(605));
+    assert_eq!(decision, Decision::Done);
+    record(&mut rollout, &decision);
+    assert_eq!(rollout.state, RolloutState::RolledBackWithFailures);
+}
+
+#[test]
+fn a_failed_restore_does_not_halt_the_rollback() {
+    let mut rollout = rolling_back(2, Settings::default());
+    set(&mut rollout, [0], &Progress::failed("x"));
+    assert_eq!(decide(&rollout, at(0)), Decision::Restore(vec![node(1)]));
+    set(&mut rollout, [1], &Progress::Restored);
+    let decision = decide(&rollout, at(0));
+    record(&mut rollout, &decision);
+    assert_eq!(rollout.state, RolloutState::RolledBackWithFailures);
+}
+
+#[test]
+fn a_rollback_keeps_to_the_limit_of_concurrent_nodes() {
+    let settings = Settings {
+        parallel: Some(1),
+        ..Settings::default()
+    };
+    let mut rollout = rolling_back(2, settings);
+    assert_eq!(decide(&rollout, at(0)), Decision::Restore(vec![node(0)]));
+    set(&mut rollout, [0], &restoring(0));
+    assert_eq!(decide(&rollout, at(0)), Decision::Wait(Some(at(600))));
+    set(&mut rollout, [0], &Progress::Restored);
+    assert_eq!(decide(&rollout, at(0)), Decision::Restore(vec![node(1)]));
+}
+
+#[test]
+fn only_nodes_that_were_not_restored_are_retried() {
+    let mut rollout = rolling_back(3, Settings::default());
+    set(&mut rollout, [0], &Progress::Restored);
+    set(&mut rollout, [1], &Progress::failed("x"));
+    set(&mut rollout, [2], &UNREACHABLE);
+    rollout.state = RolloutState::RolledBackWithFailures;
+    controls::retry(&mut rollout).unwrap();
+    assert_eq!(rollout.state, RolloutState::RollingBack);
+    assert_eq!(
+        decide(&rollout, at(0)),
+        Decision::Restore(vec![node(1), node(2)])
+    );
+}
+
+#[test]
+fn a_halted_rollback_is_resumed_as_a_rollback() {
+    let mut rollout = rolling_back(1, Settings::default());
+    record(&mut rollout, &Decision::Halt("not trusted".into()));
+    controls::resume(&mut rollout, at(0)).unwrap();
+    assert_eq!(rollout.state, RolloutState::RollingBack);
+}
+
 #[test]
 fn an_inactive_rollout_has_no_next_step() {
     for state in [
         RolloutState::Done,
+        RolloutState::DoneWithFailures,
         RolloutState::RolledBack,
+        RolloutState::RolledBackWithFailures,
         RolloutState::Aborted { by: "ann".into() },
         RolloutState::Paused {
             reason: "lunch".into(),
@@ -471,9 +559,11 @@ proptest! {
         let tally = rollout.tally();
         prop_assert_eq!(tally.pending, total - assigned_nodes.len());
         match &rollout.state {
-            RolloutState::Done => {
+            RolloutState::Done | RolloutState::DoneWithFailures => {
                 prop_assert_eq!(assigned_nodes.len(), total);
                 prop_assert!(tally.failed <= limit);
+                let has_failures = rollout.state == RolloutState::DoneWithFailures;
+                prop_assert_eq!(tally.has_failures(), has_failures);
             }
             RolloutState::Halted { .. } => {
                 let is_canary = has_canary && rollout.wave == 0;

@@ -10,6 +10,7 @@ use super::super::node_reply::event_line;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::health::HealthStatus;
 use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::output::last_lines;
 use ccm_core::model::run::RunSummary;
 use ccm_nats::Subjects;
 use ccm_nats::event_feed::StoredEvent;
@@ -17,6 +18,9 @@ use ccm_value::text::timestamp;
 
 /// Maximum length of a text, in characters.
 const MAX_TEXT: usize = 300;
+
+/// Maximum number of lines of output; lines are shortened.
+const MAX_OUTPUT_LINES: usize = 5;
 
 /// Type of run summaries in subjects.
 const RUN: &str = "run";
@@ -33,6 +37,9 @@ pub(super) struct EventRow {
     pub(super) name: String,
     pub(super) outcome: String,
     pub(super) text: String,
+    /// End of what its command printed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) output: String,
     #[serde(with = "timestamp")]
     pub(super) at: DateTime<Utc>,
     pub(super) millis: u64,
@@ -55,6 +62,7 @@ impl EventRow {
         let mut row = Self {
             number: 0,
             text: format!("{type_name} {outcome}"),
+            output: String::new(),
             node,
             type_name,
             name: String::new(),
@@ -91,6 +99,7 @@ impl EventRow {
     fn set_event(&mut self, event: &TransactionEvent) {
         self.name = short(&event.name);
         self.text = short(&event_line(event));
+        self.output = last_lines(&event.output, MAX_OUTPUT_LINES).join("\n");
         self.at = event.timestamp;
         self.millis = millis(event.duration);
         let checks = event.health_check.iter();
@@ -115,6 +124,7 @@ impl EventRow {
             name: name.into(),
             outcome: outcome.into(),
             text: format!("file#{name} {outcome}"),
+            output: String::new(),
             at: DateTime::UNIX_EPOCH,
             millis: 1,
             health: None,

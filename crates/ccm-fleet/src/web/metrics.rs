@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 
 use super::live_state::LiveState;
 use super::rollout_row::RolloutRow;
-use ccm_core::model::rollout::Tally;
+use ccm_core::model::rollout::{RolloutState, Tally};
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -86,6 +86,12 @@ fn write_rollouts(out: &mut String, live: &LiveState) -> fmt::Result {
     };
     let rollouts = live.rollouts();
     let shown: Vec<_> = rollouts.iter().filter(|it| is_shown(it)).collect();
+    let help = "Rollouts by state.";
+    header(out, "ccm_fleet_rollouts", "gauge", help)?;
+    for state in RolloutState::NAMES {
+        let count = rollouts.iter().filter(|it| it.state() == state).count();
+        writeln!(out, "ccm_fleet_rollouts{{state=\"{state}\"}} {count}")?;
+    }
     let help = "Active rollouts and the last few others, by state.";
     header(out, "ccm_fleet_rollout_state", "gauge", help)?;
     for rollout in &shown {
@@ -108,16 +114,18 @@ fn header(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")
 }
 
-fn outcomes(tally: &Tally) -> [(&'static str, usize); 9] {
+fn outcomes(tally: &Tally) -> [(&'static str, usize); 11] {
     [
         ("pending", tally.pending),
         ("assigned", tally.assigned),
         ("ok", tally.ok),
         ("changed", tally.changed),
+        ("would change", tally.would_change),
         ("failed", tally.failed),
         ("unhealthy", tally.unhealthy),
         ("unreachable", tally.unreachable),
         ("skipped", tally.skipped),
+        ("restoring", tally.restoring),
         ("restored", tally.restored),
     ]
 }
@@ -141,6 +149,8 @@ mod tests {
             "ccm_fleet_nodes{state=\"stable\"} 1",
             "ccm_fleet_nodes{state=\"failed\"} 0",
             "ccm_fleet_connected 1",
+            "ccm_fleet_rollouts{state=\"running\"} 1",
+            "ccm_fleet_rollouts{state=\"done with failures\"} 0",
             "ccm_fleet_rollout_state{rollout=\"r1\",state=\"running\"} 1",
             "ccm_fleet_rollout_nodes{rollout=\"r1\",outcome=\"failed\"} 1",
         ] {
@@ -153,11 +163,13 @@ mod tests {
         let mut live = LiveState::new(1);
         for number in 0..RECENT_ROLLOUTS + 3 {
             let mut done = rollout(&format!("r{number}"));
-            done.state = ccm_core::model::rollout::RolloutState::Done;
+            done.state = RolloutState::Done;
             live.put_rollout(done);
         }
         let text = render(&live, true);
-        let series = text.lines().filter(|line| line.contains("state=\"done\""));
+        let series = text.lines().filter(|line| {
+            line.starts_with("ccm_fleet_rollout_state{") && line.contains("state=\"done\"")
+        });
         assert_eq!(series.count(), RECENT_ROLLOUTS);
         assert!(!text.contains("rollout=\"r0\""));
     }

@@ -255,7 +255,7 @@ impl Node {
             .report
             .as_ref()
             .is_some_and(|report| !report.drift.is_empty());
-        match has_drift || outcome == Some(RunOutcome::Noop) {
+        match has_drift {
             true => NodeState::Drifted,
             false => NodeState::Stable,
         }
@@ -270,10 +270,9 @@ impl Node {
             NodeState::Paused => pause.map(|pause| pause.reason.clone()),
             NodeState::Running => current.map(|run| run.source.clone()),
             NodeState::Failed => Some(self.failure()),
-            NodeState::Drifted => Some(drift.map_or_else(
-                || "the last run was a noop run with pending changes".to_owned(),
-                |one| format!("{}#{}: {}", one.type_name, one.name, one.message),
-            )),
+            NodeState::Drifted => {
+                drift.map(|one| format!("{}#{}: {}", one.type_name, one.name, one.message))
+            }
             NodeState::Stable => status.map(NodeStatus::trust_note),
             NodeState::Offline => None,
         };
@@ -397,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_and_a_noop_run_that_would_change_make_a_node_drifted() {
+    fn drift_in_the_report_makes_a_node_drifted_and_a_noop_run_does_not() {
         let mut drifted = node();
         let mut found = report("web1", 1);
         found.drift = serde_json::from_value(json!([{
@@ -411,9 +410,7 @@ mod tests {
         assert_eq!(row.note, "file#/etc/motd: would change content");
         let mut noop = node();
         noop.record_run(run("web1", RunOutcome::Noop, 1));
-        let row = noop.row();
-        assert_eq!(row.state, NodeState::Drifted);
-        assert!(row.note.contains("noop"), "{}", row.note);
+        assert_eq!(noop.row().state, NodeState::Stable);
     }
 
     #[test]

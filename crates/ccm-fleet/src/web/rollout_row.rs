@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use ccm_core::model::node::{NodeName, Token};
-use ccm_core::model::rollout::{PreviousAssignments, Progress, Rollout, Tally};
+use ccm_core::model::rollout::{PreviousAssignments, Rollout, Tally};
 
 /// A rollout and the revision of the live state in which it changed.
 #[derive(Debug)]
@@ -78,13 +78,7 @@ impl RolloutRow {
         let it = &self.rollout;
         let node_document = |node: &NodeName| {
             let progress = it.progress(node);
-            let reason = match progress {
-                Progress::Failed { reason }
-                | Progress::Unhealthy { reason }
-                | Progress::Skipped { reason } => reason.as_str(),
-                _ => "",
-            };
-            json!({ "node": node, "progress": progress.as_str(), "reason": reason })
+            json!({ "node": node, "progress": progress.as_str(), "reason": progress.reason() })
         };
         let waves = it.plan.waves.iter();
         let nodes: Vec<Vec<Json>> = waves

@@ -106,6 +106,18 @@ mod tests {
         );
     }
 
+    #[test]
+    fn every_rollout_state_has_a_colour() {
+        let script = module("/rollouts.js").text;
+        let start = script.find("const COLOUR_OF = {").unwrap();
+        let (colours, _) = script[start..].split_once("};").unwrap();
+        for name in ccm_core::model::rollout::RolloutState::NAMES {
+            let is_there = [format!(" {name}: "), format!("{name:?}: ")];
+            let is_there = is_there.iter().any(|key| colours.contains(key));
+            assert!(is_there, "{name} has no colour");
+        }
+    }
+
     /// Returns the paths that a module imports.
     fn imports(asset: &'static Asset) -> impl Iterator<Item = &'static str> {
         let parts = asset.text.split("from \".").skip(1);

@@ -125,13 +125,15 @@ impl<'a> Evaluator<'a> {
         {
             return Ok(Val::Plain(value.clone()));
         }
+        let env = self.budget.env;
+        let fault = |reason| Fault::at(at, reason);
         match name.as_ref() {
-            "Facts" => Ok(Val::Facts),
-            "Data" => Ok(Val::Plain(self.budget.data())),
-            "Environ" => match self.budget.env.check_environ() {
-                Ok(()) => Ok(Val::Environ),
-                Err(reason) => Err(Fault::at(at, reason)),
+            "Facts" => env.facts.check().map(|()| Val::Facts).map_err(fault),
+            "Data" => match env.check_data() {
+                Ok(()) => Ok(Val::Plain(self.budget.data())),
+                Err(reason) => Err(fault(reason)),
             },
+            "Environ" => env.check_environ().map(|()| Val::Environ).map_err(fault),
             "$env" => Ok(Val::Env),
             _ => Err(Fault::at(
                 at,

@@ -289,7 +289,11 @@ pub(super) fn contains(needle: &Val, hay: &Val, budget: &mut Budget<'_>) -> Resu
     };
     match hay {
         Val::Dict(dict) => Ok(Key::new(needle).is_some_and(|key| dict.entries.contains_key(&key))),
-        Val::Facts => Ok(budget.env.facts.section(&text()?).is_some()),
+        Val::Facts => {
+            let name = text()?;
+            budget.env.facts.check_section(&name)?;
+            Ok(budget.env.facts.section(&name).is_some())
+        }
         Val::Environ => Ok(budget.env.environ.get(&text()?).is_some()),
         Val::Env => Ok(matches!(text()?.as_ref(), "Facts" | "Data" | "Environ")),
         _ => match hay.plain() {
@@ -322,7 +326,10 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
     };
     let name = key.plain().and_then(Value::as_str);
     match (from, name) {
-        (Val::Facts, Some(name)) => Ok(budget.env.facts.section(name).map_or(Val::NULL, Val::Fact)),
+        (Val::Facts, Some(name)) => {
+            budget.env.facts.check_section(name)?;
+            Ok(budget.env.facts.section(name).map_or(Val::NULL, Val::Fact))
+        }
         // A `map[string]string`: a missing entry is empty text, not null.
         (Val::Environ, Some(name)) => Ok(Val::Plain(
             budget
@@ -332,8 +339,11 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
                 .cloned()
                 .unwrap_or_else(|| "".into()),
         )),
-        (Val::Env, Some("Facts")) => Ok(Val::Facts),
-        (Val::Env, Some("Data")) => Ok(Val::Plain(budget.data())),
+        (Val::Env, Some("Facts")) => budget.env.facts.check().map(|()| Val::Facts),
+        (Val::Env, Some("Data")) => {
+            let data = budget.env.check_data();
+            data.map(|()| Val::Plain(budget.data()))
+        }
         (Val::Env, Some("Environ")) => budget.env.check_environ().map(|()| Val::Environ),
         (Val::Fact(Value::Map(map)), Some(name)) => Ok(map
             .get(name)

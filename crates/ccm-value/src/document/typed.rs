@@ -77,10 +77,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
         match &self.kind {
             NodeKind::List(items) => visitor.visit_seq(Items(items.iter())),
-            NodeKind::Map(entries) => visitor.visit_map(Entries {
-                rest: entries.iter(),
-                value: None,
-            }),
+            NodeKind::Map(entries) => visitor.visit_map(Entries::of(entries.iter())),
             NodeKind::Scalar { text, .. } => match self.scalar_value() {
                 Value::Null => visitor.visit_unit(),
                 Value::Bool(value) => visitor.visit_bool(value),
@@ -132,6 +129,25 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor.visit_newtype_struct(self)
     }
 
+    /// A key without a value counts as absent.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DocumentError> {
+        let NodeKind::Map(entries) = &self.kind else {
+            return self.deserialize_any(visitor);
+        };
+        // An unknown key stays, so that it is an error.
+        let is_unset = |(key, value): &&(Node, Node)| {
+            value.is_null() && key.text().is_some_and(|name| fields.contains(&&**name))
+        };
+        visitor
+            .visit_map(Entries::of(entries.iter().filter(|entry| !is_unset(entry))))
+            .map_err(|err: DocumentError| err.at(self.mark))
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -151,7 +167,7 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char
-        bytes byte_buf unit unit_struct seq tuple tuple_struct map struct ignored_any
+        bytes byte_buf unit unit_struct seq tuple tuple_struct map ignored_any
     }
 }
 
@@ -159,10 +175,7 @@ impl<'de> Deserializer<'de> for &'de Node {
 pub fn from_entries<'de, T: Deserialize<'de>>(
     entries: impl Iterator<Item = &'de (Node, Node)>,
 ) -> Result<T, DocumentError> {
-    T::deserialize(MapAccessDeserializer::new(Entries {
-        rest: entries,
-        value: None,
-    }))
+    T::deserialize(MapAccessDeserializer::new(Entries::of(entries)))
 }
 
 /// Returns the names of a structure's fields, as spelled in documents.
@@ -215,6 +228,12 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 struct Entries<'de, I> {
     rest: I,
     value: Option<(&'de Node, &'de Node)>,
+}
+
+impl<I> Entries<'_, I> {
+    fn of(rest: I) -> Self {
+        Self { rest, value: None }
+    }
 }
 
 impl<'de, I: Iterator<Item = &'de (Node, Node)>> MapAccess<'de> for Entries<'de, I> {

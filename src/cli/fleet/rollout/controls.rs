@@ -1,18 +1,24 @@
 //! `ccm fleet rollout pause|resume|abort|retry|rollback`.
 //!
 //! `ccm_fleet::controls` decides which change is allowed in which state. A command that continues a
-//! rollout also drives it, unless another controller does or `--detach` is given.
+//! rollout follows it to its end and drives it, unless another controller does or `--detach` is
+//! given.
 
 use super::super::candidates;
 use super::super::request::caller;
 use super::{Context, DrivingArgs};
 use crate::cli::{CliError, Verdict};
-use ccm_core::model::node::Token;
+use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::rollout::{Progress, Rollout};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::controls;
 use ccm_fleet::executor::Role;
-use ccm_fleet::rollout_store::StoredRollout;
+use ccm_fleet::node_progress::exit_code;
+use ccm_fleet::rollout_store::{StoredRollout, apply_reports};
 use ccm_value::text::count_of;
+
+/// Maximum number of nodes that a line names.
+const MAX_NAMES: usize = 50;
 
 /// Pause a rollout: no further nodes are started until it is resumed
 #[derive(Debug, clap::Args)]
@@ -26,14 +32,14 @@ pub(super) struct PauseArgs {
     reason: String,
 }
 
-/// Resume a paused or halted rollout; failures so far no longer count
+/// Resume a paused or halted rollout, or its rollback; failures so far no longer count
 #[derive(Debug, clap::Args)]
 pub(super) struct ResumeArgs {
     #[command(flatten)]
     target: ContinueArgs,
 }
 
-/// Abort a rollout; nodes keep their current assignments
+/// Abort a rollout; nodes keep their current assignments, also those under way
 #[derive(Debug, clap::Args)]
 pub(super) struct AbortArgs {
     /// Rollout id
@@ -41,14 +47,14 @@ pub(super) struct AbortArgs {
     id: Token,
 }
 
-/// Retry failed, unhealthy and unreachable nodes, and continue
+/// Retry failed, unhealthy and unreachable nodes of a rollout or its rollback, and continue
 #[derive(Debug, clap::Args)]
 pub(super) struct RetryArgs {
     #[command(flatten)]
     target: ContinueArgs,
 }
 
-/// Restore the previous assignment of every node the rollout changed
+/// Restore the previous assignment of every node the rollout changed, and wait until all converged
 #[derive(Debug, clap::Args)]
 pub(super) struct RollbackArgs {
     #[command(flatten)]
@@ -85,7 +91,59 @@ pub(super) async fn abort(args: &AbortArgs, context: &Context<'_>) -> Result<Ver
     let steered = rollouts
         .control(&args.id, |it| controls::abort(it, &by))
         .await;
-    print_state(context, steered.map_err(CliError::from)?.1)
+    let mut rollout = steered.map_err(CliError::from)?.1.rollout;
+    let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
+    caught_up.map_err(CliError::from)?;
+    context.print_text(&abort_text(&rollout));
+    context.print_json(&rollout)?;
+    Ok(Verdict::exit(exit_code(&rollout)))
+}
+
+/// Returns the state of an aborted rollout, and the nodes that keep its assignment.
+fn abort_text(rollout: &Rollout) -> String {
+    let planned = rollout.plan.waves.iter().flat_map(|wave| &wave.nodes);
+    let (mut kept, mut under_way, mut others) = (Vec::new(), Vec::new(), 0);
+    for node in planned {
+        match rollout.progress(node) {
+            Progress::Assigned { .. } => under_way.push(node),
+            Progress::Ok
+            | Progress::Changed
+            | Progress::WouldChange
+            | Progress::Failed { .. }
+            | Progress::Unhealthy { .. }
+            | Progress::Unreachable { .. }
+                if rollout.previous.get(node).is_some() =>
+            {
+                kept.push(node);
+            }
+            _ => others += 1,
+        }
+    }
+    let mut text = format!("rollout {} is {}\n", rollout.id, rollout.state.as_str());
+    for (nodes, what) in [
+        (kept, "with the new assignment"),
+        (under_way, "under way with the new assignment"),
+    ] {
+        if !nodes.is_empty() {
+            let count = count_of(nodes.len(), "node");
+            let names = listed(&nodes, &rollout.id);
+            text.push_str(&format!("{count} {what}: {names}\n"));
+        }
+    }
+    if others > 0 {
+        text.push_str(&format!("{} not assigned\n", count_of(others, "node")));
+    }
+    text
+}
+
+/// Returns the names of the first nodes.
+fn listed(nodes: &[&NodeName], id: &Token) -> String {
+    let names = nodes.iter().take(MAX_NAMES).map(|node| node.as_str());
+    let names = names.collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(MAX_NAMES) {
+        0 => names,
+        more => format!("{names} and {more} more; list all with `ccm fleet rollout show {id}`"),
+    }
 }
 
 pub(super) async fn resume(args: &ResumeArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
@@ -139,4 +197,33 @@ async fn continue_rollout(
     context
         .follow_as(&controller, &args.id, Role::Drive, progress)
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aborted_rollout_lists_the_nodes_that_keep_its_assignment() {
+        let mut rollout: Rollout = serde_json::from_value(serde_json::json!({
+            "protocol": ccm_core::model::rollout::ROLLOUT,
+            "id": "r1",
+            "bundle": {"name": "app", "digest": "ab".repeat(32)},
+            "created": "2027-01-15T08:00:00Z",
+            "plan": {"waves": [{"name": "wave 1", "nodes": ["a", "b", "c", "d", "e"]}]},
+            "state": {"name": "aborted", "by": "ann"},
+            "nodes": {"a": "changed", "b": {"failed": {"reason": "no"}},
+                      "c": {"assigned": {"generation": 1, "at": "2027-01-15T08:00:00Z"}},
+                      "d": {"failed": {"reason": "never assigned"}}}
+        }))
+        .unwrap();
+        for node in ["a", "b", "c"] {
+            rollout.previous.record(node.parse().unwrap(), None);
+        }
+        assert_eq!(
+            abort_text(&rollout),
+            "rollout r1 is aborted\n2 nodes with the new assignment: a, b\n\
+             1 node under way with the new assignment: c\n2 nodes not assigned\n"
+        );
+    }
 }

@@ -3,11 +3,13 @@
 //! - `start`: plan and start
 //! - `controls`: pause, resume, abort, retry and roll back
 //! - `show`: list and show
+//! - `drive`: run as the controller of rollouts
 //! - `progress`: output while a rollout is running
 //!
 //! `ccm_fleet::planner` decides the next step, `ccm_fleet::executor` executes it.
 
 mod controls;
+mod drive;
 mod progress;
 mod show;
 mod start;
@@ -15,9 +17,9 @@ mod start;
 use std::time::Duration;
 
 use clap::Subcommand;
-use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub(super) use self::drive::drive_beside;
 use self::progress::Progress;
 use super::FleetArgs;
 use super::candidates;
@@ -27,17 +29,14 @@ use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::Token;
 use ccm_core::model::rollout::Rollout;
-use ccm_core::system::{Clock as _, SystemClock, random};
+use ccm_core::system::random;
 use ccm_fleet::decision::TrustedSigners;
-use ccm_fleet::executor::{Controller, FollowOutcome, LEASE, Role, is_lease_free};
+use ccm_fleet::executor::{Controller, FollowOutcome, LEASE, Role};
 use ccm_fleet::node_progress::exit_code;
 use ccm_fleet::rollout_store::RolloutStore;
 use ccm_nats::request_signature::PublicKey;
 use ccm_nats::{Connection, Subjects};
 use ccm_value::json;
-
-/// Interval at which `drive --forever` looks for rollouts.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Roll out a bundle to nodes in waves, with limits on failures
 #[derive(Debug, clap::Args)]
@@ -140,7 +139,7 @@ pub(super) fn run(
                     .follow_as(&controller, &args.id, Role::Watch, context.progress())
                     .await
             }
-            Command::Drive(args) => drive(args, &context).await,
+            Command::Drive(args) => drive::drive(args, &context).await,
             Command::Pause(args) => controls::pause(args, &context).await,
             Command::Resume(args) => controls::resume(args, &context).await,
             Command::Abort(args) => controls::abort(args, &context).await,
@@ -234,44 +233,6 @@ impl Context<'_> {
     fn print_text(&self, text: &str) {
         if !self.is_json {
             self.console.print(text);
-        }
-    }
-}
-
-async fn drive(args: &DriveArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let controller = context.controller(&args.driving)?;
-    if let Some(id) = &args.id {
-        return context
-            .follow_as(&controller, id, Role::Drive, context.progress())
-            .await;
-    }
-    let rollouts = context.rollouts().await?;
-    let mut worst = None;
-    loop {
-        let (all, _) = rollouts.list().await.map_err(CliError::from)?;
-        let now = SystemClock.now();
-        let is_abandoned =
-            |rollout: &Rollout| rollout.state.is_active() && is_lease_free(rollout, now);
-        let abandoned = all.iter().filter(|stored| is_abandoned(&stored.rollout));
-        let driving = abandoned.map(|stored| {
-            let id = &stored.rollout.id;
-            context.follow_as(&controller, id, Role::Drive, context.progress())
-        });
-        let driven = join_all(driving).await;
-        if driven.is_empty() && !args.forever {
-            if worst.is_none() {
-                context.print_text("no rollouts to drive\n");
-            }
-            return Ok(Verdict::exit(worst.unwrap_or_default()));
-        }
-        for verdict in driven {
-            worst = worst.max(Some(verdict?.code()));
-        }
-        if args.forever {
-            tokio::select! {
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
-                () = stop_signal()? => return Ok(Verdict::exit(worst.unwrap_or_default())),
-            }
         }
     }
 }

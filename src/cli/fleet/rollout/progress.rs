@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::show::{counted, progress_line, state_line};
+use super::show::{counted, paint_state, progress_line, state_line};
 use crate::cli::output::Console;
 use ccm_core::model::node::NodeName;
 use ccm_core::model::rollout::{Progress as NodeProgress, Rollout, RolloutState, Tally};
@@ -81,31 +81,51 @@ impl<'a> Progress<'a> {
     /// Returns a line for every change since the last call.
     fn changes(&mut self, rollout: &Rollout) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.wave != Some(rollout.wave)
-            && let Some(wave) = rollout.plan.waves.get(rollout.wave)
-        {
-            lines.push(format!(
-                "{}: {}",
-                wave.name,
-                count_of(wave.nodes.len(), "node")
-            ));
-        }
+        // A rollback does not go by waves.
+        let new_wave = rollout
+            .plan
+            .waves
+            .get(rollout.wave)
+            .filter(|_| self.wave != Some(rollout.wave) && !rollout.state.is_rollback());
+        let mut lines_of_new_wave = Vec::new();
         for (node, now) in &rollout.nodes {
             let is_unremarkable = matches!(
                 now,
-                NodeProgress::Pending | NodeProgress::Assigned { .. } | NodeProgress::Ok
+                NodeProgress::Pending
+                    | NodeProgress::Assigned { .. }
+                    | NodeProgress::Ok
+                    | NodeProgress::Restoring { .. }
             );
-            if !is_unremarkable && self.nodes.get(node) != Some(now) {
-                lines.push(format!("  {node} {}", progress_line(now)));
+            if is_unremarkable || self.nodes.get(node) == Some(now) {
+                continue;
+            }
+            let line = format!("  {node} {}", progress_line(now));
+            if new_wave.is_some_and(|wave| wave.nodes.contains(node)) {
+                lines_of_new_wave.push(line);
+            } else {
+                lines.push(line);
             }
         }
+        if let Some(wave) = new_wave {
+            let count = count_of(wave.nodes.len(), "node");
+            lines.push(format!("{}: {count}", wave.name));
+        }
+        lines.extend(lines_of_new_wave);
         if self.state.as_ref() != Some(&rollout.state) && rollout.state != RolloutState::Running {
-            lines.push(state_line(&rollout.state));
+            lines.push(self.painted(&rollout.state));
         }
         self.wave = Some(rollout.wave);
         self.state = Some(rollout.state.clone());
         self.nodes.clone_from(&rollout.nodes);
         lines
+    }
+
+    fn painted(&self, state: &RolloutState) -> String {
+        let line = state_line(state);
+        match self.console {
+            Some(console) => paint_state(console, state, &line),
+            None => line,
+        }
     }
 
     fn line(&self, text: &str) {
@@ -128,12 +148,12 @@ impl<'a> Progress<'a> {
         }
         for (bar, wave) in self.waves.iter().zip(waves) {
             let tally = Tally::of(wave.nodes.iter().map(|node| rollout.progress(node)));
-            let unfinished = tally.pending + tally.assigned;
-            let finished = wave.nodes.len().saturating_sub(unfinished);
+            let finished = wave.nodes.len().saturating_sub(tally.unfinished());
             bar.set_position(u64::try_from(finished).unwrap_or(u64::MAX));
-            bar.set_message(match tally.failed + tally.unhealthy + tally.unreachable {
-                0 => String::new(),
-                _ => counted(&tally),
+            bar.set_message(if tally.has_failures() {
+                counted(&tally)
+            } else {
+                String::new()
             });
         }
     }
@@ -173,12 +193,69 @@ mod tests {
             .insert("c".parse().unwrap(), NodeProgress::failed("no"));
         rollout.state = RolloutState::Halted {
             reason: "too much".into(),
+            rolling_back: false,
         };
         assert_eq!(
             progress.changes(&rollout),
             ["  c failed: no", "halted: too much"]
         );
         assert!(progress.changes(&rollout).is_empty());
+    }
+
+    #[test]
+    fn a_rollback_has_no_waves() {
+        let mut rollout = rollout();
+        rollout.state = RolloutState::RollingBack;
+        let mut progress = Progress::silent();
+        assert_eq!(progress.changes(&rollout), ["rolling back"]);
+        let restoring = NodeProgress::Restoring {
+            generation: 2,
+            at: chrono::DateTime::UNIX_EPOCH,
+        };
+        rollout.nodes.insert("a".parse().unwrap(), restoring);
+        assert!(progress.changes(&rollout).is_empty());
+        rollout
+            .nodes
+            .insert("a".parse().unwrap(), NodeProgress::Restored);
+        assert_eq!(progress.changes(&rollout), ["  a restored"]);
+    }
+
+    #[test]
+    fn a_bar_counts_at_most_the_nodes_of_its_wave() {
+        let mut rollout = rollout();
+        for node in ["a", "b", "c", "not planned"] {
+            if let Ok(node) = node.parse() {
+                rollout.nodes.insert(node, NodeProgress::Restored);
+            }
+        }
+        let mut progress = Progress::silent();
+        progress.draw(&rollout);
+        let positions: Vec<_> = progress.waves.iter().map(ProgressBar::position).collect();
+        assert_eq!(positions, [1, 2]);
+        let restoring = NodeProgress::Restoring {
+            generation: 2,
+            at: chrono::DateTime::UNIX_EPOCH,
+        };
+        rollout.nodes.insert("b".parse().unwrap(), restoring);
+        progress.draw(&rollout);
+        assert_eq!(progress.waves[1].position(), 1);
+    }
+
+    #[test]
+    fn the_last_changes_of_a_wave_are_printed_before_the_next_wave() {
+        let mut rollout = rollout();
+        let mut progress = Progress::silent();
+        progress.changes(&rollout);
+        rollout.wave = 1;
+        for node in ["a", "b"] {
+            rollout
+                .nodes
+                .insert(node.parse().unwrap(), NodeProgress::Changed);
+        }
+        assert_eq!(
+            progress.changes(&rollout),
+            ["  a changed", "wave 1: 2 nodes", "  b changed"]
+        );
     }
 
     #[test]

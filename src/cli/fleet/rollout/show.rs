@@ -2,6 +2,7 @@
 
 use super::super::candidates;
 use super::Context;
+use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::node::Token;
@@ -42,10 +43,11 @@ pub(super) async fn list(context: &Context<'_>) -> Result<Verdict, CliError> {
     }
     let mut text = String::new();
     for rollout in rollouts {
+        let name = format!("{:<25}", rollout.state.as_str());
         text.push_str(&format!(
-            "{} {:<12} {:<32} {}\n",
+            "{} {} {:<32} {}\n",
             rollout.id,
-            rollout.state.as_str(),
+            paint_state(context.console, &rollout.state, &name),
             short_name(&rollout.bundle),
             counted(&rollout.tally())
         ));
@@ -66,8 +68,38 @@ pub(super) async fn show(args: &Args, context: &Context<'_>) -> Result<Verdict, 
     let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
     caught_up.map_err(CliError::from)?;
     context.print_json(&rollout)?;
-    context.print_text(&rollout_text(&rollout));
+    context.print_text(&rollout_text(&rollout, context.console));
     Ok(Verdict::default())
+}
+
+/// Returns a text about a state in the colour of the state, if the console shows colours. The page
+/// uses the same colours (`rollouts.js`).
+pub(super) fn paint_state(console: &Console, state: &RolloutState, text: &str) -> String {
+    if console.has_colour() {
+        format!("\u{1b}[{}m{text}\u{1b}[0m", colour(state))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Returns the terminal colour of a state.
+fn colour(state: &RolloutState) -> &'static str {
+    const RED: &str = "31";
+    const GREEN: &str = "32";
+    const YELLOW: &str = "33";
+    const CYAN: &str = "36";
+    const GREY: &str = "90";
+    match state {
+        RolloutState::Done => GREEN,
+        RolloutState::Halted { .. }
+        | RolloutState::DoneWithFailures
+        | RolloutState::RolledBackWithFailures => RED,
+        RolloutState::Paused { .. } | RolloutState::RollingBack | RolloutState::RolledBack => {
+            YELLOW
+        }
+        RolloutState::Running | RolloutState::Baking { .. } => CYAN,
+        RolloutState::Aborted { .. } => GREY,
+    }
 }
 
 /// Returns the number of nodes per result, without zero counts.
@@ -77,20 +109,24 @@ pub(super) fn counted(tally: &Tally) -> String {
         assigned,
         ok,
         changed,
+        would_change,
         failed,
         unhealthy,
         unreachable,
         skipped,
+        restoring,
         restored,
     } = *tally;
     let counts = [
         (changed, "changed"),
+        (would_change, "would change"),
         (ok, "ok"),
         (failed, "failed"),
         (unhealthy, "unhealthy"),
         (unreachable, "unreachable"),
         (skipped, "skipped"),
         (restored, "restored"),
+        (restoring, "restoring"),
         (assigned, "in progress"),
         (pending, "pending"),
     ];
@@ -116,7 +152,7 @@ pub(super) fn state_line(state: &RolloutState) -> String {
                 reason => format!("paused by {by}: {reason}"),
             }
         }
-        RolloutState::Halted { reason } => format!("halted: {reason}"),
+        RolloutState::Halted { reason, .. } => format!("halted: {reason}"),
         RolloutState::Aborted { by } if !by.is_empty() => format!("aborted by {by}"),
         other => other.as_str().into(),
     }
@@ -124,15 +160,29 @@ pub(super) fn state_line(state: &RolloutState) -> String {
 
 /// Returns the progress of a node, with its reason.
 pub(super) fn progress_line(progress: &Progress) -> String {
-    match progress {
-        Progress::Failed { reason }
-        | Progress::Unhealthy { reason }
-        | Progress::Skipped { reason } => format!("{}: {reason}", progress.as_str()),
-        other => other.as_str().into(),
+    let name = progress.as_str();
+    match (progress, progress.reason()) {
+        (Progress::Unreachable { .. }, "") => format!("{name}: no report in time"),
+        (_, "") => name.into(),
+        (_, reason) => format!("{name}: {reason}"),
     }
 }
 
-fn rollout_text(rollout: &Rollout) -> String {
+/// Returns the state of a rollout with its reason, and whether nodes have converged since it ended.
+fn current_state(rollout: &Rollout) -> String {
+    let state = state_line(&rollout.state);
+    let ended_with_failures = matches!(
+        rollout.state,
+        RolloutState::DoneWithFailures | RolloutState::RolledBackWithFailures
+    );
+    if ended_with_failures && !rollout.tally().has_failures() {
+        format!("{state}; all nodes have converged since")
+    } else {
+        state
+    }
+}
+
+fn rollout_text(rollout: &Rollout, console: &Console) -> String {
     let driver = match &rollout.lease {
         Some(lease) if !is_lease_free(rollout, SystemClock.now()) => lease.holder.as_str(),
         _ if rollout.state.is_active() => "none; continue with `ccm fleet rollout drive`",
@@ -148,7 +198,7 @@ fn rollout_text(rollout: &Rollout) -> String {
          created:   {} by {}\nsigned by: {signer}\ndriver:    {driver}\n",
         rollout.id,
         short_name(&rollout.bundle),
-        state_line(&rollout.state),
+        paint_state(console, &rollout.state, &current_state(rollout)),
         counted(&rollout.tally()),
         rollout.selection.join(" "),
         to_the_second(&rollout.created),
@@ -202,10 +252,11 @@ mod tests {
     fn zero_counts_are_omitted() {
         let tally = Tally {
             changed: 2,
+            would_change: 3,
             pending: 1,
             ..Tally::default()
         };
-        assert_eq!(counted(&tally), "2 changed, 1 pending");
+        assert_eq!(counted(&tally), "2 changed, 3 would change, 1 pending");
         assert_eq!(counted(&Tally::default()), "no nodes");
     }
 
@@ -218,5 +269,16 @@ mod tests {
         };
         assert_eq!(state_line(&paused), "paused by ann: lunch");
         assert_eq!(state_line(&RolloutState::Done), "done");
+    }
+
+    #[test]
+    fn an_unreachable_node_has_a_reason() {
+        for (reason, line) in [
+            ("", "unreachable: no report in time"),
+            ("offline", "unreachable: offline"),
+        ] {
+            assert_eq!(progress_line(&Progress::unreachable(1, reason)), line);
+        }
+        assert_eq!(progress_line(&Progress::Changed), "changed");
     }
 }

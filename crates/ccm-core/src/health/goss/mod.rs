@@ -75,12 +75,16 @@ pub(super) fn run(
         .unwrap_or(DEFAULT_LIMIT);
     let started = probes.clock.monotonic();
     let context = ProbeContext::new(probes, started.saturating_add(limit));
-    let (mut count, mut failed) = (0_usize, 0_usize);
+    let mut count = 0_usize;
+    // Without the found values, which may be the content of files.
+    let mut failures: Vec<String> = Vec::new();
     for entry in &entries {
         test_entry(entry, &context, &mut |finding| {
             count += 1;
-            failed += usize::from(finding.outcome == Outcome::Failed);
             on_event(ProbeEvent::Rule(&finding));
+            if finding.outcome == Outcome::Failed {
+                failures.push(finding.subject);
+            }
         });
         if context.is_expired() {
             return Err(ProbeError::TimedOut(limit));
@@ -94,6 +98,7 @@ pub(super) fn run(
         .monotonic()
         .saturating_sub(started)
         .as_secs_f64();
+    let failed = failures.len();
     Ok(TryResult {
         status: match failed {
             0 => HealthStatus::Ok,
@@ -101,6 +106,8 @@ pub(super) fn run(
         },
         output: format!("Count: {count}, Failed: {failed}, Duration: {seconds:.3}s"),
         perfdata: Vec::new(),
+        failed_rules: Some(failed),
+        details: failures.join("\n"),
     })
 }
 

@@ -1,8 +1,10 @@
 //! Properties of commands (type `exec`).
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Common, FieldVisitor, InvalidProperty, Phase, is_false, list, text};
 use crate::model::id::Reference;
@@ -21,7 +23,7 @@ pub struct Exec {
     pub environment: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub path: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exit_codes")]
     pub returns: Vec<i32>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub timeout: String,
@@ -37,6 +39,43 @@ pub struct Exec {
     pub subscribe: Vec<String>,
     #[serde(skip_serializing_if = "is_false")]
     pub logoutput: bool,
+}
+
+/// Reads exit codes: numbers, or texts of numbers.
+fn exit_codes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i32>, D::Error> {
+    struct ExitCode(i32);
+
+    impl<'de> Deserialize<'de> for ExitCode {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(ExitCodeVisitor).map(Self)
+        }
+    }
+
+    let codes = Vec::<ExitCode>::deserialize(deserializer)?;
+    Ok(codes.into_iter().map(|code| code.0).collect())
+}
+
+struct ExitCodeVisitor;
+
+impl Visitor<'_> for ExitCodeVisitor {
+    type Value = i32;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an exit code")
+    }
+
+    fn visit_i64<E: de::Error>(self, code: i64) -> Result<i32, E> {
+        i32::try_from(code).map_err(|_| E::invalid_value(Unexpected::Signed(code), &self))
+    }
+
+    fn visit_u64<E: de::Error>(self, code: u64) -> Result<i32, E> {
+        i32::try_from(code).map_err(|_| E::invalid_value(Unexpected::Unsigned(code), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, code: &str) -> Result<i32, E> {
+        code.parse()
+            .map_err(|_| E::invalid_value(Unexpected::Str(code), &self))
+    }
 }
 
 impl Exec {
@@ -56,6 +95,11 @@ impl Exec {
     pub fn guards(&self) -> impl Iterator<Item = &str> {
         let all = [self.onlyif.as_str(), self.unless.as_str()];
         all.into_iter().filter(|line| !line.is_empty())
+    }
+
+    /// Reports whether the state of the machine decides if the command runs.
+    pub fn is_guarded(&self) -> bool {
+        !self.creates.is_empty() || self.guards().next().is_some() || self.refreshonly
     }
 
     /// Reports whether an exit code means success.

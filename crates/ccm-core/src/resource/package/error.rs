@@ -1,11 +1,11 @@
 //! Package errors, with upstream's texts followed by the package manager's error output.
 
-use std::fmt;
-
 use super::cfengine::ModuleError;
 use super::versions::VersionError;
+use crate::model::output::last_lines;
 use crate::model::resource::InvalidProperty;
 use crate::model::text::quote;
+use crate::resource::ErrorOutput;
 use crate::system::{FileError, LockError, Output, RunError};
 
 /// The number of error output lines in an error.
@@ -18,9 +18,6 @@ const DNF_IGNORED: [&str; 4] = [
     "Repositories loaded",
     "[",
 ];
-
-/// The maximum length of a line in an error.
-const LINE_CHARS: usize = 300;
 
 /// A failure to query or change packages.
 #[derive(Debug, thiserror::Error)]
@@ -123,42 +120,59 @@ pub enum PackageError {
     },
 }
 
-/// The last lines of a command's error output. Displayed on one line; empty if there are none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorOutput(Vec<String>);
+impl PackageError {
+    /// Returns the last lines of the package manager's output, for the event.
+    pub(in crate::resource) fn output(&self) -> String {
+        let error_output = match self {
+            Self::AptInstall { error_output, .. }
+            | Self::AptUninstall { error_output, .. }
+            | Self::NoCandidateLine { error_output, .. }
+            | Self::DnfInstall { error_output, .. }
+            | Self::Dnf { error_output, .. }
+            | Self::Index { error_output, .. }
+            | Self::Query { error_output, .. }
+            | Self::NotAPackage { error_output, .. }
+            | Self::Module(
+                ModuleError::Api { error_output, .. } | ModuleError::Failed { error_output, .. },
+            ) => error_output,
+            Self::AptNotStarted { cause, .. } => return cause.output(),
+            _ => return String::new(),
+        };
+        error_output.output.clone()
+    }
+}
 
 impl ErrorOutput {
-    /// Returns error output of these lines.
-    pub fn new(lines: Vec<String>) -> Self {
-        Self(lines)
-    }
-
     /// Returns the last lines of standard error, or of standard output if that is empty.
     pub(super) fn of(output: &Output) -> Self {
-        let lines = last_lines(&output.stderr_text());
-        if lines.is_empty() {
-            return Self(last_lines(&output.stdout_text()));
-        }
-        Self(lines)
+        let printed = output.printed();
+        Self::with_lines(printed.last_lines(LINES), output)
+    }
+
+    fn with_lines(lines: Vec<String>, output: &Output) -> Self {
+        let output = output.printed().tail();
+        Self { lines, output }
     }
 
     /// Returns the last lines of apt-get's output. If dpkg failed, the reason is on standard output, and
     /// standard error only mentions the failure.
     pub(super) fn of_apt(output: &Output) -> Self {
-        let mut errors = last_lines(&output.stderr_text());
+        let mut errors = last_lines(&output.stderr_text(), LINES);
         errors.retain(|line| !line.starts_with("debconf: "));
         if errors.iter().any(|line| line.contains("Sub-process")) || errors.is_empty() {
-            let mut lines = last_lines(&output.stdout_text());
+            let mut lines = last_lines(&output.stdout_text(), LINES);
             lines.append(&mut errors);
-            return Self(lines);
+            return Self::with_lines(lines, output);
         }
-        Self(errors)
+        Self::with_lines(errors, output)
     }
 
     /// Returns the last lines of dnf's output. If a scriptlet failed, its output is on standard output,
     /// between the `Running scriptlet` line and the `Verifying` line.
     pub(super) fn of_dnf(output: &Output) -> Self {
-        let Self(mut errors) = Self::of(output);
+        let Self {
+            lines: mut errors, ..
+        } = Self::of(output);
         errors.retain(|line| !DNF_IGNORED.iter().any(|prefix| line.starts_with(prefix)));
         if errors.iter().any(|line| line.contains("scriptlet")) {
             let text = output.stdout_text();
@@ -168,29 +182,9 @@ impl ErrorOutput {
                 .1;
             let scriptlet = scriptlet.split("Verifying").next().unwrap_or_default();
             let scriptlet = scriptlet.split_once('\n').unwrap_or_default().1;
-            errors.splice(0..0, last_lines(scriptlet));
+            errors.splice(0..0, last_lines(scriptlet, LINES));
         }
-        Self(errors)
-    }
-}
-
-fn last_lines(text: &str) -> Vec<String> {
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    let skipped = lines.len().saturating_sub(LINES);
-    let shorten = |line: &str| line.chars().take(LINE_CHARS).collect();
-    lines.into_iter().skip(skipped).map(shorten).collect()
-}
-
-impl fmt::Display for ErrorOutput {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        write!(out, ": {}", self.0.join("; "))
+        Self::with_lines(errors, output)
     }
 }
 

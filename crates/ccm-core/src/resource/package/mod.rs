@@ -25,11 +25,11 @@ use std::time::Duration;
 
 pub use batch::{Batch, BatchError, PackageSpec};
 pub use cfengine::ModuleError;
-pub use error::{ErrorOutput, PackageError};
+pub use error::PackageError;
 pub use run_cache::PackageCache;
 pub use select::Provider;
 
-use super::{ChangeReport, Host, Plan, ResourceError};
+use super::{ChangeReport, ErrorOutput, Host, Plan, ResourceError};
 use crate::model::resource::{Package, Resource, UpdateIndex};
 use crate::model::state::{Detail, PackageMetadata, State};
 use crate::model::{TypeName, Value};
@@ -454,14 +454,15 @@ pub(super) fn verify(
     let difference = difference(resource, seen(&state)?, &*manager).map_err(PackageError::from)?;
     match difference {
         None => Ok(state),
-        Some(reason) => Err(ResourceError::NotReached {
-            ensure: resource.common.ensure.clone(),
+        Some(reason) => {
             // The error output is part of this error, so it is not reported separately.
-            reason: format!(
-                "{reason}{}",
-                ErrorOutput::new(std::mem::take(&mut report.error_output))
-            ),
-        }),
+            let error_output = ErrorOutput::new(std::mem::take(&mut report.error_output));
+            Err(ResourceError::NotReached {
+                ensure: resource.common.ensure.clone(),
+                reason: format!("{reason}{error_output}"),
+                output: error_output.output,
+            })
+        }
     }
 }
 

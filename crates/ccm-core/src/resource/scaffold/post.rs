@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use super::render::RenderedFile;
 use super::{PostError, ScaffoldError};
+use crate::model::output;
 use crate::model::secret::REDACTED;
 use crate::model::text::split_words;
 use crate::resource::Host;
@@ -196,9 +197,11 @@ impl PostCommand {
         };
         let (cause, output) = match host.runner.run(&command) {
             Ok(output) if output.is_success() => return Ok(()),
-            Ok(output) => {
-                let text = format!("{}{}", output.stdout_text(), output.stderr_text());
-                (PostError::Exit(output.code), text)
+            Ok(result) => {
+                let text = format!("{}{}", result.stdout_text(), result.stderr_text());
+                let end = if text.ends_with('\n') { "\n" } else { "" };
+                let text = format!("{}{end}", output::tail(&text));
+                (PostError::Exit(result.code), text)
             }
             Err(err) if sensitive => (err.without_program().into(), String::new()),
             Err(err) => (err.into(), String::new()),

@@ -188,7 +188,9 @@ pub enum ServiceError {
         action: Action,
         service: String,
         reason: String,
-        diagnosis: Diagnosis,
+        /// What the command printed.
+        output: String,
+        diagnosis: Box<Diagnosis>,
     },
     #[error("systemctl daemon-reload failed: {0}")]
     DaemonReload(String),
@@ -196,6 +198,24 @@ pub enum ServiceError {
     Run(#[from] RunError),
     #[error(transparent)]
     Lock(#[from] LockError),
+}
+
+impl ServiceError {
+    /// Returns the output of the failed command and the last journal lines of the unit, for the event.
+    pub(super) fn output(&self) -> String {
+        match self {
+            Self::Refused {
+                output, diagnosis, ..
+            } => {
+                let lines = [output.as_str()]
+                    .into_iter()
+                    .filter(|text| !text.is_empty());
+                let journal = diagnosis.journal.iter().map(String::as_str);
+                lines.chain(journal).collect::<Vec<_>>().join("\n")
+            }
+            _ => String::new(),
+        }
+    }
 }
 
 /// Reads the state of a service.
@@ -293,7 +313,7 @@ pub(super) fn change(
     if let Err(ServiceError::Refused { diagnosis, .. }) = &mut changed
         && !action.is_for_boot()
     {
-        *diagnosis = diagnose(resource, provider, host);
+        **diagnosis = diagnose(resource, provider, host);
     }
     changed
 }
@@ -315,6 +335,7 @@ pub(super) fn verify(
 ) -> Result<State, ResourceError> {
     let status = provider.status(&resource.common.name, host)?;
     let wanted = wants_running(resource);
+    let mut output = String::new();
     let reason = if status.running != wanted {
         let mut reason = format!(
             "service is {}, expected {}",
@@ -322,7 +343,9 @@ pub(super) fn verify(
             running_word(wanted)
         );
         if wanted {
-            reason.push_str(&diagnose(resource, provider, host).to_string());
+            let diagnosis = diagnose(resource, provider, host);
+            reason.push_str(&diagnosis.to_string());
+            output = diagnosis.journal.join("\n");
         }
         reason
     } else if let Some(wanted) = service.enable
@@ -338,5 +361,9 @@ pub(super) fn verify(
     } else {
         return Ok(state(resource, provider, &status, host));
     };
-    Err(ResourceError::not_reached(resource, reason))
+    Err(ResourceError::NotReached {
+        ensure: resource.common.ensure.clone(),
+        reason,
+        output,
+    })
 }

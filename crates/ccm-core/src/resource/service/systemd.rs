@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::{Action, Diagnosis, ServiceError, ServiceProvider, Status};
+use crate::model::output;
 use crate::resource::Host;
 use crate::system::{Command, FileLock, Output, RunError};
 
@@ -25,9 +26,8 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(1500),
 ];
 
-/// The maximum number and length of output lines in an error.
+/// The maximum number of output lines in an error.
 const MAX_LINES: usize = 10;
-const MAX_LINE_CHARS: usize = 300;
 
 pub(super) struct Systemd;
 
@@ -74,7 +74,8 @@ impl ServiceProvider for Systemd {
             action,
             service: service.into(),
             reason: error_text(&output),
-            diagnosis: Diagnosis::default(),
+            output: output.printed().tail(),
+            diagnosis: Box::default(),
         })
     }
 
@@ -217,19 +218,10 @@ fn error_text(output: &Output) -> String {
     }
 }
 
-/// Returns the last non-empty lines of a text, shortened and without control characters.
+/// Returns the last lines of a text without hints to use other commands.
 fn last_lines(text: &str) -> Vec<String> {
-    // Hints to use other commands are left out.
-    let is_relevant = |line: &&str| {
-        !line.trim().is_empty() && !line.starts_with("See \"") && !line.starts_with("-- No entries")
-    };
+    let is_relevant =
+        |line: &&str| !line.starts_with("See \"") && !line.starts_with("-- No entries");
     let lines: Vec<&str> = text.lines().filter(is_relevant).collect();
-    let skipped = lines.len().saturating_sub(MAX_LINES);
-    let shorten = |line: &str| {
-        let chars = line.trim().chars().take(MAX_LINE_CHARS);
-        chars
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect()
-    };
-    lines.into_iter().skip(skipped).map(shorten).collect()
+    output::last_lines(&lines.join("\n"), MAX_LINES)
 }

@@ -67,7 +67,8 @@ impl ServiceProvider for FakeManager {
                 action,
                 service: service.into(),
                 reason: "not today".into(),
-                diagnosis: Diagnosis::default(),
+                output: String::new(),
+                diagnosis: Box::default(),
             });
         }
         let mut status = self.status.borrow_mut();

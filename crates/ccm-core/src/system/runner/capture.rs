@@ -5,31 +5,59 @@
 /// The longest line that is passed on untruncated, in bytes.
 pub(super) const MAX_LINE: usize = 64 * 1024;
 
-/// The beginning of a stream.
+/// The beginning or the end of a stream.
 pub(super) struct Capture {
     bytes: Vec<u8>,
     limit: usize,
+    keeps_end: bool,
     truncated: bool,
 }
 
 impl Capture {
+    /// Returns an empty capture of a stream's beginning.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             bytes: Vec::new(),
             limit,
+            keeps_end: false,
             truncated: false,
         }
     }
 
+    /// Returns an empty capture of a stream's end.
+    pub(super) fn of_end(limit: usize) -> Self {
+        Self {
+            keeps_end: true,
+            ..Self::new(limit)
+        }
+    }
+
     pub(super) fn push(&mut self, chunk: &[u8]) {
+        if self.keeps_end {
+            self.bytes.extend(chunk);
+            // Twice the limit, so that bytes are rarely moved.
+            if self.bytes.len() > self.limit.saturating_mul(2) {
+                self.drop_beginning();
+            }
+            return;
+        }
         let free = self.limit.saturating_sub(self.bytes.len());
         self.truncated |= chunk.len() > free;
         self.bytes.extend(chunk.iter().take(free));
     }
 
     /// Returns the captured bytes and whether there were more.
-    pub(super) fn finish(self) -> (Vec<u8>, bool) {
+    pub(super) fn finish(mut self) -> (Vec<u8>, bool) {
+        if self.keeps_end {
+            self.drop_beginning();
+        }
         (self.bytes, self.truncated)
+    }
+
+    fn drop_beginning(&mut self) {
+        let excess = self.bytes.len().saturating_sub(self.limit);
+        self.truncated |= excess > 0;
+        self.bytes.drain(..excess);
     }
 }
 
@@ -108,6 +136,18 @@ mod tests {
         capture.push(b"abc");
         capture.push(b"def");
         assert_eq!(capture.finish(), (b"abcd".to_vec(), true));
+    }
+
+    #[test]
+    fn a_capture_of_the_end_keeps_the_last_bytes() {
+        let mut capture = Capture::of_end(4);
+        for chunk in [&b"abc"[..], b"def", b"ghijkl", b"m"] {
+            capture.push(chunk);
+        }
+        assert_eq!(capture.finish(), (b"jklm".to_vec(), true));
+        let mut capture = Capture::of_end(4);
+        capture.push(b"abcd");
+        assert_eq!(capture.finish(), (b"abcd".to_vec(), false));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Commands, their output, and the `Runner` trait that executes them.
 //!
 //! A [`Command`] is a value; a [`Runner`] runs it. [`SystemRunner`] starts processes,
-//! [`ScriptedRunner`] replays prepared output in tests. An exit code above zero is not an error;
+//! [`ScriptedRunner`] replays prepared output in tests, [`RecordingRunner`] keeps a record for a log. An exit code above zero is not an error;
 //! errors are failed starts, timeouts, signals and cancellation.
 //!
 //! A [`Passthrough`] is different: a program that a user runs interactively through `ccm`.
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Cause;
+use crate::model::output::CommandOutput;
 use crate::model::secret::REDACTED;
 
 mod capture;
@@ -22,6 +23,7 @@ mod lookup;
 mod passthrough;
 mod process;
 mod process_tree;
+mod recording;
 mod scripted;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ mod tests;
 pub use detach::{Detached, detach, lead_session};
 pub use passthrough::Passthrough;
 pub use process::{Cancel, SystemRunner};
+pub use recording::{CommandRecord, RecordingRunner};
 pub use scripted::{Call, ScriptedRunner};
 
 /// The `PATH` of commands that do not set another.
@@ -64,8 +67,10 @@ pub struct Command<'a> {
     pub timeout: Option<Duration>,
     /// Standard input, empty by default.
     pub input: Vec<u8>,
-    /// Number of bytes captured of each stream, from its beginning.
+    /// Number of bytes captured of each stream, from its beginning unless `keeps_end`.
     pub max_output: usize,
+    /// Captures the end of each stream.
+    pub keeps_end: bool,
     /// Called with every line of standard output as it arrives, also beyond `max_output`.
     pub on_line: Option<&'a dyn Fn(&str)>,
 }
@@ -85,6 +90,7 @@ impl Command<'_> {
             timeout: None,
             input: Vec::new(),
             max_output: DEFAULT_MAX_OUTPUT,
+            keeps_end: false,
             on_line: None,
         }
     }
@@ -122,6 +128,12 @@ impl Output {
         self.code == 0
     }
 
+    /// Returns both streams, cleaned and bounded.
+    pub fn printed(&self) -> CommandOutput {
+        let truncated = self.stdout_truncated || self.stderr_truncated;
+        CommandOutput::new(&self.stdout_text(), &self.stderr_text(), truncated)
+    }
+
     /// Returns standard output as text; invalid UTF-8 is replaced.
     pub fn stdout_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.stdout)
@@ -157,11 +169,20 @@ pub enum RunError {
         program: String,
         signal: i32,
         core_dumped: bool,
+        /// What the command had printed; also in the following variants.
+        output: Box<CommandOutput>,
     },
     #[error("command {program:?} timed out after {after:?}")]
-    TimedOut { program: String, after: Duration },
+    TimedOut {
+        program: String,
+        after: Duration,
+        output: Box<CommandOutput>,
+    },
     #[error("command {program:?} was cancelled")]
-    Cancelled { program: String },
+    Cancelled {
+        program: String,
+        output: Box<CommandOutput>,
+    },
     #[error("could not watch command {program:?}: {cause}")]
     Watch {
         program: String,
@@ -175,7 +196,28 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Returns the error with the program's name redacted, for sensitive commands.
+    /// Returns what the command had printed before it was killed.
+    pub fn output(&self) -> Option<&CommandOutput> {
+        match self {
+            Self::Signal { output, .. }
+            | Self::TimedOut { output, .. }
+            | Self::Cancelled { output, .. } => Some(output),
+            _ => None,
+        }
+    }
+
+    /// Returns the error with the output of the killed command.
+    fn with_output(mut self, printed: CommandOutput) -> Self {
+        if let Self::Signal { output, .. }
+        | Self::TimedOut { output, .. }
+        | Self::Cancelled { output, .. } = &mut self
+        {
+            **output = printed;
+        }
+        self
+    }
+
+    /// Returns the error with the program's name redacted and without output, for sensitive commands.
     #[must_use]
     pub fn without_program(self) -> Self {
         let program = || REDACTED.to_owned();
@@ -194,12 +236,17 @@ impl RunError {
                 program: program(),
                 signal,
                 core_dumped,
+                output: Box::default(),
             },
             Self::TimedOut { after, .. } => Self::TimedOut {
                 program: program(),
                 after,
+                output: Box::default(),
             },
-            Self::Cancelled { .. } => Self::Cancelled { program: program() },
+            Self::Cancelled { .. } => Self::Cancelled {
+                program: program(),
+                output: Box::default(),
+            },
             Self::Watch { cause, .. } => Self::Watch {
                 program: program(),
                 cause,

@@ -104,6 +104,7 @@ impl Runner for SystemRunner {
         if self.is_cancelled() {
             return Err(RunError::Cancelled {
                 program: command.program.clone(),
+                output: Box::default(),
             });
         }
         let mut process = Process::start(command)?;
@@ -112,23 +113,18 @@ impl Runner for SystemRunner {
             process.kill();
         }
         process.lines.finish();
-        let status = ended?;
-        let Some(code) = status.code() else {
-            return Err(RunError::Signal {
-                program: command.program.clone(),
-                signal: status.signal().unwrap_or_default(),
-                core_dumped: status.core_dumped(),
-            });
-        };
         let (stdout, stdout_truncated) = process.stdout.capture.finish();
         let (stderr, stderr_truncated) = process.stderr.capture.finish();
-        Ok(Output {
-            code,
+        let mut output = Output {
+            code: 0,
             stdout,
             stderr,
             stdout_truncated,
             stderr_truncated,
-        })
+        };
+        let ended = ended.and_then(|status| exit_code(command, status));
+        output.code = ended.map_err(|error| error.with_output(output.printed()))?;
+        Ok(output)
     }
 
     fn locate(&self, program: &str) -> Option<PathBuf> {
@@ -162,11 +158,13 @@ impl SystemRunner {
                 return process.exit.ok_or_else(|| RunError::TimedOut {
                     program: command.program.clone(),
                     after: limit.unwrap_or_default(),
+                    output: Box::default(),
                 });
             }
             if process.exit.is_none() && self.is_cancelled() {
                 return Err(RunError::Cancelled {
                     program: command.program.clone(),
+                    output: Box::default(),
                 });
             }
             for event in self.wait(process, left).map_err(failed)? {
@@ -231,6 +229,16 @@ impl SystemRunner {
     }
 }
 
+/// Returns the exit code of a process; one that was killed by a signal has none.
+fn exit_code(command: &Command<'_>, status: ExitStatus) -> Result<i32, RunError> {
+    status.code().ok_or_else(|| RunError::Signal {
+        program: command.program.clone(),
+        signal: status.signal().unwrap_or_default(),
+        core_dumped: status.core_dumped(),
+        output: Box::default(),
+    })
+}
+
 /// An event of a watched process.
 enum Event {
     Stdout,
@@ -259,8 +267,8 @@ impl<'a> Process<'a> {
         Ok(Self {
             handle,
             exit: None,
-            stdout: Stream::new(child.stdout.take().map(Into::into), command.max_output),
-            stderr: Stream::new(child.stderr.take().map(Into::into), command.max_output),
+            stdout: Stream::new(child.stdout.take().map(Into::into), command),
+            stderr: Stream::new(child.stderr.take().map(Into::into), command),
             lines: Lines::new(command.on_line),
             child,
         })
@@ -382,11 +390,12 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(pipe: Option<OwnedFd>, limit: usize) -> Self {
-        Self {
-            pipe,
-            capture: Capture::new(limit),
-        }
+    fn new(pipe: Option<OwnedFd>, command: &Command<'_>) -> Self {
+        let capture = match command.keeps_end {
+            true => Capture::of_end(command.max_output),
+            false => Capture::new(command.max_output),
+        };
+        Self { pipe, capture }
     }
 
     /// Reads once and passes the bytes to `on_chunk`.

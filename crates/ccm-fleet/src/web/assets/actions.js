@@ -33,8 +33,8 @@ export function actionButtons(names, done = () => {}) {
 }
 
 /** Returns the list of replies, the worst first. */
-function replyList(reply, isNoop = false) {
-  const words = { no_answer: "no reply", ...(isNoop && { changed: "would change" }) };
+function replyList(reply) {
+  const words = { no_answer: "no reply", would_change: "would change" };
   return h("ul.replies", {}, reply.answers.map((one) => h("li", {},
     h("div.row", {}, h(`span.outcome.${className(one.outcome)}`, {}, words[one.outcome] ?? one.outcome), h("span.soft", {}, nodeNames(one.nodes))),
     h("p", {}, one.text),
@@ -155,7 +155,7 @@ function ensure(names, target, done) {
     showResult(h("p.soft", {}, isNoop ? "Requesting a preview…" : "Applying…"));
     try {
       const reply = await post(`/api/ensure?noop=${isNoop}&diff=true`, { nodes: names, request });
-      showResult(h("h3", {}, isNoop ? "Preview" : "Done"), replyList(reply, isNoop));
+      showResult(h("h3", {}, isNoop ? "Preview" : "Done"), replyList(reply));
       allowApply(isNoop);
       if (!isNoop) done();
     } catch (error) {

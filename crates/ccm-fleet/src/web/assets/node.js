@@ -105,7 +105,7 @@ function assignmentCard(assignment, row, report) {
 function runCard(run) {
   if (!run) return card("Last run", "", emptyText("No run yet."));
   const { summary } = run;
-  const counts = [["changed", summary.changed_resources], ["failed", summary.failed_resources],
+  const counts = [[run.noop ? "would change" : "changed", summary.changed_resources], ["failed", summary.failed_resources],
     ["skipped", summary.skipped_resources], ["stable", summary.stable_resources]];
   const checks = [["ok", summary.health_check_ok_count], ["warning", summary.health_check_warning_count], ["critical", summary.health_check_critical_count]];
   const text = (pairsOf) => pairsOf.filter(([, number]) => number).map(([word, number]) => `${number} ${word}`).join(", ");
@@ -123,7 +123,7 @@ function runCard(run) {
 
 function driftCard(drift) {
   return card("Drift", "from its assignment", drift.length ? table("Drift", ["Resource", "Difference", "Since"], drift.map((one) => [
-    h("span.mono.path", {}, path(`${one.type}#${one.name}`)), one.message, when(one.since),
+    h("span.mono.path", {}, path(`${one.type}#${one.name}`)), withOutput(one.message, one.diff), when(one.since),
   ])) : emptyText("No drift."));
 }
 
@@ -136,9 +136,14 @@ function resourcesCard(resources) {
     // The text starts with the resource, which has its own column here.
     const text = event.text.startsWith(`${label} `) ? event.text.slice(label.length + 1) : event.text;
     const health = className(event.health?.toLowerCase());
-    return [outcome(event.outcome), h("span.mono.path", {}, path(label)), text,
+    return [outcome(event.outcome), h("span.mono.path", {}, path(label)), withOutput(text, event.output),
       ...(checks ? [event.health ? h(`span.outcome.${health}`, {}, health) : ""] : []), h("span.nowrap", {}, duration(event.millis)), when(event.at)];
   })));
+}
+
+/** Shows what a command printed, or a difference of files, below a text. */
+function withOutput(text, output) {
+  return output ? h("div", {}, text, h("pre.output", {}, output)) : text;
 }
 
 /** Allows line breaks after the slashes of a name. */

@@ -3,7 +3,7 @@
 import { card, className, count, filler, framed, h, nodeLink, pairs, setText, showPrompt, table, throttled, toast, when } from "./dom.js";
 import { canAct, post, read, store, subscribe } from "./store.js";
 
-const PARTS = ["ok", "changed", "restored", "failed", "unhealthy", "unreachable", "skipped", "assigned"];
+const PARTS = ["ok", "changed", "would_change", "restored", "failed", "unhealthy", "unreachable", "skipped", "restoring", "assigned"];
 
 /** Always part of the legend. */
 const LEGEND = ["pending", "assigned", "ok", "changed", "failed"];
@@ -17,9 +17,15 @@ const MAX_PROBLEMS = 500;
 
 /** Node state whose colour a rollout state has. */
 const COLOUR_OF = {
-  planned: "offline", running: "running", baking: "running", paused: "paused", halted: "failed",
-  aborted: "offline", done: "stable", "rolling back": "drifted", "rolled back": "drifted",
+  running: "running", baking: "running", paused: "paused", halted: "failed", aborted: "offline",
+  done: "stable", "done with failures": "failed",
+  "rolling back": "drifted", "rolled back": "drifted", "rolled back with failures": "failed",
 };
+
+/** Returns the name of a count for display. */
+function nameOf(part) {
+  return part.replace("_", " ");
+}
 
 function stateOf(one) {
   return h("span.badge", { "data-state": COLOUR_OF[one.word] ?? "offline" }, one.word);
@@ -30,10 +36,10 @@ function sum(tally) {
 }
 
 function meter(tally, label) {
-  const text = Object.entries(tally).filter(([, part]) => part).map(([word, part]) => `${part} ${word}`).join(", ");
+  const text = Object.entries(tally).filter(([, part]) => part).map(([word, part]) => `${part} ${nameOf(word)}`).join(", ");
   const bar = h("div.meter", { role: "img", title: text, "aria-label": `${label}: ${text || "nothing yet"}` });
   for (const word of [...PARTS, "pending"]) {
-    const part = h(`i.${word}`);
+    const part = h(`i.${className(word)}`);
     part.style.flexGrow = tally[word];
     part.style.flexBasis = "0";
     if (tally[word]) bar.append(part);
@@ -43,7 +49,7 @@ function meter(tally, label) {
 
 function waves(one) {
   return h("div.waves", {}, one.waves.map((wave, index) => {
-    const done = wave.size - wave.tally.pending - wave.tally.assigned;
+    const done = wave.size - wave.tally.pending - wave.tally.assigned - wave.tally.restoring;
     return h("div.wave", {},
       h("span.clip", { title: wave.name }, h(index === one.wave && one.active ? "b" : "span", {}, wave.name), wave.canary && wave.name !== "canary" ? h("span.soft", {}, " canary") : ""),
       meter(wave.tally, wave.name), h("span.soft.small.done", {}, `${done} / ${wave.size}`));
@@ -132,9 +138,9 @@ export function rollout(main, id) {
     return [
       ["running", "baking"].includes(name) && ["pause", "Pause", "Reason"],
       ["paused", "halted"].includes(name) && ["resume", "Resume"],
-      ["paused", "halted", "aborted", "done"].includes(name) && bad > 0 && ["retry", "Retry failed"],
-      (name === "halted" || (one.active && name !== "rolling_back")) && ["abort", "Abort"],
-      !["planned", "rolling_back", "rolled_back"].includes(name) && isStarted && ["rollback", "Roll back"],
+      ["paused", "halted", "aborted", "done_with_failures", "rolled_back_with_failures"].includes(name) && bad > 0 && ["retry", "Retry failed"],
+      (name === "halted" || (one.active && name !== "rolling_back")) && !one.state.rolling_back && ["abort", "Abort"],
+      !["rolling_back", "rolled_back", "rolled_back_with_failures"].includes(name) && isStarted && ["rollback", "Roll back"],
     ].filter(Boolean);
   }
 
@@ -167,7 +173,7 @@ export function rollout(main, id) {
   /** Shows each node as a square; existing squares only change their colour. */
   function drawDots(one, found) {
     const words = [...LEGEND, ...PARTS.filter((word) => !LEGEND.includes(word) && one.tally[word])];
-    fillLegend(words, () => words.map((word) => h("span.key", {}, h("span.dots", {}, h(`i.${word}`)), word)));
+    fillLegend(words, () => words.map((word) => h("span.key", {}, h("span.dots", {}, h(`i.${className(word)}`)), nameOf(word))));
     const sizes = one.waves.map((wave) => [wave.name, wave.size]);
     fillDots(sizes, () => {
       squares.clear();

@@ -255,6 +255,7 @@ fn the_default_timeout_of_a_command_is_ten_seconds() {
         Err(RunError::TimedOut {
             program: "sh".into(),
             after: Duration::from_secs(10),
+            output: Box::default(),
         })
     };
     runner.expect(&["sh", "-c", "a"], late());

@@ -1,0 +1,135 @@
+//! Drift of real nodes: what a check finds is stored, shown as a difference, and found again by
+//! whoever looks later.
+
+use serde_json::Value;
+
+use crate::support::fleet::Fleet;
+use crate::support::manifest;
+use crate::support::poll::wait_for;
+
+/// Starts nodes that are assigned a manifest, and waits until all have applied it.
+fn assigned(nodes: &[&str], resources: &str) -> Fleet {
+    let nodes: Vec<(&str, &[&str])> = nodes.iter().map(|name| (*name, &[][..])).collect();
+    let fleet = Fleet::start(&nodes);
+    let file = fleet.env.write("m.yaml", manifest(resources));
+    fleet.ask(&["bundle", "push", &file, "--name", "app"]).ok();
+    let _ = fleet.ask(&["rollout", "start", "app", "--all"]);
+    wait_for("reports of all nodes", || {
+        let nodes = drift(&fleet, &[]);
+        nodes.iter().all(|node| node["standing"] != "lagging")
+    });
+    fleet
+}
+
+/// Returns the drift of all nodes.
+fn drift(fleet: &Fleet, flags: &[&str]) -> Vec<Value> {
+    let mut args = vec!["drift", "--json"];
+    args.extend(flags);
+    let outcome = fleet.ask(&args);
+    let document: Value =
+        serde_json::from_str(&outcome.stdout).unwrap_or_else(|err| panic!("{err}: {outcome:?}"));
+    document["nodes"].as_array().unwrap().clone()
+}
+
+fn file(fleet_path: &str, more: &str) -> String {
+    format!(
+        "- file:\n    - {fleet_path}: {{ensure: present, content: \"good\\n\", owner: root, group: root, mode: '0644'{more}}}\n"
+    )
+}
+
+/// Returns a path that tests may write to, in a directory that stays until the test ends.
+fn path(directory: &tempfile::TempDir, name: &str) -> String {
+    directory.path().join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_check_and_whoever_looks_after_it_agree() {
+    let directory = tempfile::tempdir().unwrap();
+    let motd = path(&directory, "motd");
+    let fleet = assigned(&["a"], &file(&motd, ""));
+    let before = drift(&fleet, &[]);
+    assert_eq!(before[0]["standing"], "converged", "{before:?}");
+    assert_eq!(before[0]["source"], "run");
+    std::fs::write(&motd, "bad\n").unwrap();
+    let checked = drift(&fleet, &["--refresh"]);
+    assert_eq!(checked[0]["standing"], "drifted", "{checked:?}");
+    assert_eq!(checked[0]["source"], "check");
+    assert_eq!(drift(&fleet, &[]), checked);
+    assert_eq!(std::fs::read_to_string(&motd).unwrap(), "bad\n");
+    let text = fleet.ask(&["drift"]).stdout;
+    assert!(text.contains(" by the check at "), "{text}");
+    std::fs::write(&motd, "good\n").unwrap();
+    let checked = drift(&fleet, &["--refresh"]);
+    assert_eq!(checked[0]["standing"], "converged", "{checked:?}");
+    assert_eq!(drift(&fleet, &[]), checked);
+}
+
+#[test]
+fn a_drifted_file_shows_what_differs() {
+    let directory = tempfile::tempdir().unwrap();
+    let motd = path(&directory, "motd");
+    let fleet = assigned(&["a"], &file(&motd, ""));
+    std::fs::write(&motd, "bad \u{1b}[31mred\n").unwrap();
+    std::fs::set_permissions(&motd, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let outcome = fleet.ask(&["drift", "--refresh"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let text = outcome.stdout;
+    for part in [
+        format!("  file#{motd}: content or attributes differ (since "),
+        "\n    -bad red\n    +good\n".into(),
+        format!("    {motd}: mode 0600 -> 0644\n"),
+    ] {
+        assert!(text.contains(&part), "{part:?} is not in {text}");
+    }
+    assert!(!text.contains("created"), "{text}");
+    std::fs::remove_file(&motd).unwrap();
+    let text = fleet.ask(&["drift", "--refresh"]).stdout;
+    assert!(text.contains("Would have created the file"), "{text}");
+}
+
+#[test]
+fn the_content_of_a_sensitive_file_is_not_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = path(&directory, "secret");
+    let fleet = assigned(&["a"], &file(&secret, ", sensitive: true"));
+    std::fs::write(&secret, "s3cret\n").unwrap();
+    let checked = drift(&fleet, &["--refresh"]);
+    assert_eq!(checked[0]["standing"], "drifted", "{checked:?}");
+    let text = checked[0].to_string();
+    assert!(text.contains("differs (sensitive)"), "{text}");
+    assert!(!text.contains("s3cret") && !text.contains("good"), "{text}");
+}
+
+#[test]
+fn an_exec_without_a_guard_is_not_checkable_and_no_drift() {
+    let directory = tempfile::tempdir().unwrap();
+    let marker = path(&directory, "marker");
+    let fleet = assigned(
+        &["a"],
+        &format!(
+            "- exec: {{name: open, command: /bin/true}}\n\
+             - exec: {{name: guarded, command: 'touch {marker}', creates: {marker}}}\n"
+        ),
+    );
+    let checked = drift(&fleet, &["--refresh"]);
+    assert_eq!(checked[0]["standing"], "converged", "{checked:?}");
+    let unchecked = &checked[0]["unchecked"];
+    assert_eq!(unchecked.as_array().unwrap().len(), 1, "{unchecked}");
+    assert_eq!(unchecked[0]["name"], "open");
+    let text = fleet.ask(&["drift", "a"]).ok();
+    let line = "  exec#open: not checkable: no creates, onlyif, unless or refreshonly\n";
+    assert!(text.contains(line), "{text}");
+    std::fs::remove_file(&marker).unwrap();
+    let checked = drift(&fleet, &["--refresh"]);
+    assert_eq!(checked[0]["drift"][0]["name"], "guarded", "{checked:?}");
+}
+
+#[test]
+fn what_a_check_cannot_see_keeps_the_result_of_the_run() {
+    let fleet = assigned(&["a"], "- exec: {name: open, command: /bin/false}\n");
+    let before = drift(&fleet, &[]);
+    assert_eq!(before[0]["standing"], "drifted", "{before:?}");
+    let checked = drift(&fleet, &["--refresh"]);
+    assert_eq!(checked[0]["drift"], before[0]["drift"], "{checked:?}");
+    assert_eq!(checked[0]["standing"], "drifted");
+}

@@ -1,0 +1,193 @@
+//! The packages that `scripts/package` builds, on real dpkg, real dnf and a booted systemd: install,
+//! upgrade, remove and purge.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::support::poll::wait_for;
+use crate::support::root::ScratchRoot;
+use crate::support::systemd::{SystemdHost, systemd_host};
+
+const OLD: &str = "0.0.9";
+const NEW: &str = env!("CARGO_PKG_VERSION");
+
+/// dpkg needs the programs of the administrator.
+const SBIN: &str = "export PATH=/usr/sbin:/sbin:$PATH;";
+
+const CONFIG: &str = "/etc/choria/ccm/agent.yaml";
+
+/// Builds packages of the program under test in two versions, once for all tests.
+fn packages() -> &'static Path {
+    static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
+    PACKAGES.get_or_init(|| {
+        let dist = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dist");
+        let _ = std::fs::remove_dir_all(&dist);
+        std::fs::create_dir_all(&dist).unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for version in [OLD, NEW] {
+            let output = Command::new(root.join("scripts/package"))
+                .args(["--bin", env!("CARGO_BIN_EXE_ccm"), "--dist"])
+                .arg(&dist)
+                .args(["--package-version", version])
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        dist
+    })
+}
+
+fn deb(version: &str) -> PathBuf {
+    packages().join(format!("ccm-fleet_{version}-1_amd64.deb"))
+}
+
+fn rpm(version: &str) -> PathBuf {
+    packages().join(format!("ccm-fleet-{version}-1.x86_64.rpm"))
+}
+
+/// Returns a system with both versions of a package below /root.
+fn system(package: fn(&str) -> PathBuf, name: &str) -> ScratchRoot {
+    let root = ScratchRoot::new();
+    for version in [OLD, NEW] {
+        let to = root.path(&format!("/root/{version}.{name}"));
+        std::fs::copy(package(version), to).unwrap();
+    }
+    root
+}
+
+fn deb_system() -> ScratchRoot {
+    system(deb, "deb")
+}
+
+/// The rpm database of a Debian system is empty, so a package provides the shell of the scripts.
+fn rpm_system() -> ScratchRoot {
+    let root = system(rpm, "rpm");
+    let shell = "%package -n shell\nSummary: shell\nProvides: /bin/sh\n%description -n shell\nshell\n\
+                 %files -n shell\n";
+    root.rpm("base", "1.0-1", shell);
+    root.use_rpm_repository();
+    root
+}
+
+/// Prints mode and owner of the files that a package must have.
+const LIST: &str = "stat -c '%a %U:%G %n' /usr/bin/ccm /etc/choria/ccm/agent.yaml \
+    /etc/choria/ccm/controller.env /usr/lib/tmpfiles.d/ccm.conf \
+    /usr/share/bash-completion/completions/ccm /usr/share/fish/vendor_completions.d/ccm.fish \
+    /usr/share/man/man1/ccm.1.gz /usr/share/man/man1/ccm-fleet-rollout-start.1.gz \
+    /usr/share/ccm-fleet/prometheus/alerts.yaml /usr/share/ccm-fleet/grafana/ccm-fleet.json \
+    /usr/share/ccm-fleet/nats/agent.conf";
+
+const LISTED: &str = "755 root:root /usr/bin/ccm
+640 root:root /etc/choria/ccm/agent.yaml
+640 root:root /etc/choria/ccm/controller.env
+644 root:root /usr/lib/tmpfiles.d/ccm.conf
+644 root:root /usr/share/bash-completion/completions/ccm
+644 root:root /usr/share/fish/vendor_completions.d/ccm.fish
+644 root:root /usr/share/man/man1/ccm.1.gz
+644 root:root /usr/share/man/man1/ccm-fleet-rollout-start.1.gz
+644 root:root /usr/share/ccm-fleet/prometheus/alerts.yaml
+644 root:root /usr/share/ccm-fleet/grafana/ccm-fleet.json
+644 root:root /usr/share/ccm-fleet/nats/agent.conf
+";
+
+#[test]
+fn a_deb_installs_the_program_its_configuration_and_its_documentation() {
+    let root = deb_system();
+    root.shell_without_ccm(&format!("dpkg -i /root/{NEW}.deb"))
+        .ok();
+    assert_eq!(root.shell_without_ccm(LIST).ok(), LISTED);
+    let version = root.shell_without_ccm("ccm --version").ok();
+    assert!(version.starts_with(&format!("ccm {NEW} (")), "{version}");
+    // Completion scripts find the program in PATH, not where it was built.
+    let script = root.read("/usr/share/bash-completion/completions/ccm");
+    assert!(!script.contains("target/"), "{script}");
+}
+
+#[test]
+fn upgrading_a_deb_keeps_a_changed_configuration_and_purging_removes_it() {
+    let root = deb_system();
+    root.shell_without_ccm(&format!(
+        "dpkg -i /root/{OLD}.deb; echo 'noop: true' >>{CONFIG}"
+    ))
+    .ok();
+    root.shell_without_ccm(&format!("dpkg -i /root/{NEW}.deb"))
+        .ok();
+    assert!(root.read(CONFIG).ends_with("noop: true\n"));
+    root.shell_without_ccm("mkdir -p /var/lib/choria/ccm/spool; dpkg -r ccm-fleet")
+        .ok();
+    let left = "ls -d /usr/bin/ccm /etc/choria/ccm /var/lib/choria/ccm 2>/dev/null || true";
+    assert_eq!(
+        root.shell_without_ccm(left).ok(),
+        "/etc/choria/ccm\n/var/lib/choria/ccm\n"
+    );
+    root.shell_without_ccm("dpkg -P ccm-fleet").ok();
+    assert_eq!(root.shell_without_ccm(left).ok(), "");
+}
+
+#[test]
+fn an_rpm_installs_the_same_files() {
+    let root = rpm_system();
+    root.shell_without_ccm(&format!("dnf -q -y install /root/{NEW}.rpm"))
+        .ok();
+    assert_eq!(root.shell_without_ccm(LIST).ok(), LISTED);
+}
+
+#[test]
+fn upgrading_an_rpm_keeps_a_changed_configuration_and_removing_saves_it() {
+    let root = rpm_system();
+    root.shell_without_ccm(&format!(
+        "dnf -q -y install /root/{OLD}.rpm; echo 'noop: true' >>{CONFIG}"
+    ))
+    .ok();
+    root.shell_without_ccm(&format!("dnf -q -y install /root/{NEW}.rpm"))
+        .ok();
+    let installed = root.shell_without_ccm("rpm -q ccm-fleet").ok();
+    assert_eq!(installed, format!("ccm-fleet-{NEW}-1.x86_64\n"));
+    assert!(root.read(CONFIG).ends_with("noop: true\n"));
+    root.shell_without_ccm("dnf -q -y remove ccm-fleet").ok();
+    let saved = root.shell_without_ccm(&format!("tail -1 {CONFIG}.rpmsave"));
+    assert_eq!(saved.ok(), "noop: true\n");
+}
+
+/// Puts both versions of the .deb on the booted host; nothing of the package is installed yet.
+fn copy_debs(host: &SystemdHost) {
+    for version in [OLD, NEW] {
+        host.install(&deb(version), &format!("/root/{version}.deb"));
+    }
+    host.sh("rm -f /usr/bin/ccm /etc/systemd/system/ccm-agent.service; rm -rf /etc/choria /var/lib/choria");
+}
+
+#[test]
+fn the_installed_unit_starts_on_request_and_an_upgrade_restarts_it() {
+    let host = systemd_host();
+    copy_debs(&host);
+    host.sh(&format!("{SBIN} dpkg -i /root/{OLD}.deb"));
+    // Installing starts nothing: a node without configuration has nothing to do.
+    assert_eq!(host.word("is-enabled", "ccm-agent"), "disabled");
+    assert_eq!(host.word("is-active", "ccm-agent"), "inactive");
+    host.write(
+        CONFIG,
+        "identity: packaged.lab\nservers: [\"nats://127.0.0.1:4999\"]\nmanifests: [/root/motd.yaml]\n\
+         splay: false\ninterval: 30s\n",
+    );
+    host.sh(&format!("chmod 0640 {CONFIG}"));
+    host.write(
+        "/root/motd.yaml",
+        "ccm:\n  resources:\n    - file:\n        - /root/motd:\n            ensure: present\n            \
+         content: installed\n            owner: root\n            group: root\n            mode: '0644'\n",
+    );
+    host.sh("systemctl enable --now ccm-agent");
+    wait_for("the agent applies its manifest", || {
+        host.exists("/root/motd").then_some(())
+    });
+    let before = host.property("ccm-agent", "MainPID");
+    host.sh(&format!("{SBIN} dpkg -i /root/{NEW}.deb"));
+    assert_eq!(host.word("is-active", "ccm-agent"), "active");
+    assert_ne!(host.property("ccm-agent", "MainPID"), before);
+    host.sh(&format!(
+        "{SBIN} dpkg -P ccm-fleet; rm -f /root/motd /root/motd.yaml"
+    ));
+    assert_eq!(host.word("is-active", "ccm-agent"), "inactive");
+    assert!(!host.exists("/etc/choria/ccm"));
+}
