@@ -7,6 +7,9 @@ use std::sync::LazyLock;
 
 use ccm_core::model::audit::AuditEvent;
 use ccm_core::model::decision::AssignmentSignature;
+use ccm_core::model::enrolment::{
+    EnrolledNode, EnrolmentReply, EnrolmentRequest, EnrolmentToken, PendingNode,
+};
 use ccm_core::model::envelope::Filter;
 use ccm_core::model::event::{SessionStart, Summary, TransactionEvent};
 use ccm_core::model::health::{HealthCheck, HealthResult};
@@ -16,8 +19,11 @@ use ccm_core::model::registration::Entry;
 use ccm_core::model::rollout::{Plan, Progress, Settings};
 use ccm_core::model::run::{ApplyRequest, ApplyResponse, RunSummary};
 use ccm_fuzz::json_round_trip;
+use ccm_nats::enrolment_token::EnrolmentTicket;
+use ccm_nats::jwt::{Account, User, verify};
 use ccm_nats::request_signature::{PublicKey, Signer};
 use ccm_value::json;
+use ccm_value::secret::Secret;
 use libfuzzer_sys::fuzz_target;
 
 static SIGNER: LazyLock<Signer> = LazyLock::new(Signer::generate);
@@ -42,8 +48,28 @@ fuzz_target!(|bytes: &[u8]| {
     json_round_trip::<Settings>(bytes);
     json_round_trip::<Plan>(bytes);
     json_round_trip::<Progress>(bytes);
+    json_round_trip::<EnrolmentRequest>(bytes);
+    json_round_trip::<EnrolmentReply>(bytes);
+    json_round_trip::<EnrolmentToken>(bytes);
+    json_round_trip::<EnrolledNode>(bytes);
+    json_round_trip::<PendingNode>(bytes);
+    jwt_is_rejected_or_verified(bytes);
     signature_round_trip(bytes);
 });
+
+/// Decodes JWTs and enrolment tokens.
+fn jwt_is_rejected_or_verified(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let _ = verify::<User>(text);
+    let _ = verify::<Account>(text);
+    if let Ok(ticket) = EnrolmentTicket::parse(&Secret::new(text)) {
+        let encoded = ticket.encode().expect("encode a parsed token");
+        let again = EnrolmentTicket::parse(&encoded).expect("parse an encoded token");
+        assert_eq!(again, ticket);
+    }
+}
 
 /// Checks that the signature of an assignment is valid after serialization and deserialization.
 fn signature_round_trip(bytes: &[u8]) {

@@ -2,6 +2,7 @@
 //! configuration.
 
 mod check_policy;
+mod enroll;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     CheckPolicy(check_policy::Args),
+    Enroll(enroll::Args),
 }
 
 /// Runs the agent; `log_level` overrides the level of the configuration file.
@@ -58,6 +60,9 @@ pub(super) fn run(
     log_level: Option<Level>,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
+    if let Some(Command::Enroll(command)) = &args.command {
+        return enroll::run(command, &args.config, &args.nats, console);
+    }
     let file = args.config.as_path();
     let config = Config::load(file).map_err(CliError::usage)?;
     if let Some(Command::CheckPolicy(command)) = &args.command {

@@ -99,6 +99,16 @@ impl NatsArgs {
         context::resolve(&given, &variables(), Some(DEFAULT_CONTEXT))
     }
 
+    /// Returns the servers of `--server` or `NATS_URL`.
+    pub(super) fn given_servers(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
+    /// Reports whether a server or a context was given.
+    pub(super) fn is_given(&self) -> bool {
+        self.server.is_some() || self.context.is_some()
+    }
+
     /// Returns the name of the registration stream.
     pub(super) fn registration_stream(&self) -> &str {
         &self.registration
@@ -113,9 +123,7 @@ impl NatsArgs {
     /// Connects to NATS.
     pub(super) async fn connect(&self) -> Result<Connection, CliError> {
         let settings = self.settings().map_err(CliError::usage)?;
-        let patience = ConnectMode::Once(CONNECT_LIMIT);
-        let connected = ccm_nats::connect(&settings, patience, CONNECTION).await;
-        connected.map_err(|err| {
+        connect(&settings).await.map_err(|err| {
             let is_default = self.server.is_none() && settings.context.is_none();
             let is_unreachable = matches!(err, NatsError::Connect { .. });
             let error = CliError::failed(err);
@@ -125,6 +133,11 @@ impl NatsArgs {
             error
         })
     }
+}
+
+/// Connects to NATS with these settings.
+pub(super) async fn connect(settings: &Settings) -> Result<Connection, NatsError> {
+    ccm_nats::connect(settings, ConnectMode::Once(CONNECT_LIMIT), CONNECTION).await
 }
 
 /// Flags for packages.

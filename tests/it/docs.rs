@@ -193,6 +193,7 @@ fn every_command_and_flag_that_documents_name_exists() {
         "README.md",
         "docs/guide.md",
         "docs/monitoring.md",
+        "docs/enrolment.md",
         "docs/security.md",
         "docs/choria.md",
         "docs/choria-events.md",

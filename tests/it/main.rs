@@ -15,6 +15,7 @@
 //! - `details`: what `--info` and `--debug` show of a run
 //! - `docs`: examples in the documents, typed into a shell
 //! - `drift`: nodes that differ from their assignment, and what shows it
+//! - `enroll`: nodes that become members of a fleet with JWTs, and those that may not
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `faults`: kill -9, full and read-only disks, power cuts, wrong clocks
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
@@ -76,6 +77,7 @@ mod data;
 mod details;
 mod docs;
 mod drift;
+mod enroll;
 mod entry_points;
 mod exec;
 mod faults;

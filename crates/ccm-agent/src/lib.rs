@@ -7,7 +7,7 @@
 //! `publisher` deliver events, `choria_events` those for Choria. `registration_publisher` publishes
 //! services of this node, `registration_watch` watches looked-up ones. `handover_import` takes over
 //! events of runs by other programs on this node. All parts keep working while NATS is unreachable.
-//! How a manifest is applied is in `ccm_core::run`.
+//! [`enroll`] makes this node a member of a fleet. How a manifest is applied is in `ccm_core::run`.
 
 #![warn(unreachable_pub)]
 
@@ -17,6 +17,7 @@ mod choria_events;
 pub mod config;
 mod connection_log;
 mod data_cache;
+pub mod enroll;
 mod event_sink;
 mod facts_cache;
 mod facts_store;

@@ -13,7 +13,9 @@
 //! - [`node_condition`]: the condition of a node in one word
 //! - [`summarize`]: groups equal replies into lines
 //! - [`node_reply`]: interprets the reply of a node
+//! - [`role_permissions`]: NATS permissions of agents, operators, controllers and monitors
 //! - [`node_progress`]: the effect of a report on a rollout
+//! - [`trust`]: keys, accounts and users of the fleet's NATS servers, in a directory
 //!
 //! Code that uses NATS:
 //! - [`inventory`]: online and known nodes, from the fleet's buckets
@@ -25,6 +27,7 @@
 //! - [`executor`]: drives a rollout as the planner decides
 //! - [`preview`]: noop runs of a bundle on nodes
 //! - [`drift`]: differences of nodes from their assignments
+//! - [`enrolment`]: enrolment of nodes, by token or by an operator
 //! - [`web`]: page, API and metrics
 
 #![warn(unreachable_pub)]
@@ -37,6 +40,7 @@ pub mod bundle_store;
 pub mod controls;
 pub mod decision;
 pub mod drift;
+pub mod enrolment;
 pub mod executor;
 #[cfg(test)]
 mod fixture;
@@ -46,11 +50,13 @@ pub mod node_progress;
 pub mod node_reply;
 pub mod planner;
 pub mod preview;
+pub mod role_permissions;
 pub mod rollout_encoding;
 pub mod rollout_store;
 pub mod scatter;
 pub mod selection;
 pub mod start;
 pub mod summarize;
+pub mod trust;
 mod waves;
 pub mod web;

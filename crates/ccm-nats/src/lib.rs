@@ -7,6 +7,8 @@
 //! - [`event_feed`]: the events of the event stream, in order
 //! - [`governor`]: slots of Choria governors
 //! - [`registration`]: service registrations
+//! - [`enrolment_token`]: enrolment tokens as text
+//! - [`jwt`]: JWTs of operators, accounts and users
 //! - [`streams`]: the streams and buckets of a fleet
 //! - [`request_signature`]: signatures of requests
 //! - [`rollout_decision`]: signatures and membership proofs of rollouts
@@ -28,8 +30,10 @@ pub mod blocking;
 pub mod connection;
 pub mod context;
 mod direct_get;
+pub mod enrolment_token;
 pub mod event_feed;
 pub mod governor;
+pub mod jwt;
 pub mod kv;
 pub mod micro;
 pub mod object;

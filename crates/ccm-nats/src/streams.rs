@@ -24,6 +24,8 @@ pub const REPORTED: &str = "CCM_REPORTED";
 pub const ROLLOUTS: &str = "CCM_ROLLOUTS";
 /// Bucket: labels of nodes.
 pub const LABELS: &str = "CCM_LABELS";
+/// Bucket: enrolment tokens, requests and enrolled nodes.
+pub const ENROLMENTS: &str = "CCM_ENROLL";
 /// Object store: manifest bundles.
 pub const MANIFESTS: &str = "CCM_MANIFESTS";
 
@@ -141,6 +143,7 @@ pub async fn init(
         (REPORTED, Kind::Bucket, bucket(REPORTED, 1)),
         (ROLLOUTS, Kind::Bucket, bucket(ROLLOUTS, 64)),
         (LABELS, Kind::Bucket, bucket(LABELS, 1)),
+        (ENROLMENTS, Kind::Bucket, bucket(ENROLMENTS, 1)),
         (MANIFESTS, Kind::ObjectStore, objects(MANIFESTS)),
     ] {
         let outcome = create_or_update(connection, name, wanted, options).await?;

@@ -4,9 +4,12 @@
 //! collective.
 
 pub mod choria;
+mod enrolment;
 
 use std::fmt;
 use std::str::FromStr;
+
+pub use enrolment::ENROLMENT_INBOX;
 
 use super::NatsError;
 use ccm_core::model::node::Token;

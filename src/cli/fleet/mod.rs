@@ -1,19 +1,22 @@
 //! `ccm fleet`: commands for a fleet of nodes. One file per command.
 //!
 //! Shared modules: `select` (node selection flags), `request` (requests to nodes), `reply_report`
-//! (output of replies), `node_columns` (columns of tables of nodes), `flag_values` (errors about flag values) and `candidates` (shell completion).
+//! (output of replies), `node_columns` (columns of tables of nodes), `list_output` (output of lists),
+//! `flag_values` (errors about flag values) and `candidates` (shell completion).
 
 mod apply;
 mod bundle;
 mod cancel;
 mod candidates;
 mod drift;
+mod enroll;
 mod ensure;
 mod events;
 mod facts;
 mod flag_values;
 mod init;
 mod label;
+mod list_output;
 mod node_columns;
 mod nodes;
 mod output_blocks;
@@ -32,6 +35,7 @@ mod serve;
 mod sign;
 mod simulate;
 mod status;
+mod trust;
 
 use clap::Subcommand;
 
@@ -40,6 +44,7 @@ use super::output::Console;
 use super::signing::SigningArgs;
 use super::{CliError, Verdict};
 use ccm_core::model::node::Token;
+use ccm_fleet::role_permissions::FleetNames;
 use ccm_nats::subject::DEFAULT_PREFIX;
 use ccm_nats::{Connection, Subjects};
 
@@ -97,6 +102,15 @@ impl FleetArgs {
     fn subjects(&self) -> Result<Subjects, CliError> {
         Subjects::new(&self.prefix, self.collective.clone()).map_err(CliError::usage)
     }
+
+    /// Returns the validated prefix and the collective.
+    fn names(&self) -> Result<FleetNames, CliError> {
+        self.subjects()?;
+        Ok(FleetNames {
+            prefix: self.prefix.clone(),
+            collective: self.collective.clone(),
+        })
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -123,6 +137,8 @@ enum Command {
     Serve(serve::Args),
     Sign(sign::Args),
     Permissions(permissions::Args),
+    Trust(Box<trust::Args>),
+    Enroll(Box<enroll::Args>),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -150,5 +166,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Serve(command) => serve::run(&command, fleet, console),
         Command::Sign(command) => sign::run(&command, fleet, console),
         Command::Permissions(command) => permissions::run(&command, fleet, console),
+        Command::Trust(command) => trust::run(&command, fleet, console),
+        Command::Enroll(command) => enroll::run(&command, fleet, console),
     }
 }

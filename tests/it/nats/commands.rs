@@ -131,6 +131,7 @@ bucket CCM_DESIRED created
 bucket CCM_REPORTED created
 bucket CCM_ROLLOUTS created
 bucket CCM_LABELS created
+bucket CCM_ENROLL created
 object store CCM_MANIFESTS created
 ";
 

@@ -10,7 +10,7 @@ mod limits;
 mod lockout;
 mod lookups;
 mod page_token;
-mod permissions;
+pub(crate) mod permissions;
 mod policy;
 mod pushed;
 mod refusals;

@@ -22,22 +22,26 @@ const WEB2: &str = "web2_example_net";
 
 /// Returns a client of a user, and everything the server forbids it.
 async fn client(server: &NatsServer, user: &str, inbox: &str) -> (Client, Forbidden) {
+    let options = ConnectOptions::with_user_and_password(user.into(), "pw".into());
+    client_with(options.custom_inbox_prefix(inbox), &server.url()).await
+}
+
+/// Returns a client with these options, and everything the server forbids it.
+pub(crate) async fn client_with(options: ConnectOptions, url: &str) -> (Client, Forbidden) {
     let (tell, told) = tokio::sync::mpsc::unbounded_channel();
-    let options = ConnectOptions::with_user_and_password(user.into(), "pw".into())
-        .custom_inbox_prefix(inbox)
-        .event_callback(move |event| {
-            let _ = tell.send(event.to_string());
-            async {}
-        });
-    let client = options.connect(server.url()).await.unwrap();
+    let options = options.event_callback(move |event| {
+        let _ = tell.send(event.to_string());
+        async {}
+    });
+    let client = options.connect(url).await.unwrap();
     (client, Forbidden(told))
 }
 
-struct Forbidden(tokio::sync::mpsc::UnboundedReceiver<String>);
+pub(crate) struct Forbidden(tokio::sync::mpsc::UnboundedReceiver<String>);
 
 impl Forbidden {
     /// Waits until the server says no to something about a subject.
-    async fn expect(&mut self, what: &str) {
+    pub(crate) async fn expect(&mut self, what: &str) {
         let heard = tokio::time::timeout(LIMIT, async {
             loop {
                 let event = self.0.recv().await.unwrap().to_lowercase();
@@ -52,7 +56,7 @@ impl Forbidden {
 }
 
 /// What each role must not publish to.
-const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
+pub(crate) const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
     (
         "web1",
         "_INBOX_web1_example_net",
@@ -152,12 +156,13 @@ const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
             "$KV.CCM_DESIRED.prod.web1_example_net",
             "ccm.v1.prod.all.ping",
             "ccm.v1.default.event.web1_example_net.file.changed",
+            "ccm.v1.default.enroll.x",
         ],
     ),
 ];
 
 /// What each role must not hear.
-const NOT_TO_HEAR: &[(&str, &str, &[&str])] = &[
+pub(crate) const NOT_TO_HEAR: &[(&str, &str, &[&str])] = &[
     (
         "web1",
         "_INBOX_web1_example_net",

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod cloudevent;
 pub mod decision;
 pub mod drift;
+pub mod enrolment;
 pub mod envelope;
 pub mod event;
 pub mod governor;

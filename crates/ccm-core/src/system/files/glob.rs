@@ -93,7 +93,7 @@ fn below(directories: &[PathBuf], glob: &Glob) -> Result<Vec<PathBuf>, GlobError
 
 /// A parsed pattern.
 #[derive(Clone, Debug)]
-pub(crate) struct Glob(Vec<Part>);
+pub struct Glob(Vec<Part>);
 
 #[derive(Clone, Debug)]
 enum Part {
@@ -110,7 +110,7 @@ enum Part {
 
 impl Glob {
     /// Parses a pattern.
-    pub(crate) fn parse(pattern: &str) -> Result<Self, BadPattern> {
+    pub fn parse(pattern: &str) -> Result<Self, BadPattern> {
         let mut parts = Vec::new();
         let mut chars = pattern.chars().peekable();
         while let Some(c) = chars.next() {
@@ -126,7 +126,7 @@ impl Glob {
     }
 
     /// Whether a whole name matches.
-    pub(crate) fn matches(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.as_slice();
         let mut rest = name.chars();
         // The parts after the last star, and the text it has not consumed.

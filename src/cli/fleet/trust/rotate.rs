@@ -1,0 +1,69 @@
+//! `ccm fleet trust rotate`: new signing keys of roles, and new server certificates.
+
+use super::push;
+use crate::cli::output::Console;
+use crate::cli::{CliError, runtime};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::role_permissions::Role;
+use ccm_fleet::trust::TrustDir;
+
+/// Rotate the signing key of a role, or the certificate of the server
+///
+/// Users that the previous key has signed stay valid until `--retire`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Role (agent, operator, controller, monitor, enroll), or `tls` for the server certificate
+    #[arg(value_name = "ROLE|tls", value_parser = target)]
+    target: Target,
+
+    /// Remove the previous signing keys instead: users that they have signed are disconnected
+    #[arg(long)]
+    retire: bool,
+}
+
+/// What to rotate.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Role(Role),
+    Tls,
+}
+
+fn target(text: &str) -> Result<Target, ccm_fleet::role_permissions::UnknownRole> {
+    match text {
+        "tls" => Ok(Target::Tls),
+        "enroll" => Ok(Target::Role(Role::Enroll)),
+        role => role.parse().map(Target::Role),
+    }
+}
+
+pub(super) fn run(args: &Args, trust: &mut TrustDir, console: &Console) -> Result<(), CliError> {
+    let now = SystemClock.now();
+    let role = match args.target {
+        Target::Role(role) => role,
+        Target::Tls => {
+            if !trust.renew_certificate(now)? {
+                let text = "the server certificate was not created by `ccm fleet trust init`";
+                return Err(CliError::usage(text));
+            }
+            console.print("created a new server certificate; reload the server: nats-server --signal reload\n");
+            return Ok(());
+        }
+    };
+    let jwt = if args.retire {
+        trust.retire(role, now)?
+    } else {
+        trust.rotate(role, now)?
+    };
+    runtime::block_on(push(trust, &jwt))?;
+    console.print(&match (args.retire, role) {
+        (true, _) => format!("removed the previous signing keys of role {role}\n"),
+        (false, Role::Agent) => "created a new signing key of role agent; create new enrolment \
+             tokens, enroll the nodes again, then retire the previous key with --retire\n"
+            .to_owned(),
+        (false, _) => format!(
+            "created a new signing key of role {role}; issue its users again, then retire the \
+             previous key with --retire\n"
+        ),
+    });
+    Ok(())
+}

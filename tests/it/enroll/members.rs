@@ -1,0 +1,108 @@
+//! What an enrolled node can do, and that it can do nothing after it is revoked.
+
+use crate::support::poll::{wait_for, when};
+
+use super::Fleet;
+
+const NODE: &str = "web1.example.net";
+
+#[test]
+fn a_node_that_enrolled_with_a_token_obeys_a_signed_request() {
+    let mut fleet = Fleet::start();
+    fleet.prepare(NODE);
+    let token = fleet.token(&["--group", "web"]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.agent(NODE);
+    let file = fleet.env.at("managed");
+    let ensure = [
+        "ensure",
+        "file",
+        &file,
+        "--content",
+        "hi\n",
+        "--mode",
+        "0644",
+    ];
+    fleet
+        .operator(&[&ensure[..], &["--node", NODE]].concat())
+        .ok();
+    assert_eq!(fleet.env.read("managed"), "hi\n");
+}
+
+#[test]
+fn an_enrolled_node_refuses_unsigned_requests() {
+    let mut fleet = Fleet::start();
+    fleet.prepare(NODE);
+    let token = fleet.token(&[]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.agent(NODE);
+    let context = fleet.context("operator-admin");
+    let pause = ["fleet", "pause", "--node", NODE, "--reason", "x"];
+    let outcome = fleet.ccm(&[&pause[..], &["--context", &context]].concat());
+    assert!(outcome.stdout.contains("not signed"), "{outcome:?}");
+}
+
+#[test]
+fn a_revoked_node_is_disconnected_and_does_not_return() {
+    let mut fleet = Fleet::start();
+    fleet.prepare(NODE);
+    let token = fleet.token(&[]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.agent(NODE);
+    fleet.ccm(&["fleet", "trust", "revoke", "agent", NODE]).ok();
+    let log = format!("{NODE}/log");
+    // First the server closes the connection, then it refuses the next one.
+    for text in ["Authentication Revoked", "authorization violation"] {
+        wait_for("the end of the connection", || {
+            let log = fleet.env.read(&log);
+            when(log.to_lowercase().contains(&text.to_lowercase()), log)
+        });
+    }
+    let other = fleet.token(&[]);
+    let refused = fleet.enroll(NODE, &other).error(1);
+    assert!(refused.contains("this key was revoked"), "{refused}");
+}
+
+#[test]
+fn a_revocation_survives_a_restart_of_the_server() {
+    let mut fleet = Fleet::start();
+    let token = fleet.token(&["--count", "2"]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.ccm(&["fleet", "trust", "revoke", "agent", NODE]).ok();
+    let mut server = fleet.processes.remove(0);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    fleet.start_server();
+    let context = fleet.env.at(&format!("{NODE}/nats-context.json"));
+    let outcome = fleet.ccm(&["fleet", "nodes", "--context", &context]);
+    let error = outcome.error(1);
+    assert!(error.contains("authorization violation"), "{error}");
+}
+
+#[test]
+fn a_revoked_node_can_enroll_with_a_new_key() {
+    let fleet = Fleet::start();
+    let token = fleet.token(&["--count", "2"]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.ccm(&["fleet", "trust", "revoke", "agent", NODE]).ok();
+    fleet.enroll_at(NODE, NODE, &token, &["--new-key"]).ok();
+    let states: Vec<_> = fleet.listed();
+    assert_eq!(states[0]["state"], "enrolled", "{states:?}");
+}
+
+#[test]
+fn enrolled_nodes_move_to_a_new_signing_key_before_the_old_one_is_retired() {
+    let fleet = Fleet::start();
+    let token = fleet.token(&["--group", "web"]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.ccm(&["fleet", "trust", "rotate", "agent"]).ok();
+    let token = fleet.token(&[]);
+    fleet.enroll(NODE, &token).ok();
+    let retire = ["fleet", "trust", "rotate", "agent", "--retire"];
+    fleet.ccm(&retire).ok();
+    // It connects, and still has its group.
+    let again = fleet.enroll(NODE, &token).ok();
+    assert!(again.starts_with("enrolled"), "{again}");
+    let config = fleet.env.read(&format!("{NODE}/agent.yaml"));
+    assert!(config.contains("groups: [web]"), "{config}");
+}
