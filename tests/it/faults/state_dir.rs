@@ -36,7 +36,6 @@ async fn a_read_only_state_directory_is_reported_everywhere_until_it_is_writable
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
-    let disk = SmallDisk::mount(&env.path("web1.lab/state"), "16m");
     let address = own_address();
     let lines = format!("monitor_port: {MONITOR}\nmonitor_address: {address}\n");
     let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
@@ -45,6 +44,8 @@ async fn a_read_only_state_directory_is_reported_everywhere_until_it_is_writable
         when(text.ends_with(" 200"), text)
     })
     .await;
+    // A file system with files that are open for writing can't be made read-only.
+    let disk = SmallDisk::mount(&env.path("web1.lab/state"), "1m");
     disk.remount("ro");
     for path in ["healthz", "readyz"] {
         let text = eventually("an unhealthy agent", async || {
@@ -64,7 +65,7 @@ async fn a_read_only_state_directory_is_reported_everywhere_until_it_is_writable
         listed.contains("the state directory can't be used"),
         "{listed}"
     );
-    disk.remount("rw");
+    drop(disk);
     eventually("a healthy agent", async || {
         let found = problems(&client).await;
         when(found.is_null(), found)

@@ -328,15 +328,4 @@ mod tests {
         store.end().unwrap();
         assert!(store.changed().now_or_never().is_some());
     }
-
-    #[test]
-    fn an_invalid_file_is_reported_and_counts_as_no_pause() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("pause");
-        std::fs::write(&file, "{").unwrap();
-        let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
-        let (store, error) = PauseStore::open(&file, clock);
-        assert!(error.is_some());
-        assert_eq!(store.current(), None);
-    }
 }

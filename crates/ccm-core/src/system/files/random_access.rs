@@ -38,8 +38,10 @@ impl RandomAccessFile {
 
     fn opened(path: &Path, extra: OFlags, action: &'static str) -> Result<Self, FileError> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(failed::<Errno>(action, path))?;
+        let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::ISDIR) => return Err(FileError::NotRegular(path.to_owned())),
+            file => file.map_err(failed(action, path))?,
+        };
         Ok(Self {
             path: path.to_owned(),
             file: file.into(),
