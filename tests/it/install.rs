@@ -166,6 +166,11 @@ fn the_installed_unit_starts_on_request_and_an_upgrade_restarts_it() {
     // Installing starts nothing: a node without configuration has nothing to do.
     assert_eq!(host.word("is-enabled", "ccm-agent"), "disabled");
     assert_eq!(host.word("is-active", "ccm-agent"), "inactive");
+    for unit in ["ccm-agent", "ccm-controller"] {
+        let file = format!("/lib/systemd/system/{unit}.service");
+        let verified = host.run(&["systemd-analyze", "verify", &file]);
+        assert_eq!(verified.stderr, "", "{unit}");
+    }
     host.write(
         CONFIG,
         "identity: packaged.lab\nservers: [\"nats://127.0.0.1:4999\"]\nmanifests: [/root/motd.yaml]\n\
