@@ -1,16 +1,16 @@
 //! The external agent, driven as Choria's server does it: six variables, three arguments, a
 //! temporary directory, files.
-//! - `actions`: activation, and what each action tells
-//! - `beside`: a daemon on the same node
+//! - `actions`: activation, and the reply of each action
+//! - `files`: the audit log, file modes, an installed agent, its DDL
 //! - `runs`: runs that outlive their request, exclude each other, or are killed
-//! - `codes`: every code of the protocol, and requests that are none
-//! - `traces`: the audit, what is kept and for whom, an installed agent, its DDL
+//! - `status_codes`: every status code of the protocol, and invalid requests
+//! - `with_agent`: `ccm agent` on the same node
 
 mod actions;
-mod beside;
-mod codes;
+mod files;
 mod runs;
-mod traces;
+mod status_codes;
+mod with_agent;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

@@ -6,7 +6,7 @@ use ccm_core::model::node::NodeName;
 use ccm_nats::streams::{NODES, REPORTED};
 use ccm_nats::{Headers, Verb};
 
-use crate::agent::alone::{assign, content_becomes, document, manifest, reported};
+use crate::agent::scheduled_runs::{assign, content_becomes, document, manifest, reported};
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, ask, subjects};
 use crate::support::disk::Disk;

@@ -6,7 +6,7 @@ use ccm_nats::Verb;
 use ccm_nats::streams::NODES;
 use serde_json::Value;
 
-use crate::agent::alone::document;
+use crate::agent::scheduled_runs::document;
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, ask, file_request, stored_events};
 use crate::support::disk::SmallDisk;

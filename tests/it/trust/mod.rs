@@ -1,18 +1,18 @@
-//! Nobody gets in who does not belong, and hostile input changes nothing.
+//! Authorization: requests of callers that are not trusted are refused, and malicious input changes
+//! nothing.
 
-mod assigned;
+mod assignments;
+mod bundle_push;
 mod data;
 mod default_closed;
 mod exec_rules;
-mod forged;
-mod hostile;
+mod forged_requests;
 mod limits;
 mod lockout;
-mod lookups;
+mod message_flood;
 mod page_token;
 pub(crate) mod permissions;
 mod policy;
-mod pushed;
 mod refusals;
 mod roles;
 mod rollouts;
@@ -20,6 +20,7 @@ mod sensitive;
 mod sign_with;
 mod sources;
 mod status_programs;
+mod template_lookups;
 
 use std::path::Path;
 use std::time::Duration;
