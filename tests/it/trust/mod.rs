@@ -76,7 +76,7 @@ async fn answer_to(
     headers: Headers,
     body: &serde_json::Value,
 ) -> (u16, serde_json::Value) {
-    let reply = ask_signed(client, signer, verb, headers, &body.to_string()).await;
+    let reply = request_signed(client, signer, verb, headers, &body.to_string()).await;
     let code = reply.service_error().map_or(200, |(code, _)| code);
     (code, serde_json::from_slice(&reply.body).unwrap())
 }
@@ -92,7 +92,7 @@ fn ensure_body(type_name: &str, properties: &serde_json::Value) -> serde_json::V
 
 /// Asks the node with a signature over this very request, which is sent once: as
 /// [`agent::request`] does.
-async fn ask_signed(
+async fn request_signed(
     client: &Connection,
     signer: &Signer,
     verb: Verb,
