@@ -6,7 +6,7 @@ use crate::support::TestEnv;
 
 const REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
 
-fn ask(env: &TestEnv, body: &Value) -> Value {
+fn run_pipe(env: &TestEnv, body: &Value) -> Value {
     let body = body.to_string();
     env.ccm_with_input(&["ensure", "api", "pipe"], &body).json()
 }
@@ -149,7 +149,7 @@ fn each_error_has_its_text_and_exit_code_0() {
 fn a_failed_resource_is_a_state_and_no_error() {
     let env = TestEnv::new();
     let body = json!({"protocol": REQUEST, "type": "exec", "properties": {"name": "/bin/false"}});
-    let response = ask(&env, &body);
+    let response = run_pipe(&env, &body);
     assert_eq!(response.get("error"), None);
     assert_eq!(response["state"]["failed"], true);
     assert_eq!(response["state"]["status"], Value::Null);

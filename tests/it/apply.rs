@@ -425,8 +425,8 @@ fn what_upstreams_schema_refuses_is_refused_before_anything_is_touched() {
             "ccm:\n  resources:\n    - exec: {{name: /usr/bin/touch {marker}}}\n    - {entry}\n"
         );
         env.write("m.yaml", text);
-        let told = env.ccm(&["apply", "m.yaml"]).error(2);
-        assert!(told.contains(error), "{told}");
+        let message = env.ccm(&["apply", "m.yaml"]).error(2);
+        assert!(message.contains(error), "{message}");
         assert!(!env.exists("x"));
     }
 }

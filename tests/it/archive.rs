@@ -47,7 +47,7 @@ fn a_missing_archive_is_downloaded_for_its_owner_alone() {
     assert_eq!(found.mode() & 0o7777, 0o600);
     assert_eq!((found.uid(), found.gid()), (0, 0));
     // Neither noop nor a stable run asks the server.
-    assert_eq!(server.asks().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     assert!(!env.exists("app"));
 }
 
@@ -126,7 +126,7 @@ fn after_cleanup_only_what_it_creates_is_looked_at() {
         "Would have downloaded. Would have extracted. Would have cleaned up"
     );
     assert!(!env.exists("a.tgz"));
-    assert_eq!(server.asks().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     std::fs::remove_file(env.path("out/app/bin")).unwrap();
     let _ = env.converge(&entry);
     assert_eq!(env.read("out/app/bin"), "v1");
@@ -298,7 +298,7 @@ fn an_archive_that_means_harm_is_refused_and_tried_again_next_time() {
                 failure(&env.apply(&resource, &[]), &env),
                 format!("refusing to unpack $DIR/a.tar: entry {entry:?}: {reason}")
             );
-            assert_eq!(server.asks().len(), tries);
+            assert_eq!(server.requests().len(), tries);
         }
         assert!(!env.exists("evil") && !env.exists("a.tar"));
         assert_eq!(std::fs::read_dir(env.path("out")).unwrap().count(), 0);
@@ -353,15 +353,15 @@ fn what_stands_in_the_way_is_named() {
         error.contains("could not lookup user \"nobody-here\""),
         "{error}"
     );
-    assert_eq!(server.asks().len(), 0);
+    assert_eq!(server.requests().len(), 0);
 }
 
 #[test]
 fn passwords_and_headers_reach_the_server_and_nothing_else() {
     let env = TestEnv::new();
-    let server = Server::start(|ask| {
-        assert_eq!(ask.header("X-Token"), Some("hush-header"));
-        match ask.header("Authorization") {
+    let server = Server::start(|request| {
+        assert_eq!(request.header("X-Token"), Some("hush-header"));
+        match request.header("Authorization") {
             Some("Basic YW5uOmh1c2g=") => Answer::ok(content()), // ann:hush
             _ => Answer::new("401 Unauthorized", ""),
         }
@@ -415,7 +415,7 @@ fn a_proxy_of_the_environment_is_asked() {
     env.set("http_proxy", &server.url("/"));
     let entry = archive(&env, "a.tgz", "http://archives.invalid/a.tgz", "");
     assert_eq!(env.converge(&entry), "Would have downloaded");
-    assert_eq!(server.asks()[0].path, "http://archives.invalid/a.tgz");
+    assert_eq!(server.requests()[0].path, "http://archives.invalid/a.tgz");
 }
 
 #[test]
@@ -454,10 +454,10 @@ fn the_command_line_takes_headers_and_a_password_from_the_environment() {
     assert_eq!(event["changed"], true, "{event:#}");
     assert_eq!(event["name"], "$DIR/a.tgz");
     assert_eq!(env.read("out/app/bin"), "v1");
-    let ask = &server.asks()[0];
-    assert_eq!(ask.header("X-One"), Some("1"));
-    assert_eq!(ask.header("X-Two"), Some("a=b"));
-    assert_eq!(ask.header("Authorization"), Some("Basic YW5uOmh1c2g="));
+    let request = &server.requests()[0];
+    assert_eq!(request.header("X-One"), Some("1"));
+    assert_eq!(request.header("X-Two"), Some("a=b"));
+    assert_eq!(request.header("Authorization"), Some("Basic YW5uOmh1c2g="));
     assert_eq!(env.ccm(&args).json()["changed"], false);
     let removed = env.ccm(&["ensure", "archive", "a.tgz", &url, "absent", "--json"]);
     assert_eq!(removed.json()["final_ensure"], "absent");

@@ -22,11 +22,11 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
     fs::write(source.path().join("manifest.yaml"), manifest).unwrap();
     let packed = bundle::pack(source.path(), &Facts::Unknown).unwrap();
 
-    let room = tempfile::tempdir().unwrap();
-    fs::write(room.path().join("app.tar.gz"), &packed.bytes).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("app.tar.gz"), &packed.bytes).unwrap();
     let bus = BlockingClient::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
     let fetched =
-        manifest_source::fetch("app.tar.gz", room.path(), room.path(), &SystemClock, &bus).unwrap();
+        manifest_source::fetch("app.tar.gz", dir.path(), dir.path(), &SystemClock, &bus).unwrap();
     assert_eq!(
         fs::read_to_string(&fetched.manifest_path).unwrap(),
         manifest
@@ -45,7 +45,7 @@ fn push(fleet: &Fleet, resources: &str, more: &[&str]) -> Outcome {
     fleet.env.write("site/manifest.yaml", manifest);
     let site = fleet.env.at("site");
     let args = ["bundle", "push", &site, "--name", "site"];
-    fleet.ask(&[&args[..], more].concat())
+    fleet.run(&[&args[..], more].concat())
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn every_example_can_be_pushed_from_any_machine() {
         let name = path.file_name().unwrap().to_str().unwrap();
         let directory = path.to_str().unwrap();
         let args = ["bundle", "push", directory, "--name", name, "--json"];
-        let pushed = fleet.ask(&args).json();
+        let pushed = fleet.run(&args).json();
         assert_eq!(pushed["new"], true, "{name}: {pushed}");
         let unchecked = pushed["unchecked"].as_array().unwrap();
         // What these need of a node is known.
@@ -67,7 +67,7 @@ fn every_example_can_be_pushed_from_any_machine() {
         count += 1;
     }
     assert!(count >= 6, "{count}");
-    let list = fleet.ask(&["bundle", "list"]).ok();
+    let list = fleet.run(&["bundle", "list"]).ok();
     assert!(list.starts_with("BUNDLE"), "{list}");
     assert_eq!(list.lines().count(), count + 1);
 }
@@ -78,15 +78,15 @@ const DEPENDENT: &str = "    - file:\n        - \"{{ Facts.root }}/motd\":\n    
 #[test]
 fn a_push_names_what_it_could_not_check() {
     let fleet = Fleet::start(&[]);
-    let said = push(&fleet, DEPENDENT, &[]).ok();
-    assert!(said.contains("stored (1 file"), "{said}");
+    let output = push(&fleet, DEPENDENT, &[]).ok();
+    assert!(output.contains("stored (1 file"), "{output}");
     let line = "  $DIR/site/manifest.yaml:4:11: file#{{ Facts.root }}/motd: facts are not known\n";
-    assert!(said.contains(line), "{said}");
+    assert!(output.contains(line), "{output}");
     let line = "file#{{ Facts.root }}/motd: environment variables of the node are not known\n";
-    assert!(said.contains(line), "{said}");
+    assert!(output.contains(line), "{output}");
     assert!(
-        said.contains("use --as-node NODE or --facts FILE"),
-        "{said}"
+        output.contains("use --as-node NODE or --facts FILE"),
+        "{output}"
     );
 }
 
@@ -119,7 +119,7 @@ fn a_push_refuses_what_is_wrong_on_every_node() {
         assert!(error.contains(reason), "{resources}: {error}");
     }
     assert_eq!(
-        fleet.ask(&["bundle", "list", "--json"]).json(),
+        fleet.run(&["bundle", "list", "--json"]).json(),
         serde_json::json!([])
     );
 }
@@ -140,9 +140,9 @@ fn given_facts_are_used_to_check_a_manifest() {
         assert!(error.contains("invalid operation"), "{flags:?}: {error}");
     }
     let file = fleet.env.write("facts.yaml", "node: 1\n");
-    let said = push(&fleet, resources, &["--facts", &file]).ok();
+    let output = push(&fleet, resources, &["--facts", &file]).ok();
     // A section that every node has and the file does not is unknown, not empty.
-    assert!(said.contains("network facts are not known"), "{said}");
+    assert!(output.contains("network facts are not known"), "{output}");
     let error = push(&fleet, resources, &["--as-node", "typo"]).error(2);
     assert!(
         error.contains("no facts of node typo are stored"),
@@ -160,7 +160,7 @@ fn two_versions_of_a_bundle_are_compared() {
     fleet.env.write("site/files/b", "new\n");
     push(&fleet, &exec("/bin/echo"), &[]).ok();
     let old = format!("site@{}", &old["digest"].as_str().unwrap()[..12]);
-    let text = fleet.ask(&["bundle", "diff", &old, "site"]).ok();
+    let text = fleet.run(&["bundle", "diff", &old, "site"]).ok();
     for part in [
         "--- a/manifest.yaml\n+++ b/manifest.yaml\n",
         "-        - /bin/true: {}\n+        - /bin/echo: {}\n",
@@ -170,11 +170,11 @@ fn two_versions_of_a_bundle_are_compared() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let document = fleet
-        .ask(&["bundle", "diff", &old, "site", "--json"])
+        .run(&["bundle", "diff", &old, "site", "--json"])
         .json();
     assert_eq!(document["files"][0]["change"], "modified");
     assert_eq!(document["files"][2]["change"], "added");
-    let same = fleet.ask(&["bundle", "diff", "site", "site"]).ok();
+    let same = fleet.run(&["bundle", "diff", "site", "site"]).ok();
     assert!(same.ends_with("are equal\n"), "{same}");
-    fleet.ask(&["bundle", "diff", "site", "other"]).error(1);
+    fleet.run(&["bundle", "diff", "site", "other"]).error(1);
 }

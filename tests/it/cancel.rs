@@ -34,7 +34,7 @@ fn begun(fleet: &Fleet, node: &str) {
 /// Waits for the end of the run that failed, and returns its error.
 fn run_error(fleet: &Fleet, node: &str) -> String {
     wait_for("the end of the run", || {
-        let line = fleet.ask(&["nodes", "--node", node, "--jsonl"]).ok();
+        let line = fleet.run(&["nodes", "--node", node, "--jsonl"]).ok();
         let document: Value = serde_json::from_str(&line).unwrap();
         let error = find(&document, "error").unwrap_or_default();
         when(!error.is_empty(), error)
@@ -55,20 +55,20 @@ fn find(document: &Value, key: &str) -> Option<String> {
 }
 
 /// Returns the run id that a line of `fleet apply` names.
-fn run_id(said: &str) -> String {
-    let (_, id) = said.split_once(": accepted as run ").unwrap();
+fn run_id(output: &str) -> String {
+    let (_, id) = output.split_once(": accepted as run ").unwrap();
     id.lines().next().unwrap().to_owned()
 }
 
 #[test]
 fn a_cancelled_run_finishes_its_current_resource() {
     let fleet = waiting(&[("a", &[])]);
-    let accepted = fleet.ask(&["apply", "m.yaml", "--node", "a"]);
+    let accepted = fleet.run(&["apply", "m.yaml", "--node", "a"]);
     let run = run_id(&accepted.clone().ok());
     assert_eq!(run.len(), 27, "{accepted:?}");
     begun(&fleet, "a");
-    let said = fleet.ask(&["cancel", &run]).ok();
-    assert_eq!(said, "a: cancelled\n1 node: 1 changed\n");
+    let output = fleet.run(&["cancel", &run]).ok();
+    assert_eq!(output, "a: cancelled\n1 node: 1 changed\n");
     fleet.env.write("go", "");
     let error = run_error(&fleet, "a");
     assert!(
@@ -82,9 +82,9 @@ fn a_cancelled_run_finishes_its_current_resource() {
 #[test]
 fn a_run_that_is_cancelled_now_loses_its_current_command() {
     let fleet = waiting(&[("a", &[])]);
-    let run = run_id(&fleet.ask(&["apply", "m.yaml", "--node", "a"]).ok());
+    let run = run_id(&fleet.run(&["apply", "m.yaml", "--node", "a"]).ok());
     begun(&fleet, "a");
-    fleet.ask(&["cancel", &run, "--now"]).ok();
+    fleet.run(&["cancel", &run, "--now"]).ok();
     let error = run_error(&fleet, "a");
     assert!(
         error.starts_with("stopped before exec#after: cancelled by "),
@@ -97,12 +97,12 @@ fn a_run_that_is_cancelled_now_loses_its_current_command() {
 #[test]
 fn the_runs_of_a_request_are_cancelled_together() {
     let fleet = waiting(&[("a", &[]), ("b", &[])]);
-    let accepted = fleet.ask(&["apply", "m.yaml", "--all"]);
+    let accepted = fleet.run(&["apply", "m.yaml", "--all"]);
     let (_, id) = accepted.stderr.split_once("ccm fleet cancel ").unwrap();
     begun(&fleet, "a");
     begun(&fleet, "b");
-    let said = fleet.ask(&["cancel", id.trim(), "--now"]).ok();
-    assert_eq!(said, "a, b: cancelled\n2 nodes: 2 changed\n");
+    let output = fleet.run(&["cancel", id.trim(), "--now"]).ok();
+    assert_eq!(output, "a, b: cancelled\n2 nodes: 2 changed\n");
     for node in ["a", "b"] {
         assert!(run_error(&fleet, node).starts_with("stopped before exec#after"));
     }

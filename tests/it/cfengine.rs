@@ -49,8 +49,8 @@ bundle agent packages {{ packages: {promises} }}\n"
             let promise = format!("{promise}, package_module => ours;");
             for expected in [*change, ""] {
                 self.counts();
-                let said = self.promise(&promise);
-                assert!(!said.contains("error:"), "{promise} {said}");
+                let output = self.promise(&promise);
+                assert!(!output.contains("error:"), "{promise} {output}");
                 let changes = ["repo-install", "file-install", "remove"];
                 let calls = self.counts();
                 let changed: Vec<&str> = calls
@@ -58,8 +58,8 @@ bundle agent packages {{ packages: {promises} }}\n"
                     .map(String::as_str)
                     .filter(|call| changes.contains(call))
                     .collect();
-                assert_eq!(changed.join(" "), expected, "{promise} {said}");
-                assert_eq!(manager.look(self), *version, "{promise} {said}");
+                assert_eq!(changed.join(" "), expected, "{promise} {output}");
+                assert_eq!(manager.look(self), *version, "{promise} {output}");
             }
         }
     }
@@ -148,20 +148,20 @@ fn the_real_agent_upgrades_all_architectures_at_once() {
         .ok();
     root.count(&["apt-get"]);
     let latest = r#""multi" policy => "present", version => "latest", package_module => ours;"#;
-    let said = root.promise(latest);
-    assert!(!said.contains("error:"), "{said}");
+    let output = root.promise(latest);
+    assert!(!output.contains("error:"), "{output}");
     let installs = root
         .counts()
         .into_iter()
         .filter(|line| line.contains(" install "))
         .count();
-    assert_eq!(installs, 1, "{said}");
+    assert_eq!(installs, 1, "{output}");
     let versions = root.shell("dpkg-query -W -f='${Version} ' multi").ok();
     assert_eq!(versions, "2.0 2.0 ");
     let one = r#""multi" policy => "absent", architecture => "i386", package_module => ours;"#;
-    let said = root.promise(one);
+    let output = root.promise(one);
     let left = "dpkg-query -W -f='${Architecture} ${db:Status-Status} ' multi";
-    assert_eq!(root.shell(left).ok(), "amd64 installed ", "{said}");
+    assert_eq!(root.shell(left).ok(), "amd64 installed ", "{output}");
 }
 
 #[test]
@@ -190,9 +190,9 @@ fn the_real_agent_logs_why_a_promise_was_not_kept() {
         ),
         (r#""broken" policy => "present""#, "no repair yet"),
     ] {
-        let said = root.promise(&format!("{promise}, package_module => ours;"));
-        assert!(said.contains("error: "), "{promise}: {said}");
-        assert!(said.contains(reason), "{promise}: {said}");
+        let output = root.promise(&format!("{promise}, package_module => ours;"));
+        assert!(output.contains("error: "), "{promise}: {output}");
+        assert!(output.contains(reason), "{promise}: {output}");
     }
 }
 

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask};
+use crate::support::agent::{self, AgentProcess, request_json};
 use crate::support::nats::NatsServer;
 use crate::support::poll::{LIMIT, eventually, when};
 
@@ -28,22 +28,22 @@ const MANIFEST: &str = "ccm:
 ";
 
 /// Hears everything that is said to Choria's tools.
-struct Ear(async_nats::Subscriber);
+struct Subscriber(async_nats::Subscriber);
 
-impl Ear {
+impl Subscriber {
     async fn of(server: &NatsServer) -> Self {
         let client = async_nats::connect(server.url()).await.unwrap();
-        let ear = client.subscribe("choria.>").await.unwrap();
+        let subscriber = client.subscribe("choria.>").await.unwrap();
         client.flush().await.unwrap();
-        Self(ear)
+        Self(subscriber)
     }
 
     /// Returns the next event on a subject, once it is known to be valid; others are passed over.
-    async fn hear(&mut self, subject: &str) -> Value {
-        self.hear_like(subject, |_| true).await
+    async fn receive(&mut self, subject: &str) -> Value {
+        self.receive_matching(subject, |_| true).await
     }
 
-    async fn hear_like(&mut self, subject: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    async fn receive_matching(&mut self, subject: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let listening = async {
             loop {
                 let message = self.0.next().await.unwrap();
@@ -58,8 +58,8 @@ impl Ear {
                 }
             }
         };
-        let heard = tokio::time::timeout(LIMIT, listening).await;
-        heard.unwrap_or_else(|_| panic!("nothing on {subject}"))
+        let received = tokio::time::timeout(LIMIT, listening).await;
+        received.unwrap_or_else(|_| panic!("nothing on {subject}"))
     }
 }
 
@@ -165,17 +165,21 @@ const EVENTS: &str = "choria: {events: true}\n";
 #[tokio::test]
 async fn an_agent_tells_of_its_life_from_startup_to_shutdown() {
     let server = NatsServer::start();
-    let mut ear = Ear::of(&server).await;
+    let mut subscriber = Subscriber::of(&server).await;
     let env = TestEnv::new();
     let lines = "choria: {events: true, alive_interval: 1s}\n";
     let agent = AgentProcess::start(&env, NODE, &server.url(), lines);
-    let startup = ear.hear("choria.lifecycle.event.startup.ccm").await;
+    let startup = subscriber
+        .receive("choria.lifecycle.event.startup.ccm")
+        .await;
     assert_lifecycle(&startup, "startup", &["version"]);
-    let alive = ear.hear("choria.lifecycle.event.alive.ccm").await;
+    let alive = subscriber.receive("choria.lifecycle.event.alive.ccm").await;
     assert_lifecycle(&alive, "alive", &["version"]);
     assert_ne!(startup["id"], alive["id"]);
     agent.signal("TERM");
-    let shutdown = ear.hear("choria.lifecycle.event.shutdown.ccm").await;
+    let shutdown = subscriber
+        .receive("choria.lifecycle.event.shutdown.ccm")
+        .await;
     assert_lifecycle(&shutdown, "shutdown", &[]);
     assert_eq!(agent.wait(), Some(0));
 }
@@ -185,11 +189,11 @@ async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
-    let mut ear = Ear::of(&server).await;
+    let mut subscriber = Subscriber::of(&server).await;
     let _keeper = Keeper::start(&server, EVENTS);
     let subject = "choria.machine.watcher.ccm_manifest.state";
     let more = ["previous_outcome", "previous_run_time"];
-    let first = ear.hear(subject).await;
+    let first = subscriber.receive(subject).await;
     assert_watcher(&first, "ccm_manifest", "ccm", "base", &more);
     assert_eq!(first["data"]["previous_outcome"], "changes");
     assert!(first["data"]["previous_run_time"].as_u64().unwrap() > 0);
@@ -207,8 +211,8 @@ async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
             "manifest": manifest,
             "wait": true,
         });
-        ask(&client, NODE, Verb::Apply, &request.to_string()).await;
-        let state = ear.hear(subject).await;
+        request_json(&client, NODE, Verb::Apply, &request.to_string()).await;
+        let state = subscriber.receive(subject).await;
         assert_watcher(&state, "ccm_manifest", "ccm", "inline", &more);
         assert_eq!(state["data"]["previous_outcome"], outcome, "{manifest}");
         assert_eq!(state["data"]["id"], first["data"]["id"], "the same agent");
@@ -218,7 +222,7 @@ async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
 #[tokio::test]
 async fn every_health_check_is_told_as_scout_expects_it() {
     let server = NatsServer::start();
-    let mut ear = Ear::of(&server).await;
+    let mut subscriber = Subscriber::of(&server).await;
     let _keeper = Keeper::start(&server, EVENTS);
     let subject = "choria.machine.watcher.nagios.state";
     let more = [
@@ -232,7 +236,7 @@ async fn every_health_check_is_told_as_scout_expects_it() {
         "history",
         "annotations",
     ];
-    let load = ear.hear(subject).await;
+    let load = subscriber.receive(subject).await;
     assert_watcher(&load, "nagios", "load", "load", &more);
     let data = &load["data"];
     assert_eq!(data["plugin"], "/bin/echo OK fine | load1=0.5s;1;2");
@@ -248,7 +252,7 @@ async fn every_health_check_is_told_as_scout_expects_it() {
     assert_eq!(history.len(), 1);
     assert_eq!(history[0]["status"], 0);
     assert_eq!(history[0]["perfdata"], perfdata);
-    let hidden = ear.hear(subject).await;
+    let hidden = subscriber.receive(subject).await;
     assert_watcher(&hidden, "nagios", "hidden", "hidden", &more);
     assert!(!hidden.to_string().contains("hunter2"), "{hidden}");
 }
@@ -258,7 +262,7 @@ async fn nothing_is_told_unless_it_is_asked_for() {
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
-    let mut ear = Ear::of(&server).await;
+    let mut subscriber = Subscriber::of(&server).await;
     let Keeper { agent, _env } = Keeper::start(&server, "");
     eventually("the run is stored", async || {
         let events = agent::stored_events(&server).await;
@@ -270,7 +274,9 @@ async fn nothing_is_told_unless_it_is_asked_for() {
     // Said last, so heard first only if nothing was said before.
     let raw = async_nats::connect(server.url()).await.unwrap();
     raw.publish("choria.end", "{}".into()).await.unwrap();
-    let first = tokio::time::timeout(LIMIT, ear.0.next()).await.unwrap();
+    let first = tokio::time::timeout(LIMIT, subscriber.0.next())
+        .await
+        .unwrap();
     assert_eq!(first.unwrap().subject.as_str(), "choria.end");
 }
 

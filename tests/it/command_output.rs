@@ -140,17 +140,17 @@ fn output_of_many_nodes_is_gathered_and_folded() {
     let fleet = Fleet::of_three();
     let command = "/bin/sh -c 'echo {{ Facts.node }} | tr -d 0-9; echo warned >&2'";
     for flag in ["--output", "--logoutput"] {
-        let said = fleet.ask(&["ensure", "exec", command, "--all", flag]).ok();
+        let stdout = fleet.run(&["ensure", "exec", command, "--all", flag]).ok();
         let blocks = "web1, web2: output:\nweb\nweb1, web2: error output:\nwarned\n\
                       db1: output:\ndb\ndb1: error output:\nwarned\n";
-        assert!(said.starts_with(blocks), "{said}");
-        assert!(said.ends_with("3 nodes: 3 changed\n"), "{said}");
+        assert!(stdout.starts_with(blocks), "{stdout}");
+        assert!(stdout.ends_with("3 nodes: 3 changed\n"), "{stdout}");
     }
-    let said = fleet.ask(&["ensure", "exec", command, "--all"]).ok();
-    assert!(!said.contains("output"), "{said}");
+    let stdout = fleet.run(&["ensure", "exec", command, "--all"]).ok();
+    assert!(!stdout.contains("output"), "{stdout}");
     let many = "seq 1 2000";
     let document = fleet
-        .ask(&[
+        .run(&[
             "ensure", "exec", many, "--node", "db1", "--output", "--json",
         ])
         .json();
@@ -165,7 +165,7 @@ fn output_of_many_nodes_is_gathered_and_folded() {
 #[test]
 fn a_failure_on_a_node_reaches_the_terminal_and_the_stream() {
     let fleet = Fleet::start(&[("a", &[])]);
-    let outcome = fleet.ask(&["ensure", "exec", "ls /no/such/file", "--all"]);
+    let outcome = fleet.run(&["ensure", "exec", "ls /no/such/file", "--all"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let line = "a: exec#ls /no/such/file failed: failed to reach desired state: exit code 2 not in \
                 allowed returns [0]: ls: cannot access '/no/such/file': No such file or directory\n";
@@ -181,8 +181,8 @@ fn a_failure_on_a_node_reaches_the_terminal_and_the_stream() {
 fn a_command_runs_once_under_a_name_of_its_own() {
     let fleet = Fleet::of_three();
     let log = fleet.env.at("log");
-    let said = fleet
-        .ask(&[
+    let output = fleet
+        .run(&[
             "run",
             "--group",
             "web",
@@ -192,17 +192,20 @@ fn a_command_runs_once_under_a_name_of_its_own() {
             &format!("echo it\\'s >> {log}; cat {log} | head -1"),
         ])
         .ok();
-    assert!(said.ends_with("2 nodes: 2 changed\n"), "{said}");
-    assert!(said.starts_with("web1, web2: output:\nit's\n"), "{said}");
+    assert!(output.ends_with("2 nodes: 2 changed\n"), "{output}");
+    assert!(
+        output.starts_with("web1, web2: output:\nit's\n"),
+        "{output}"
+    );
     assert_eq!(fleet.env.read("log"), "it's\nit's\n");
     let document = fleet
-        .ask(&["run", "--node", "db1", "--json", "--", "echo", "a b"])
+        .run(&["run", "--node", "db1", "--json", "--", "echo", "a b"])
         .json();
     let answer = &document["nodes"][0]["answer"];
     assert_eq!(answer["output"], json!({"stdout": "a b\n"}));
     let name = answer["state"]["name"].as_str().unwrap();
     assert!(name.starts_with("run-") && name.len() == 31, "{name}");
-    let outcome = fleet.ask(&["run", "--shell", "--node", "db1", "--", "echo out; exit 3"]);
+    let outcome = fleet.run(&["run", "--shell", "--node", "db1", "--", "echo out; exit 3"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(
         outcome.stdout.starts_with("db1: output:\nout\n"),
@@ -213,7 +216,7 @@ fn a_command_runs_once_under_a_name_of_its_own() {
             .stdout
             .contains("exit code 3 not in allowed returns [0]: out\n")
     );
-    let error = fleet.ask(&["run", "--", "true"]).error(2);
+    let error = fleet.run(&["run", "--", "true"]).error(2);
     assert!(error.contains("no nodes selected"), "{error}");
 }
 
@@ -224,22 +227,22 @@ fn a_change_names_the_old_and_the_new_state() {
     let ensure = |flags: &[&str]| {
         let mut args = vec!["ensure", "file", path.as_str(), "--all"];
         args.extend(flags);
-        fleet.ask(&args).ok()
+        fleet.run(&args).ok()
     };
-    let said = ensure(&["--content", "one"]);
-    assert!(said.contains("a.conf changed to present\n"), "{said}");
-    let said = ensure(&["--content", "one", "--mode", "0600"]);
+    let output = ensure(&["--content", "one"]);
+    assert!(output.contains("a.conf changed to present\n"), "{output}");
+    let output = ensure(&["--content", "one", "--mode", "0600"]);
     assert!(
-        said.contains("a.conf changed: mode 0644 -> 0600\n"),
-        "{said}"
+        output.contains("a.conf changed: mode 0644 -> 0600\n"),
+        "{output}"
     );
-    let said = ensure(&["--content", "two", "--mode", "0600", "--noop"]);
+    let output = ensure(&["--content", "two", "--mode", "0600", "--noop"]);
     assert!(
-        said.contains("a.conf would change: content or attributes differ\n"),
-        "{said}"
+        output.contains("a.conf would change: content or attributes differ\n"),
+        "{output}"
     );
-    let said = ensure(&["--content", "two", "--mode", "0600"]);
-    assert!(said.contains("b.conf changed: content\n"), "{said}");
+    let output = ensure(&["--content", "two", "--mode", "0600"]);
+    assert!(output.contains("b.conf changed: content\n"), "{output}");
     let event = stored(&fleet, "file", "noop");
     assert_eq!(event["previous"]["mode"], "0600", "{event:#}");
     assert_eq!(event["previous"]["owner"], "root");

@@ -179,10 +179,10 @@ fn a_second_interrupt_ends_the_command_with_all_that_it_started() {
     caught.signal(Signal::INT);
     let (code, text, env) = caught.end();
     assert_eq!(code, Some(130));
-    let told: Value = serde_json::from_str(&text).unwrap();
-    let error = told["events"][1]["error"][0].as_str().unwrap();
+    let output: Value = serde_json::from_str(&text).unwrap();
+    let error = output["events"][1]["error"][0].as_str().unwrap();
     assert!(error.contains("was cancelled"), "{error}");
-    assert_eq!(told["summary"]["failed_resources"], 1);
+    assert_eq!(output["summary"]["failed_resources"], 1);
     assert!(!env.exists("last"));
 }
 

@@ -181,12 +181,12 @@ fn every_command_and_flag_that_documents_name_exists() {
     let env = TestEnv::new();
     let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();
     let mut help = |path: &[String]| {
-        let asked = || {
+        let run_help = || {
             let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
             args.push("--help");
             env.ccm(&args).ok()
         };
-        helps.entry(path.to_vec()).or_insert_with(asked).clone()
+        helps.entry(path.to_vec()).or_insert_with(run_help).clone()
     };
     let mut checked = 0;
     for name in [

@@ -12,8 +12,8 @@ fn assigned(nodes: &[&str], resources: &str) -> Fleet {
     let nodes: Vec<(&str, &[&str])> = nodes.iter().map(|name| (*name, &[][..])).collect();
     let fleet = Fleet::start(&nodes);
     let file = fleet.env.write("m.yaml", manifest(resources));
-    fleet.ask(&["bundle", "push", &file, "--name", "app"]).ok();
-    let _ = fleet.ask(&["rollout", "start", "app", "--all"]);
+    fleet.run(&["bundle", "push", &file, "--name", "app"]).ok();
+    let _ = fleet.run(&["rollout", "start", "app", "--all"]);
     wait_for("reports of all nodes", || {
         let nodes = drift(&fleet, &[]);
         nodes.iter().all(|node| node["standing"] != "lagging")
@@ -25,7 +25,7 @@ fn assigned(nodes: &[&str], resources: &str) -> Fleet {
 fn drift(fleet: &Fleet, flags: &[&str]) -> Vec<Value> {
     let mut args = vec!["drift", "--json"];
     args.extend(flags);
-    let outcome = fleet.ask(&args);
+    let outcome = fleet.run(&args);
     let document: Value =
         serde_json::from_str(&outcome.stdout).unwrap_or_else(|err| panic!("{err}: {outcome:?}"));
     document["nodes"].as_array().unwrap().clone()
@@ -56,7 +56,7 @@ fn a_check_and_whoever_looks_after_it_agree() {
     assert_eq!(checked[0]["source"], "check");
     assert_eq!(drift(&fleet, &[]), checked);
     assert_eq!(std::fs::read_to_string(&motd).unwrap(), "bad\n");
-    let text = fleet.ask(&["drift"]).stdout;
+    let text = fleet.run(&["drift"]).stdout;
     assert!(text.contains(" by the check at "), "{text}");
     std::fs::write(&motd, "good\n").unwrap();
     let checked = drift(&fleet, &["--refresh"]);
@@ -71,7 +71,7 @@ fn a_drifted_file_shows_what_differs() {
     let fleet = assigned(&["a"], &file(&motd, ""));
     std::fs::write(&motd, "bad \u{1b}[31mred\n").unwrap();
     std::fs::set_permissions(&motd, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let outcome = fleet.ask(&["drift", "--refresh"]);
+    let outcome = fleet.run(&["drift", "--refresh"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let text = outcome.stdout;
     for part in [
@@ -83,7 +83,7 @@ fn a_drifted_file_shows_what_differs() {
     }
     assert!(!text.contains("created"), "{text}");
     std::fs::remove_file(&motd).unwrap();
-    let text = fleet.ask(&["drift", "--refresh"]).stdout;
+    let text = fleet.run(&["drift", "--refresh"]).stdout;
     assert!(text.contains("Would have created the file"), "{text}");
 }
 
@@ -116,7 +116,7 @@ fn an_exec_without_a_guard_is_not_checkable_and_no_drift() {
     let unchecked = &checked[0]["unchecked"];
     assert_eq!(unchecked.as_array().unwrap().len(), 1, "{unchecked}");
     assert_eq!(unchecked[0]["name"], "open");
-    let text = fleet.ask(&["drift", "a"]).ok();
+    let text = fleet.run(&["drift", "a"]).ok();
     let line = "  exec#open: not checkable: no creates, onlyif, unless or refreshonly\n";
     assert!(text.contains(line), "{text}");
     std::fs::remove_file(&marker).unwrap();

@@ -128,10 +128,10 @@ impl Collector {
     /// Waits for the end without reading any more lines.
     fn end(&mut self) -> (String, Option<i32>) {
         let status = wait_for("its end", || self.child.try_wait().unwrap());
-        let mut said = String::new();
+        let mut output = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        (said, status.code())
+        stderr.read_to_string(&mut output).unwrap();
+        (output, status.code())
     }
 }
 

@@ -35,7 +35,7 @@ fn names(outcome: &Outcome) -> Vec<String> {
 fn each_way_to_choose_nodes_reaches_those_and_no_others() {
     let fleet = Fleet::of_three();
     let list = fleet.env.write("list", "web2 # the second\ndb1\n");
-    fleet.ask(&["label", "db1", "tier=gold"]).ok();
+    fleet.run(&["label", "db1", "tier=gold"]).ok();
     for (flags, nodes) in [
         (&[][..], &["db1", "web1", "web2"][..]),
         (&["--all"], &["db1", "web1", "web2"]),
@@ -55,14 +55,14 @@ fn each_way_to_choose_nodes_reaches_those_and_no_others() {
     ] {
         let mut args = vec!["ping", "--jsonl"];
         args.extend(flags);
-        let outcome = fleet.ask(&args);
+        let outcome = fleet.run(&args);
         assert_eq!(outcome.code, Some(0), "{flags:?}: {outcome:?}");
         assert_eq!(names(&outcome), nodes, "{flags:?}");
     }
-    let sample = |seed| names(&fleet.ask(&["ping", "--jsonl", "--sample", "2", "--seed", seed]));
+    let sample = |seed| names(&fleet.run(&["ping", "--jsonl", "--sample", "2", "--seed", seed]));
     assert_eq!(sample("1").len(), 2);
     assert_eq!(sample("1"), sample("1"));
-    let piped = fleet.ask(&["nodes", "--group", "web", "--jsonl"]).ok();
+    let piped = fleet.run(&["nodes", "--group", "web", "--jsonl"]).ok();
     let args = ["fleet", "ping", "--jsonl", "--nodes", "-"];
     let outcome = fleet.env.ccm_with_input(&args, &piped);
     assert_eq!(names(&outcome), ["web1", "web2"]);
@@ -71,10 +71,10 @@ fn each_way_to_choose_nodes_reaches_those_and_no_others() {
 #[test]
 fn nodes_that_are_not_there_are_named_and_told_apart() {
     let mut fleet = Fleet::of_three();
-    let said = fleet.ask(&["ping"]).ok();
+    let output = fleet.run(&["ping"]).ok();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
-        said,
+        output,
         format!("db1, web1, web2: version {version}, idle\n3 nodes: 3 ok\n")
     );
     // Dead, and its presence does not know yet.
@@ -82,21 +82,21 @@ fn nodes_that_are_not_there_are_named_and_told_apart() {
     for flags in [&[][..], &["--group", "web"]] {
         let mut args = vec!["ping", "--timeout", "60s"];
         args.extend(flags);
-        let outcome = fleet.ask(&args);
+        let outcome = fleet.run(&args);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         let line = "web2: no reply: the agent is not connected\n";
         assert!(outcome.stdout.starts_with(line), "{outcome:?}");
     }
     // Known by its label, and gone with a goodbye.
-    fleet.ask(&["label", "db1", "tier=gold"]).ok();
+    fleet.run(&["label", "db1", "tier=gold"]).ok();
     fleet.stop("db1");
-    let outcome = fleet.ask(&["ping", "--node", "db1", "--node", "typo"]);
+    let outcome = fleet.run(&["ping", "--node", "db1", "--node", "typo"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert_eq!(
         outcome.stdout,
         "db1: offline\ntypo: unknown node\n2 nodes: 2 no reply\n"
     );
-    let table = fleet.ask(&["nodes"]).ok();
+    let table = fleet.run(&["nodes"]).ok();
     let row = table.lines().find(|line| line.starts_with("db1")).unwrap();
     assert!(row.contains("offline"), "{table}");
 }
@@ -108,20 +108,20 @@ fn a_resource_changes_on_the_chosen_nodes_only() {
     let ensure = |flags: &[&str]| {
         let mut args = vec!["ensure", "file", &path, "--content", "hi\n"];
         args.extend(flags);
-        fleet.ask(&args)
+        fleet.run(&args)
     };
-    let said = ensure(&["--noop", "--diff", "--group", "web"]).ok();
+    let output = ensure(&["--noop", "--diff", "--group", "web"]).ok();
     assert!(
-        said.starts_with("web1:\n---") && said.contains("\n+hi\nweb2:\n---"),
-        "{said}"
+        output.starts_with("web1:\n---") && output.contains("\n+hi\nweb2:\n---"),
+        "{output}"
     );
-    let said = ensure(&["--noop", "--group", "web"]).ok();
-    assert!(said.contains("would change"), "{said}");
-    assert!(said.ends_with("2 nodes: 2 would change\n"), "{said}");
+    let output = ensure(&["--noop", "--group", "web"]).ok();
+    assert!(output.contains("would change"), "{output}");
+    assert!(output.ends_with("2 nodes: 2 would change\n"), "{output}");
     assert!(!fleet.env.exists("web1.txt"));
-    let said = ensure(&["--group", "web"]).ok();
+    let output = ensure(&["--group", "web"]).ok();
     assert_eq!(
-        said,
+        output,
         "web1: file#$DIR/web1.txt changed to present\n\
          web2: file#$DIR/web2.txt changed to present\n2 nodes: 2 changed\n"
     );
@@ -131,7 +131,7 @@ fn a_resource_changes_on_the_chosen_nodes_only() {
     assert_eq!(ensure(&["--all"]).ok().lines().count(), 2);
     assert!(fleet.env.exists("db1.txt"));
     let state = fleet
-        .ask(&["status", "file", &fleet.env.at("web1.txt"), "--all"])
+        .run(&["status", "file", &fleet.env.at("web1.txt"), "--all"])
         .ok();
     assert_eq!(
         state,
@@ -146,7 +146,7 @@ fn a_resource_changes_on_the_chosen_nodes_only() {
 #[test]
 fn a_failure_is_told_once_for_all_and_in_the_exit_code() {
     let fleet = Fleet::of_three();
-    let outcome = fleet.ask(&["ensure", "exec", "/bin/false", "--all"]);
+    let outcome = fleet.run(&["ensure", "exec", "/bin/false", "--all"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let mut lines = outcome.stdout.lines();
     let line = lines.next().unwrap();
@@ -163,7 +163,7 @@ fn batches_halt_when_more_fail_than_may() {
     let fail = |flags: &[&str]| {
         let mut args = vec!["ensure", "exec", "/bin/false", "--all", "--json"];
         args.extend(flags);
-        let outcome = fleet.ask(&args);
+        let outcome = fleet.run(&args);
         let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
         (outcome.code, document)
     };
@@ -176,7 +176,7 @@ fn batches_halt_when_more_fail_than_may() {
     assert_eq!(code, Some(1));
     assert_eq!(document["halted"], false);
     assert_eq!(document["summary"]["failed"], 3);
-    let halted = fleet.ask(&[
+    let halted = fleet.run(&[
         "ensure",
         "exec",
         "/bin/false",
@@ -204,45 +204,45 @@ fn whoever_changes_nodes_says_which() {
         &["pause", "--reason", "x"],
         &["resume"],
     ] {
-        let error = fleet.ask(args).error(2);
+        let error = fleet.run(args).error(2);
         assert!(error.contains("\nccm: hint: select nodes"), "{error}");
     }
-    let error = fleet.ask(&["ping"]).error(2);
+    let error = fleet.run(&["ping"]).error(2);
     assert_eq!(
         error,
         "ccm: error: the fleet has no nodes\nccm: hint: run `ccm agent` on a machine to add it\n"
     );
-    let error = fleet.ask(&["ping", "--node", "Web_1"]).error(2);
+    let error = fleet.run(&["ping", "--node", "Web_1"]).error(2);
     assert!(error.contains("invalid identity"), "{error}");
 }
 
 #[test]
 fn a_paused_node_refuses_changes_and_says_why() {
     let fleet = Fleet::of_three();
-    let said = fleet
-        .ask(&["pause", "web1", "--reason", "disk swap", "--for", "2h"])
+    let output = fleet
+        .run(&["pause", "web1", "--reason", "disk swap", "--for", "2h"])
         .ok();
     assert_eq!(
-        said,
+        output,
         "web1: paused for 2h0m0s: disk swap\n1 node: 1 changed\n"
     );
     let change = ["ensure", "exec", "/bin/true", "--group", "web"];
-    let outcome = fleet.ask(&change);
+    let outcome = fleet.run(&change);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let line = outcome.stdout.lines().next().unwrap();
     assert!(line.starts_with("web1: node is paused by "), "{line}");
     assert!(line.ends_with(": disk swap; resume it first"), "{line}");
     wait_for("pause in the table", || {
-        let table = fleet.ask(&["nodes"]).ok();
+        let table = fleet.run(&["nodes"]).ok();
         let row = table.lines().find(|line| line.starts_with("web1"));
         when(
             row.is_some_and(|row| row.contains("paused") && row.contains("disk swap")),
             table,
         )
     });
-    let said = fleet.ask(&["resume", "web1"]).ok();
-    assert_eq!(said, "web1: resumed\n1 node: 1 changed\n");
-    fleet.ask(&change).ok();
+    let output = fleet.run(&["resume", "web1"]).ok();
+    assert_eq!(output, "web1: resumed\n1 node: 1 changed\n");
+    fleet.run(&change).ok();
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn labels_are_set_shown_and_removed() {
     let label = |args: &[&str]| {
         let mut all = vec!["label", "web1.example.net"];
         all.extend(args);
-        fleet.ask(&all).ok()
+        fleet.run(&all).ok()
     };
     assert_eq!(label(&[]), "");
     assert_eq!(label(&["role=web", "rack=a1"]), "rack=a1\nrole=web\n");
@@ -262,16 +262,16 @@ fn labels_are_set_shown_and_removed() {
         json!({"node": "web1.example.net", "labels": {"role": "db"}})
     );
     // Whoever has a label is known, and offline until heard of.
-    let nodes = fleet.ask(&["nodes", "--json"]).json();
+    let nodes = fleet.run(&["nodes", "--json"]).json();
     assert_eq!(nodes["nodes"][0]["identity"], "web1.example.net");
     assert_eq!(nodes["nodes"][0]["state"], "offline");
     assert_eq!(nodes["nodes"][0]["labels"], json!({"role": "db"}));
-    let error = fleet.ask(&["label", "web1", "role"]).error(2);
+    let error = fleet.run(&["label", "web1", "role"]).error(2);
     assert!(error.contains("expected NAME=VALUE"), "{error}");
-    let warned = fleet.ask(&["label", "web1.example.net", "role-"]);
+    let warned = fleet.run(&["label", "web1.example.net", "role-"]);
     let warning = "ccm: warning: node web1.example.net is unknown\n";
     assert_eq!(warned.stderr, warning);
-    let nodes = fleet.ask(&["nodes", "--json"]).json();
+    let nodes = fleet.run(&["nodes", "--json"]).json();
     assert_eq!(nodes["nodes"], json!([]), "nobody is known any more");
 }
 
@@ -286,7 +286,7 @@ fn a_manifest_is_sent_along_and_its_run_told() {
     );
     fleet.env.write("manifest.yaml", manifest);
     fleet.env.write("data.yaml", "text: hello\n");
-    let outcome = fleet.ask(&[
+    let outcome = fleet.run(&[
         "apply",
         "manifest.yaml",
         "--data",
@@ -304,16 +304,16 @@ fn a_manifest_is_sent_along_and_its_run_told() {
     );
     assert_eq!(fleet.env.read("web1.out"), "hello");
     assert!(!fleet.env.exists("db1.out"));
-    let accepted = fleet.ask(&["apply", "manifest.yaml", "--node", "db1", "--noop"]);
+    let accepted = fleet.run(&["apply", "manifest.yaml", "--node", "db1", "--noop"]);
     let accepted = accepted.ok();
     assert!(accepted.starts_with("db1: accepted as run "), "{accepted}");
     let bad = fleet
         .env
         .write("bad.yaml", "ccm: {resources: [{fil: []}]}\n");
-    let outcome = fleet.ask(&["apply", &bad, "--node", "db1", "--wait"]);
+    let outcome = fleet.run(&["apply", &bad, "--node", "db1", "--wait"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    fleet.ask(&["apply", "ftp://x/y", "--all"]).error(2);
-    fleet.ask(&["apply", "missing.yaml", "--all"]).error(2);
+    fleet.run(&["apply", "ftp://x/y", "--all"]).error(2);
+    fleet.run(&["apply", "missing.yaml", "--all"]).error(2);
 }
 
 #[test]
@@ -327,14 +327,14 @@ fn a_run_is_cancelled_wherever_it_is() {
     );
     fleet.env.write("manifest.yaml", manifest);
     let accepted = fleet
-        .ask(&["apply", "manifest.yaml", "--node", "web2", "--json"])
+        .run(&["apply", "manifest.yaml", "--node", "web2", "--json"])
         .json();
     let run = accepted["nodes"][0]["answer"]["run_id"].as_str().unwrap();
-    let said = fleet.ask(&["cancel", run]).ok();
-    assert_eq!(said, "web2: cancelled\n3 nodes: 1 changed, 2 ok\n");
-    let nobody = "0".repeat(27);
-    let error = fleet.ask(&["cancel", &nobody]).error(1);
-    assert_eq!(error, format!("ccm: error: no node has run {nobody}\n"));
+    let output = fleet.run(&["cancel", run]).ok();
+    assert_eq!(output, "web2: cancelled\n3 nodes: 1 changed, 2 ok\n");
+    let unknown = "0".repeat(27);
+    let error = fleet.run(&["cancel", &unknown]).error(1);
+    assert_eq!(error, format!("ccm: error: no node has run {unknown}\n"));
 }
 
 #[test]
@@ -350,11 +350,11 @@ fn whoever_interrupts_learns_what_was_heard_so_far() {
     asking.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut asking = asking.spawn().unwrap();
     let mut lines = BufReader::new(asking.stdout.take().unwrap()).lines();
-    let mut heard: Vec<String> = lines.by_ref().take(2).map(Result::unwrap).collect();
+    let mut received: Vec<String> = lines.by_ref().take(2).map(Result::unwrap).collect();
     kill_process(Pid::from_child(&asking), Signal::INT).unwrap();
-    heard.extend(lines.map(Result::unwrap));
+    received.extend(lines.map(Result::unwrap));
     assert_eq!(asking.wait().unwrap().code(), Some(2));
-    let found = outcomes(&heard.join("\n"));
+    let found = outcomes(&received.join("\n"));
     let expected = [
         ("db1", "changed"),
         ("web1", "changed"),
@@ -366,15 +366,15 @@ fn whoever_interrupts_learns_what_was_heard_so_far() {
 #[test]
 fn facts_are_folded_where_they_are_equal() {
     let fleet = Fleet::of_three();
-    let said = fleet.ask(&["facts", "node", "--group", "web"]).ok();
-    assert_eq!(said, "web1: \"web1\"\nweb2: \"web2\"\n2 nodes: 2 ok\n");
-    let outcome = fleet.ask(&["facts", "no.such.fact", "--all"]);
+    let output = fleet.run(&["facts", "node", "--group", "web"]).ok();
+    assert_eq!(output, "web1: \"web1\"\nweb2: \"web2\"\n2 nodes: 2 ok\n");
+    let outcome = fleet.run(&["facts", "no.such.fact", "--all"]);
     assert_eq!(outcome.code, Some(1));
     assert_eq!(
         outcome.stdout,
         "db1, web1, web2: no fact matches \"no.such.fact\"\n3 nodes: 3 failed\n"
     );
-    let all = fleet.ask(&["facts", "--node", "db1"]).ok();
+    let all = fleet.run(&["facts", "--node", "db1"]).ok();
     assert!(all.contains("node: db1"), "{all}");
 }
 
@@ -382,13 +382,13 @@ fn facts_are_folded_where_they_are_equal() {
 fn events_are_shown_by_node_type_and_outcome() {
     let fleet = Fleet::of_three();
     fleet
-        .ask(&["ensure", "exec", "/bin/true", "--group", "web"])
+        .run(&["ensure", "exec", "/bin/true", "--group", "web"])
         .ok();
     fleet
-        .ask(&["ensure", "exec", "/bin/false", "--node", "db1"])
+        .run(&["ensure", "exec", "/bin/false", "--node", "db1"])
         .error(1);
     wait_for("three events", || {
-        let all = fleet.ask(&["events", "--type", "exec", "--jsonl"]).ok();
+        let all = fleet.run(&["events", "--type", "exec", "--jsonl"]).ok();
         match all.lines().count() {
             3 => Ok(()),
             _ => Err(all),
@@ -408,16 +408,16 @@ fn events_are_shown_by_node_type_and_outcome() {
             args.truncate(2);
         }
         args.extend(flags);
-        let document = fleet.ask(&args).json();
+        let document = fleet.run(&args).json();
         let events = document["events"].as_array().unwrap();
         assert_eq!(events.len(), count, "{flags:?}: {document}");
     }
-    let error = fleet.ask(&["events", "--type", "fiel"]).error(2);
+    let error = fleet.run(&["events", "--type", "fiel"]).error(2);
     assert!(error.contains("a similar value exists: 'file'"), "{error}");
-    let failed = fleet.ask(&["events", "--outcome", "failed"]).ok();
+    let failed = fleet.run(&["events", "--outcome", "failed"]).ok();
     assert!(failed.contains(" db1 exec#/bin/false failed: "), "{failed}");
     let document = fleet
-        .ask(&["events", "--node", "web1", "--type", "exec", "--json"])
+        .run(&["events", "--node", "web1", "--type", "exec", "--json"])
         .json();
     let event = &document["events"][0];
     assert_eq!(event["node"], "web1");
@@ -436,7 +436,7 @@ fn events_are_followed_as_they_happen() {
     following.stdout(Stdio::piped());
     let following = following.spawn().unwrap();
     for command in ["/bin/true", "/bin/echo"] {
-        fleet.ask(&["ensure", "exec", command, "--all"]).ok();
+        fleet.run(&["ensure", "exec", command, "--all"]).ok();
     }
     let output = following.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -472,7 +472,7 @@ fn documents_have_the_same_shape_for_every_verb() {
     ] {
         let mut all = args.to_vec();
         all.push("--json");
-        let document = fleet.ask(&all).json();
+        let document = fleet.run(&all).json();
         let keys = |value: &Value| -> Vec<String> {
             let entries = value.as_object().unwrap();
             entries.keys().cloned().collect()
@@ -513,7 +513,7 @@ fn documents_have_the_same_shape_for_every_verb() {
         }
         all.pop();
         all.push("--jsonl");
-        let outcome = fleet.ask(&all);
+        let outcome = fleet.run(&all);
         assert_eq!(names(&outcome), ["web1"]);
         assert!(outcome.stderr.starts_with("1 node: "), "{outcome:?}");
     }

@@ -27,13 +27,13 @@ fn rows(document: &Value) -> &Vec<Value> {
 async fn a_query_finds_offline_nodes_by_their_stored_facts() {
     let mut fleet = Fleet::of_three();
     facts_stored(&fleet.server, 3).await;
-    fleet.ask(&["label", "web1", "role=web"]).ok();
-    fleet.ask(&["label", "web2", "role=web"]).ok();
+    fleet.run(&["label", "web1", "role=web"]).ok();
+    fleet.run(&["label", "web2", "role=web"]).ok();
     fleet.stop("web2");
     let query = "Facts.node startsWith \"web\" && Labels.role == \"web\"";
     let columns = "identity,status,version,groups,bundle,last_run,Facts.node,Labels.role";
     let found = fleet
-        .ask(&["query", query, "--columns", columns, "--json"])
+        .run(&["query", query, "--columns", columns, "--json"])
         .json();
     let version = env!("CARGO_PKG_VERSION");
     let row = |name: &str, status: &str| {
@@ -46,7 +46,7 @@ async fn a_query_finds_offline_nodes_by_their_stored_facts() {
         rows(&found),
         &[row("web1", "online"), row("web2", "offline")]
     );
-    let csv = fleet.ask(&[
+    let csv = fleet.run(&[
         "query",
         query,
         "--csv",
@@ -57,15 +57,15 @@ async fn a_query_finds_offline_nodes_by_their_stored_facts() {
         csv.ok(),
         "identity,groups,Facts.node\r\nweb1,web,web1\r\nweb2,web,web2\r\n"
     );
-    let text = fleet.ask(&["query", query, "--columns", "identity,status"]);
+    let text = fleet.run(&["query", query, "--columns", "identity,status"]);
     assert_eq!(
         text.ok(),
         "IDENTITY  STATUS\nweb1      online\nweb2      offline\n"
     );
-    let all = fleet.ask(&["query"]).ok();
+    let all = fleet.run(&["query"]).ok();
     assert_eq!(all.lines().count(), 4, "{all}");
-    fleet.ask(&["query", "Facts.node =="]).error(2);
-    fleet.ask(&["query", "--columns", "nonsense"]).error(2);
+    fleet.run(&["query", "Facts.node =="]).error(2);
+    fleet.run(&["query", "--columns", "nonsense"]).error(2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,14 +77,14 @@ async fn every_selection_names_offline_nodes_that_match_by_fact_or_group() {
         &["--fact", "node=web2"][..],
         &["--select", "Facts.node == 'web2'"],
     ] {
-        let outcome = fleet.ask(&[&["ping"], flags].concat());
+        let outcome = fleet.run(&[&["ping"], flags].concat());
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert_eq!(outcome.stdout, "web2: offline\n1 node: 1 no reply\n");
     }
-    let outcome = fleet.ask(&["ping", "--group", "web"]);
+    let outcome = fleet.run(&["ping", "--group", "web"]);
     assert!(outcome.stdout.starts_with("web2: offline\n"), "{outcome:?}");
     assert!(outcome.stdout.contains("web1: version"), "{outcome:?}");
-    let outcome = fleet.ask(&["ping", "--fact", "node=db1"]);
+    let outcome = fleet.run(&["ping", "--fact", "node=db1"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
@@ -115,10 +115,10 @@ async fn a_fleet_without_stored_facts_works_as_before() {
     fleet.add("web1", &["web"], "");
     fleet.add("web2", &["web"], "");
     fleet.settle(2);
-    let outcome = fleet.ask(&["ping", "--fact", "node=web1"]);
+    let outcome = fleet.run(&["ping", "--fact", "node=web1"]);
     assert!(outcome.ok().contains("1 node: 1 ok"));
     let found = fleet
-        .ask(&["query", "Facts.node == 'web1'", "--json"])
+        .run(&["query", "Facts.node == 'web1'", "--json"])
         .json();
     assert_eq!(rows(&found).len(), 1);
     wait_for("the reason in the log", || {
@@ -126,7 +126,7 @@ async fn a_fleet_without_stored_facts_works_as_before() {
         when(log.contains("Could not store the facts of this node"), log)
     });
     fleet.stop("web1");
-    fleet.ask(&["ping", "--fact", "node=web1"]).error(2);
+    fleet.run(&["ping", "--fact", "node=web1"]).error(2);
 }
 
 #[test]
@@ -137,17 +137,17 @@ fn runs_of_a_node_and_of_the_fleet_are_listed() {
     let failing = "ccm:\n  resources:\n    - exec:\n        - /bin/false: {}\n";
     fleet.env.write("failing.yaml", failing);
     fleet
-        .ask(&["apply", "manifest.yaml", "--all", "--wait"])
+        .run(&["apply", "manifest.yaml", "--all", "--wait"])
         .ok();
-    let failed = fleet.ask(&["apply", "failing.yaml", "--node", "web1", "--wait"]);
+    let failed = fleet.run(&["apply", "failing.yaml", "--node", "web1", "--wait"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     let all = wait_for("four runs", || {
-        let runs = fleet.ask(&["runs", "--json"]).json();
+        let runs = fleet.run(&["runs", "--json"]).json();
         when(runs["runs"].as_array().unwrap().len() == 4, runs)
     });
     assert_eq!(all["omitted"], 0);
     let outcomes = |args: &[&str]| -> Vec<String> {
-        let document = fleet.ask(&[args, &["--json"]].concat()).json();
+        let document = fleet.run(&[args, &["--json"]].concat()).json();
         let runs = document["runs"].as_array().unwrap().iter();
         runs.map(|run| format!("{} {}", run["identity"], run["outcome"]).replace('"', ""))
             .collect()
@@ -157,21 +157,21 @@ fn runs_of_a_node_and_of_the_fleet_are_listed() {
     assert_eq!(outcomes(&["runs", "--node", "web1"]), of_web1);
     assert_eq!(outcomes(&["runs", "--outcome", "failed"]), ["web1 failed"]);
     assert_eq!(outcomes(&["runs", "--limit", "1"]), ["web1 failed"]);
-    let text = fleet.ask(&["runs", "web1", "db1"]);
+    let text = fleet.run(&["runs", "web1", "db1"]);
     let lines: Vec<&str> = text.stdout.lines().collect();
     assert!(lines[0].starts_with("TIME"), "{text:?}");
     assert_eq!(lines.len(), 4, "{text:?}");
-    let limited = fleet.ask(&["runs", "--limit", "1"]);
+    let limited = fleet.run(&["runs", "--limit", "1"]);
     assert!(
         limited.stderr.contains("3 earlier runs not shown"),
         "{limited:?}"
     );
-    fleet.ask(&["runs", "--since", "soon"]).error(2);
+    fleet.run(&["runs", "--since", "soon"]).error(2);
 }
 
 /// Returns the row of a node in the table of nodes.
 fn row(fleet: &Fleet, node: &str) -> String {
-    let table = fleet.ask(&["nodes"]).ok();
+    let table = fleet.run(&["nodes"]).ok();
     let header = table.lines().next().unwrap();
     assert!(header.starts_with("NODE"), "{table}");
     let row = table.lines().find(|line| line.starts_with(node));
@@ -204,9 +204,9 @@ async fn the_status_of_a_node_is_one_word_and_its_reason() {
     fleet.settle(6);
     facts_stored(&fleet.server, 6).await;
     fleet
-        .ask(&["pause", "paused1", "--reason", "bad disk"])
+        .run(&["pause", "paused1", "--reason", "bad disk"])
         .ok();
-    let denied = fleet.ask(&["ensure", "exec", "/bin/true", "--node", "strict1"]);
+    let denied = fleet.run(&["ensure", "exec", "/bin/true", "--node", "strict1"]);
     assert_eq!(denied.code, Some(1), "{denied:?}");
     fleet.stop("gone1");
     let wait = format!("while [ -e {} ]; do sleep 0.05; done", fleet.env.at(""));
@@ -215,7 +215,7 @@ async fn the_status_of_a_node_is_one_word_and_its_reason() {
     );
     fleet.env.write("manifest.yaml", manifest);
     fleet
-        .ask(&["apply", "manifest.yaml", "--node", "busy1"])
+        .run(&["apply", "manifest.yaml", "--node", "busy1"])
         .ok();
     has_status(&fleet, "busy1", &[" busy "]);
     has_status(
@@ -227,7 +227,7 @@ async fn the_status_of_a_node_is_one_word_and_its_reason() {
     has_status(&fleet, "gone1", &[" offline ", "last seen 2"]);
     has_status(&fleet, "strict1", &[" refusing ", "refused ensure"]);
     has_status(&fleet, "plain1", &[" online "]);
-    let document = fleet.ask(&["nodes", "paused1", "--json"]).json();
+    let document = fleet.run(&["nodes", "paused1", "--json"]).json();
     let node = &rows(&document)[0];
     assert_eq!(
         (&node["state"], &node["condition"]),
@@ -249,25 +249,25 @@ async fn the_status_of_a_node_is_one_word_and_its_reason() {
 #[test]
 fn nodes_are_arguments_of_every_command() {
     let fleet = Fleet::of_three();
-    let said = fleet.ask(&["ping", "web1", "db1"]).ok();
-    assert!(said.starts_with("db1, web1: version"), "{said}");
-    let said = fleet.ask(&["ping", "typo"]);
-    assert_eq!(said.code, Some(2), "{said:?}");
-    let said = fleet.ask(&["status", "file", "/etc/hostname", "web2"]).ok();
-    assert!(said.starts_with("web2: "), "{said}");
-    let said = fleet.ask(&["facts", "node", "web1", "web2"]).ok();
-    assert_eq!(said, "web1: \"web1\"\nweb2: \"web2\"\n2 nodes: 2 ok\n");
-    let said = fleet.ask(&["facts", "node"]).ok();
-    assert!(said.ends_with("3 nodes: 3 ok\n"), "{said}");
-    let said = fleet.ask(&["facts", "db1"]).ok();
-    assert!(said.starts_with("db1:\n"), "{said}");
-    let error = fleet.ask(&["facts", "node", "typo"]).error(2);
+    let output = fleet.run(&["ping", "web1", "db1"]).ok();
+    assert!(output.starts_with("db1, web1: version"), "{output}");
+    let output = fleet.run(&["ping", "typo"]);
+    assert_eq!(output.code, Some(2), "{output:?}");
+    let output = fleet.run(&["status", "file", "/etc/hostname", "web2"]).ok();
+    assert!(output.starts_with("web2: "), "{output}");
+    let output = fleet.run(&["facts", "node", "web1", "web2"]).ok();
+    assert_eq!(output, "web1: \"web1\"\nweb2: \"web2\"\n2 nodes: 2 ok\n");
+    let output = fleet.run(&["facts", "node"]).ok();
+    assert!(output.ends_with("3 nodes: 3 ok\n"), "{output}");
+    let output = fleet.run(&["facts", "db1"]).ok();
+    assert!(output.starts_with("db1:\n"), "{output}");
+    let error = fleet.run(&["facts", "node", "typo"]).error(2);
     assert!(error.contains("unknown node typo"), "{error}");
-    let said = fleet.ask(&["nodes", "db1", "--jsonl"]).ok();
-    assert_eq!(said.lines().count(), 1, "{said}");
-    let nobody = "0".repeat(27);
-    fleet.ask(&["cancel", &nobody, "web1"]).error(1);
-    fleet.ask(&["ping", "web1", "--all"]).error(2);
+    let output = fleet.run(&["nodes", "db1", "--jsonl"]).ok();
+    assert_eq!(output.lines().count(), 1, "{output}");
+    let unknown = "0".repeat(27);
+    fleet.run(&["cancel", &unknown, "web1"]).error(1);
+    fleet.run(&["ping", "web1", "--all"]).error(2);
 }
 
 /// Runs `ccm fleet nodes` on a terminal, with more environment variables.
@@ -298,5 +298,5 @@ fn colours_are_for_terminals_and_can_be_switched_off() {
         );
     }
     assert!(on_terminal(&fleet, &[("CLICOLOR", "1")]).contains(colours));
-    assert!(!fleet.ask(&["nodes"]).ok().contains('\u{1b}'));
+    assert!(!fleet.run(&["nodes"]).ok().contains('\u{1b}'));
 }

@@ -15,7 +15,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, stored_events};
+use crate::support::agent::{self, AgentProcess, request_json, stored_events};
 use crate::support::fleet::Fleet;
 use crate::support::nats::NatsServer;
 use crate::support::poll::{LIMIT, eventually, when};
@@ -203,13 +203,13 @@ async fn the_slot_of_an_agent_that_was_killed_is_freed_by_the_lease() {
     let lines = format!("governor: {{name: {DEPLOYS}, timeout: 5m}}\n");
     let holder = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
     let long = apply(&exec(&waiting(&env)), json!({"wait": false}));
-    ask(&client, "web1.lab", Verb::Apply, &long).await;
+    request_json(&client, "web1.lab", Verb::Apply, &long).await;
     eventually("the slot is taken", async || taken(&server).await == 1).await;
     holder.kill();
     assert_eq!(taken(&server).await, 1, "a dead holder leaves nothing");
     let _next = AgentProcess::start(&env, "web2.lab", &server.url(), &lines);
     let quick = apply(&exec("/bin/true"), json!({"wait": false}));
-    ask(&client, "web2.lab", Verb::Apply, &quick).await;
+    request_json(&client, "web2.lab", Verb::Apply, &quick).await;
     let run = eventually("the next one has run", async || runs(&server).await.pop()).await;
     assert_eq!(run["identity"], "web2.lab");
     assert_eq!(run["outcome"], "changed");
@@ -222,7 +222,7 @@ async fn a_run_that_gets_no_slot_in_time_fails_and_changes_nothing() {
     occupy(&setup.server).await;
     let touch = exec(&format!("/bin/touch {}", setup.env.at("touched")));
     let claim = json!({"governor": {"name": DEPLOYS, "timeout": "1s"}});
-    let answer = ask(
+    let answer = request_json(
         &setup.client,
         "web1.lab",
         Verb::Apply,
@@ -249,7 +249,7 @@ async fn a_governor_that_does_not_exist_is_named_at_once() {
     let setup = Setup::inside("web1.lab").await;
     let claim = json!({"governor": {"name": "nope"}});
     let body = apply(&exec("/bin/true"), claim);
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &body).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &body).await;
     let error = answer["run"]["error"].as_str().unwrap();
     assert!(error.starts_with("governor nope does not exist"), "{error}");
     assert!(error.contains("choria governor add nope"), "{error}");
@@ -262,17 +262,17 @@ async fn who_waits_for_a_slot_answers_shows_it_and_can_be_cancelled() {
     occupy(&setup.server).await;
     let claim = json!({"governor": {"name": DEPLOYS}, "wait": false});
     let body = apply(&exec("/bin/true"), claim);
-    let accepted = ask(&setup.client, "web1.lab", Verb::Apply, &body).await;
+    let accepted = request_json(&setup.client, "web1.lab", Verb::Apply, &body).await;
     let run_id = accepted["run_id"].as_str().unwrap();
     eventually("ping shows what is waited for", async || {
-        let status = ask(&setup.client, "web1.lab", Verb::Ping, "").await;
+        let status = request_json(&setup.client, "web1.lab", Verb::Ping, "").await;
         when(
             status["current_run"]["waiting_for"] == "governor deploys",
             status,
         )
     })
     .await;
-    ask(&setup.client, "web1.lab", Verb::Cancel, run_id).await;
+    request_json(&setup.client, "web1.lab", Verb::Cancel, run_id).await;
     let run = eventually("the run is over", async || runs(&setup.server).await.pop()).await;
     assert_eq!(
         run["error"],
@@ -295,7 +295,7 @@ async fn a_run_that_outlives_its_lease_goes_on_and_tells_of_the_eviction() {
         exec(&waiting(&setup.env))
     );
     let body = apply(&manifest, json!({}));
-    let asking = ask(&setup.client, "web1.lab", Verb::Apply, &body);
+    let asking = request_json(&setup.client, "web1.lab", Verb::Apply, &body);
     let hearing = async {
         let enter = next_slot_event(&mut ear).await;
         let eviction = next_slot_event(&mut ear).await;
@@ -316,12 +316,12 @@ async fn the_manifest_s_own_governor_counts_and_noop_needs_none() {
     let manifest = format!("governor: {{name: {DEPLOYS}}}\n{}", exec("/bin/true"));
     // The request's is not even looked at.
     let body = apply(&manifest, json!({"governor": {"name": "nope"}}));
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &body).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &body).await;
     assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
     assert_eq!(taken(&setup.server).await, 0);
     occupy(&setup.server).await;
     for mode in ["noop", "health_check_only"] {
-        let answer = ask(
+        let answer = request_json(
             &setup.client,
             "web1.lab",
             Verb::Apply,
@@ -448,8 +448,9 @@ fn a_governor_that_can_not_be_read_is_shown_with_its_place() {
         format!("governor:\n  nmae: x\n{}", exec("/bin/true")),
     );
     let error = env.ccm(&["apply", "m.yaml"]).error(2);
-    let told = "invalid governor: unknown property \"nmae\", did you mean \"name\"? (m.yaml:2:3)";
-    assert!(error.contains(told), "{error}");
+    let expected =
+        "invalid governor: unknown property \"nmae\", did you mean \"name\"? (m.yaml:2:3)";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]
@@ -461,9 +462,9 @@ fn the_governor_of_a_nested_manifest_does_not_count_and_says_so() {
         "m.yaml",
         "ccm: {resources: [{apply: {name: inner.yaml}}]}\n",
     );
-    let said = env.ccm(&["apply", "m.yaml"]).ok();
-    let told = "Governor of a nested manifest is ignored";
-    assert!(said.contains(told), "{said}");
+    let output = env.ccm(&["apply", "m.yaml"]).ok();
+    let expected = "Governor of a nested manifest is ignored";
+    assert!(output.contains(expected), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -472,14 +473,14 @@ async fn a_fleet_apply_carries_its_governor_to_the_nodes() {
     make(&fleet.server, stream(1, HOUR)).await;
     fleet.env.write("m.yaml", exec("/bin/true"));
     let args = ["apply", "m.yaml", "--all", "--wait", "--governor", DEPLOYS];
-    fleet.ask(&args).ok();
+    fleet.run(&args).ok();
     assert_eq!(taken(&fleet.server).await, 0);
     occupy(&fleet.server).await;
     let args = [&args[..], &["--governor-timeout", "1s"]].concat();
-    let outcome = fleet.ask(&args);
+    let outcome = fleet.run(&args);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let told = "no slot in governor deploys within 1s";
-    assert!(outcome.stdout.contains(told), "{outcome:?}");
+    let expected = "no slot in governor deploys within 1s";
+    assert!(outcome.stdout.contains(expected), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -490,7 +491,7 @@ async fn the_nodes_of_a_rollout_take_their_slots_until_they_came_through() {
     let file = fleet.env.write("app/manifest.yaml", manifest);
     let directory = file.trim_end_matches("/manifest.yaml");
     fleet
-        .ask(&["bundle", "push", directory, "--name", "app"])
+        .run(&["bundle", "push", directory, "--name", "app"])
         .ok();
     let blocker = occupy(&fleet.server).await;
     let args = ["rollout", "start", "app", "--all", "--governor", DEPLOYS];
@@ -499,33 +500,33 @@ async fn the_nodes_of_a_rollout_take_their_slots_until_they_came_through() {
         &["--governor-timeout", "1s", "--max-failures", "9"],
     ]
     .concat();
-    let outcome = fleet.ask(&short);
+    let outcome = fleet.run(&short);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(!fleet.env.exists("done"));
-    let told = runs(&fleet.server).await;
+    let records = runs(&fleet.server).await;
     let no_slot = |run: &Value| {
         let error = run["error"].as_str().unwrap_or_default();
         error.contains("no slot in governor deploys within 1s")
     };
     assert_eq!(
-        told.iter().filter(|run| no_slot(run)).count(),
+        records.iter().filter(|run| no_slot(run)).count(),
         3,
-        "{told:#?}"
+        "{records:#?}"
     );
     // What failed for want of a slot still needs one when it is tried again.
     evict(&fleet.server, blocker).await;
-    let id = told_id(&fleet);
-    fleet.ask(&["rollout", "retry", &id]).ok();
+    let id = printed_run_id(&fleet);
+    fleet.run(&["rollout", "retry", &id]).ok();
     assert!(fleet.env.exists("done"));
     assert_eq!(taken(&fleet.server).await, 0);
     let silly = [&args[..], &["--node-timeout", "5m"]].concat();
-    let outcome = fleet.ask(&silly);
+    let outcome = fleet.run(&silly);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
 }
 
 /// Returns the id of the newest rollout.
-fn told_id(fleet: &Fleet) -> String {
-    let all = fleet.ask(&["rollout", "list", "--json"]).json();
+fn printed_run_id(fleet: &Fleet) -> String {
+    let all = fleet.run(&["rollout", "list", "--json"]).json();
     let newest = all.as_array().unwrap().last().unwrap();
     newest["id"].as_str().unwrap().to_owned()
 }

@@ -235,13 +235,13 @@ fn what_a_sensitive_resource_hides_is_not_in_a_rule_s_line() {
         let outcome = env.ccm(&["apply", "manifest.yaml"]);
         outcome.stdout + &outcome.stderr
     };
-    let said = lines(&open);
-    assert!(said.contains("Expected a text of"), "{said}");
-    assert!(!said.contains("secret stuff"), "{said}");
+    let output = lines(&open);
+    assert!(output.contains("Expected a text of"), "{output}");
+    assert!(!output.contains("secret stuff"), "{output}");
     let hidden = open.replace("        mode:", "        sensitive: true\n        mode:");
-    let said = lines(&hidden);
-    assert!(said.contains("Health check failed"), "{said}");
-    assert!(!said.contains("Expected"), "{said}");
+    let output = lines(&hidden);
+    assert!(output.contains("Health check failed"), "{output}");
+    assert!(!output.contains("Expected"), "{output}");
 }
 
 #[test]

@@ -40,10 +40,15 @@ fn a_body_arrives_whole_with_its_digest() {
     let text = "body ".repeat(50_000);
     let server = Server::serving(text.clone());
     assert_eq!(get(&server.url("/x")), Ok(text));
-    let asks = server.asks();
-    assert_eq!(asks.len(), 1);
-    assert_eq!(asks[0].header("Authorization"), None);
-    assert!(asks[0].header("User-Agent").unwrap().starts_with("ccm/"));
+    let requests = server.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].header("Authorization"), None);
+    assert!(
+        requests[0]
+            .header("User-Agent")
+            .unwrap()
+            .starts_with("ccm/")
+    );
 }
 
 #[test]
@@ -78,13 +83,14 @@ fn any_status_but_200_is_an_error_with_its_words() {
 
 #[test]
 fn redirects_are_followed_ten_times_and_no_more() {
-    let server = Server::start(
-        |ask| match ask.path.trim_start_matches('/').parse::<usize>() {
-            Ok(0) => Answer::ok("arrived"),
-            Ok(left) => Answer::redirect(format!("/{}", left - 1)),
-            Err(_) => Answer::redirect(ask.path.clone()),
-        },
-    );
+    let server =
+        Server::start(
+            |received| match received.path.trim_start_matches('/').parse::<usize>() {
+                Ok(0) => Answer::ok("arrived"),
+                Ok(left) => Answer::redirect(format!("/{}", left - 1)),
+                Err(_) => Answer::redirect(received.path.clone()),
+            },
+        );
     assert_eq!(get(&server.url("/10")), Ok("arrived".into()));
     for path in ["/11", "/around"] {
         let url = server.url(path);
@@ -98,7 +104,7 @@ fn redirects_are_followed_ten_times_and_no_more() {
 fn credentials_and_headers_are_not_sent_to_another_server() {
     let other = Server::serving("other");
     let elsewhere = other.url("/there");
-    let server = Server::start(move |ask| match ask.path.as_str() {
+    let server = Server::start(move |received| match received.path.as_str() {
         "/same" => Answer::redirect("/leave"),
         _ => Answer::redirect(elsewhere.clone()),
     });
@@ -107,25 +113,25 @@ fn credentials_and_headers_are_not_sent_to_another_server() {
     let token = Secret::new("t");
     request.headers.push(("X-Token", &token));
     assert_eq!(body(&request), Ok("other".into()));
-    for ask in server.asks() {
+    for received in server.requests() {
         assert_eq!(
-            ask.header("Authorization"),
+            received.header("Authorization"),
             Some("Basic YW5uOnB3"),
-            "{ask:?}"
+            "{received:?}"
         );
-        assert_eq!(ask.header("X-Token"), Some("t"), "{ask:?}");
+        assert_eq!(received.header("X-Token"), Some("t"), "{received:?}");
     }
-    let ask = &other.asks()[0];
-    assert_eq!(ask.header("Authorization"), None);
-    assert_eq!(ask.header("X-Token"), None);
+    let received = &other.requests()[0];
+    assert_eq!(received.header("Authorization"), None);
+    assert_eq!(received.header("X-Token"), None);
 }
 
 #[test]
 fn credentials_are_given_in_the_url_or_beside_it_and_a_header_beats_both() {
     let server = Server::serving("");
     let last = || {
-        let ask = server.asks().pop().unwrap();
-        ask.header("Authorization").unwrap().to_owned()
+        let received = server.requests().pop().unwrap();
+        received.header("Authorization").unwrap().to_owned()
     };
     let url = server.url("ann:p%40w@/");
     let mut request = request(&url);
@@ -184,8 +190,8 @@ fn a_server_that_hangs_is_given_up() {
 
 #[test]
 fn a_body_compressed_for_the_journey_is_the_body() {
-    let server = Server::start(|ask| {
-        assert_eq!(ask.header("Accept-Encoding"), Some("gzip"));
+    let server = Server::start(|received| {
+        assert_eq!(received.header("Accept-Encoding"), Some("gzip"));
         Answer::ok(pack::gzip(b"plain")).with("Content-Encoding", "gzip")
     });
     assert_eq!(get(&server.url("/x")), Ok("plain".into()));
@@ -193,7 +199,7 @@ fn a_body_compressed_for_the_journey_is_the_body() {
 
 #[test]
 fn what_is_known_is_not_sent_again() {
-    let server = Server::start(|ask| match ask.header("If-None-Match") {
+    let server = Server::start(|received| match received.header("If-None-Match") {
         Some("\"v1\"") => Answer::new("304 Not Modified", ""),
         _ => Answer::ok("text")
             .with("ETag", "\"v1\"")
@@ -213,9 +219,9 @@ fn what_is_known_is_not_sent_again() {
     request.known = first.validators;
     let second = http::get(&request, &SystemClock, &mut Vec::new()).unwrap();
     assert_eq!(second, Reply::NotModified);
-    let ask = server.asks().pop().unwrap();
+    let received = server.requests().pop().unwrap();
     assert_eq!(
-        ask.header("If-Modified-Since"),
+        received.header("If-Modified-Since"),
         Some("Sun, 01 Feb 2026 00:00:00 GMT")
     );
 }
@@ -240,7 +246,7 @@ fn a_connection_that_cannot_be_made_is_tried_three_times() {
 fn an_answer_that_fails_is_not_asked_for_again() {
     let server = Server::start(|_| Answer::new("503 Service Unavailable", ""));
     get(&server.url("/x")).unwrap_err();
-    assert_eq!(server.asks().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
@@ -272,7 +278,7 @@ fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
         "{error}"
     );
     assert_eq!(clock.sleeps().len(), 0);
-    assert_eq!(server.asks().len(), 0);
+    assert_eq!(server.requests().len(), 0);
 }
 
 #[test]
@@ -310,11 +316,11 @@ fn a_redirect_from_https_to_http_is_refused() {
         error.ends_with("refusing redirect from https to http://127.0.0.1"),
         "{error}"
     );
-    assert_eq!(plain.asks().len(), 0);
+    assert_eq!(plain.requests().len(), 0);
 }
 
 /// Returns how an answer begins and its body, or why there is none.
-fn ask(request: &Request<'_>) -> Result<(Head, String), String> {
+fn send(request: &Request<'_>) -> Result<(Head, String), String> {
     let mut body = Vec::new();
     let head =
         http::fetch(request, &SystemClock, Some(&mut body)).map_err(|err| err.to_string())?;
@@ -325,7 +331,7 @@ fn ask(request: &Request<'_>) -> Result<(Head, String), String> {
 fn who_only_asks_gets_any_answer() {
     for (status, code) in [("200 OK", 200), ("404 Not Found", 404), ("503 Busy", 503)] {
         let server = Server::start(move |_| Answer::new(status, "said").with("X-A", "1"));
-        let (head, body) = ask(&request(&server.url("/x"))).unwrap();
+        let (head, body) = send(&request(&server.url("/x"))).unwrap();
         assert_eq!((head.status, body.as_str()), (code, "said"));
         assert!(head.headers.contains(&("x-a".into(), "1".into())));
     }
@@ -348,7 +354,7 @@ fn a_head_does_not_tell_how_a_body_was_compressed_that_is_no_longer() {
     let url = server.url("/x");
     let has = |head: &Head, name: &str| head.headers.iter().any(|(known, _)| known == name);
     let mut request = request(&url);
-    let (head, body) = ask(&request).unwrap();
+    let (head, body) = send(&request).unwrap();
     assert_eq!(body, "plain");
     assert!(!has(&head, "content-encoding") && !has(&head, "content-length"));
     // Who asks for it gets it as it is.
@@ -362,17 +368,17 @@ fn a_head_does_not_tell_how_a_body_was_compressed_that_is_no_longer() {
 fn a_body_is_sent_on_only_to_its_own_host_and_only_when_asked_for_again() {
     let other = Server::serving("other");
     let elsewhere = other.url("/there");
-    let server = Server::start(move |ask| match ask.path.as_str() {
+    let server = Server::start(move |received| match received.path.as_str() {
         "/again" => Answer::new("307 Temporary Redirect", "").with("Location", "/end"),
         "/see" => Answer::new("303 See Other", "").with("Location", "/end"),
         "/away" => Answer::new("308 Permanent Redirect", "").with("Location", elsewhere.clone()),
-        _ => Answer::ok(format!("{} {}", ask.method, ask.body)),
+        _ => Answer::ok(format!("{} {}", received.method, received.body)),
     });
     let post = |path: &str| {
         let url = server.url(path);
         let mut request = request(&url);
         (request.method, request.body) = ("POST", b"data");
-        ask(&request).map(|(_, body)| body)
+        send(&request).map(|(_, body)| body)
     };
     assert_eq!(post("/again"), Ok("POST data".into()));
     assert_eq!(post("/see"), Ok("GET ".into()));
@@ -381,7 +387,7 @@ fn a_body_is_sent_on_only_to_its_own_host_and_only_when_asked_for_again() {
         server.url("/away")
     );
     assert_eq!(post("/away"), Err(refused));
-    assert_eq!(other.asks().len(), 0);
+    assert_eq!(other.requests().len(), 0);
 }
 
 #[test]
@@ -393,27 +399,27 @@ fn our_certificate_is_shown_to_the_host_of_the_url_and_to_no_other() {
         Answer::redirect(to.clone())
     });
     let (certificate, key) = (env.path("client.pem"), env.path("client.key"));
-    let told = |url: &str| {
+    let get = |url: &str| {
         let mut request = request(url);
         request.tls.accepts_any_certificate = true;
         request.tls.client_certificate = Some((&certificate, &key));
-        ask(&request).map(|(_, body)| body)
+        send(&request).map(|(_, body)| body)
     };
-    assert_eq!(told(&members.url("/x")), Ok("for members".into()));
-    assert!(told(&server.url("/x")).is_err());
-    assert_eq!(members.asks().len(), 1);
+    assert_eq!(get(&members.url("/x")), Ok("for members".into()));
+    assert!(get(&server.url("/x")).is_err());
+    assert_eq!(members.requests().len(), 1);
 }
 
 #[test]
 fn who_watches_is_told_how_far_a_body_is() {
     let server = Server::serving("body ".repeat(50_000));
     let url = server.url("/x");
-    let told = RefCell::new(Vec::new());
-    let watch = |bytes, of| told.borrow_mut().push((bytes, of));
+    let progress = RefCell::new(Vec::new());
+    let watch = |bytes, of| progress.borrow_mut().push((bytes, of));
     let mut request = request(&url);
     request.progress = Some(OnProgress(&watch));
     body(&request).unwrap();
-    let told = told.into_inner();
-    assert!(told.is_sorted());
-    assert_eq!(told.last(), Some(&(250_000, Some(250_000))));
+    let progress = progress.into_inner();
+    assert!(progress.is_sorted());
+    assert_eq!(progress.last(), Some(&(250_000, Some(250_000))));
 }

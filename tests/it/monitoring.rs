@@ -94,8 +94,8 @@ async fn the_alerts_ask_for_metrics_that_there_are() {
     let mut expressions = Vec::new();
     texts(&document, "expr", &mut expressions);
     assert!(expressions.len() >= 8);
-    let asked = named(&expressions.join("\n"));
-    let unknown: Vec<_> = asked.difference(&series().await).cloned().collect();
+    let queried = named(&expressions.join("\n"));
+    let unknown: Vec<_> = queried.difference(&series().await).cloned().collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
@@ -106,8 +106,8 @@ async fn the_dashboard_asks_for_metrics_that_there_are() {
     texts(&document, "expr", &mut expressions);
     texts(&document, "definition", &mut expressions);
     assert!(expressions.len() > 20);
-    let asked = named(&expressions.join("\n"));
-    let unknown: Vec<_> = asked.difference(&series().await).cloned().collect();
+    let queried = named(&expressions.join("\n"));
+    let unknown: Vec<_> = queried.difference(&series().await).cloned().collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 

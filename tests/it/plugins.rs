@@ -152,10 +152,10 @@ fn a_broken_plugin_stands_in_nobodys_way() {
         "{error}"
     );
     for args in [&["--help"][..], &["frobnicate"]] {
-        let said = call(&env, args).stderr;
-        let warnings = said.matches("ccm: warning: ").count();
-        assert_eq!(warnings, 1, "{said}");
-        assert!(said.contains("bad-plugin.yaml"), "{said}");
+        let stderr = call(&env, args).stderr;
+        let warnings = stderr.matches("ccm: warning: ").count();
+        assert_eq!(warnings, 1, "{stderr}");
+        assert!(stderr.contains("bad-plugin.yaml"), "{stderr}");
     }
     assert_eq!(call(&env, &["frobnicate"]).code, Some(2));
 }
@@ -253,9 +253,9 @@ fn the_example_of_the_documents_works() {
         &["web", "1.2", "--noop"][..],
         &["deploy", "web", "1.2", "--noop"],
     ] {
-        let said = call(&env, args).stderr;
+        let stderr = call(&env, args).stderr;
         assert_eq!(
-            said,
+            stderr,
             "command: ccm apply /etc/ccm/web.yaml --fact version=1.2 --noop\n\
              environment: DEPLOY_ENV=production\n"
         );

@@ -82,8 +82,8 @@ impl Working {
         let (stop, stopped) = oneshot::channel::<()>();
         let metrics = Metrics::new("0.0.0");
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&lines);
-        let log = move |line: &Line| heard.lock().unwrap().push(line.clone());
+        let written = Arc::clone(&lines);
+        let log = move |line: &Line| written.lock().unwrap().push(line.clone());
         let publisher = Publisher::new(Arc::clone(spool), connection, metrics.clone(), log);
         let stopped = async {
             let _ = stopped.await;
@@ -148,8 +148,8 @@ async fn stored_ids(server: &NatsServer) -> Vec<String> {
 async fn events_arrive_in_order_and_are_counted() {
     let server = NatsServer::start();
     make_streams(&server).await;
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     let ids: Vec<String> = (0..600).map(|number| format!("event-{number}")).collect();
     for id in &ids[..300] {
         spool.append(&record(id, "{}")).unwrap();
@@ -169,8 +169,8 @@ async fn events_arrive_in_order_and_are_counted() {
 async fn a_broker_killed_among_a_thousand_events_has_each_of_them_once() {
     let mut server = NatsServer::start();
     make_streams(&server).await;
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     let working = Working::start(&spool, &server.url()).await;
     let mut ids = HashSet::new();
     let mut before = 0;
@@ -205,8 +205,8 @@ async fn a_broker_killed_among_a_thousand_events_has_each_of_them_once() {
 async fn what_waits_when_told_to_stop_is_sent_first() {
     let server = NatsServer::start();
     make_streams(&server).await;
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     let working = Working::start(&spool, &server.url()).await;
     eventually("a connection", async || {
         let _ = spool.append(&record(format!("first-{}", spool.status().pending), "{}"));
@@ -223,8 +223,8 @@ async fn what_waits_when_told_to_stop_is_sent_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_broker_does_not_hold_up_a_stop() {
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     spool.append(&record("event", "{}")).unwrap();
     let working = Working::start(&spool, "nats://127.0.0.1:1").await;
     tokio::time::timeout(GRACE / 2, working.stop())
@@ -236,8 +236,8 @@ async fn a_dead_broker_does_not_hold_up_a_stop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_stream_events_wait_and_that_is_told_once() {
     let server = NatsServer::start();
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     let working = Working::start(&spool, &server.url()).await;
     for number in 0..3 {
         let record = record(format!("event-{number}"), "{}");
@@ -261,8 +261,8 @@ fn large(bytes: usize) -> Vec<u8> {
 async fn what_the_server_never_takes_holds_up_nothing() {
     let server = NatsServer::with("max_payload: 65536");
     make_streams(&server).await;
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     spool.append(&record("too large", large(70_000))).unwrap();
     spool.append(&record("hopeless", vec![0; 70_000])).unwrap();
     spool.append(&record("fits", large(60_000))).unwrap();
@@ -295,8 +295,8 @@ async fn a_stream_with_a_limit_of_its_own_gets_what_it_takes() {
     };
     let jetstream = server.jetstream().await;
     jetstream.create_stream(config).await.unwrap();
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     spool.append(&record("too large", large(20_000))).unwrap();
     spool.append(&record("small", "{}")).unwrap();
     let working = Working::start(&spool, &server.url()).await;
@@ -344,8 +344,8 @@ async fn a_whole_life_publishes_all_it_synced() {
     }
     let server = NatsServer::start();
     make_streams(&server).await;
-    let room = tempfile::tempdir().unwrap();
-    let spool = open(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
     let synced = Mutex::new(Vec::new());
     let say = |id: &str| synced.lock().unwrap().push(id.to_owned());
     let working = live(&spool, &server.url(), "whole", say).await;
@@ -358,8 +358,8 @@ async fn a_whole_life_publishes_all_it_synced() {
 async fn an_agent_killed_fifty_times_publishes_each_synced_event_once() {
     let server = NatsServer::start();
     make_streams(&server).await;
-    let room = tempfile::tempdir().unwrap();
-    let directory = room.path().join("spool");
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("spool");
     let mut synced = Vec::new();
     for life in 0..50 {
         let mut child = Command::new(std::env::current_exe().unwrap())

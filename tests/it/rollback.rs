@@ -24,7 +24,7 @@ fn push(fleet: &Fleet, name: &str, first: &str) {
     let file = fleet.env.write(&format!("{name}/manifest.yaml"), manifest);
     let directory = file.trim_end_matches("/manifest.yaml");
     fleet
-        .ask(&["bundle", "push", directory, "--name", name])
+        .run(&["bundle", "push", directory, "--name", name])
         .ok();
 }
 
@@ -48,7 +48,7 @@ fn old_then_new(fleet: &Fleet, old: &str, flags: &[&str]) -> String {
 }
 
 fn roll_back(fleet: &Fleet, id: &str) -> Outcome {
-    fleet.ask(&["rollout", "rollback", id, "--lease", "2s"])
+    fleet.run(&["rollout", "rollback", id, "--lease", "2s"])
 }
 
 /// Returns the stored value of a key.
@@ -103,10 +103,10 @@ fn a_node_whose_old_bundle_fails_now_is_named_and_can_be_retried() {
         "{outcome:?}"
     );
     assert_eq!(content(&fleet, "b"), "new");
-    let said = roll_back(&fleet, &id).error(2);
-    assert!(said.contains("it is rolled back with failures"), "{said}");
+    let error = roll_back(&fleet, &id).error(2);
+    assert!(error.contains("it is rolled back with failures"), "{error}");
     std::fs::remove_file(fleet.env.path("broken-b")).unwrap();
-    let outcome = fleet.ask(&["rollout", "retry", &id]);
+    let outcome = fleet.run(&["rollout", "retry", &id]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(
         outcome
@@ -138,7 +138,7 @@ fn a_stopped_node_is_named_and_restored_when_it_returns() {
     assert_eq!(content(&fleet, "a"), "old");
     fleet.resume("b");
     let shown = wait_for("return", || {
-        let shown = fleet.ask(&["rollout", "show", &id]).ok();
+        let shown = fleet.run(&["rollout", "show", &id]).ok();
         when(shown.contains("  b restored"), shown)
     });
     assert!(
@@ -167,9 +167,9 @@ async fn a_node_that_does_not_report_its_old_state_in_time_is_named() {
 fn a_paused_node_is_named_and_restored_when_it_is_resumed() {
     let fleet = fleet(&["a"]);
     let id = old_then_new(&fleet, "true", &["--node-timeout", "1h"]);
-    fleet.ask(&["pause", "a", "--reason", "disk"]).ok();
+    fleet.run(&["pause", "a", "--reason", "disk"]).ok();
     wait_for("pause", || {
-        let nodes = fleet.ask(&["nodes", "--node", "a", "--json"]).ok();
+        let nodes = fleet.run(&["nodes", "--node", "a", "--json"]).ok();
         when(nodes.contains("disk"), nodes)
     });
     let outcome = roll_back(&fleet, &id);
@@ -179,7 +179,7 @@ fn a_paused_node_is_named_and_restored_when_it_is_resumed() {
         "{outcome:?}"
     );
     assert_eq!(content(&fleet, "a"), "new");
-    fleet.ask(&["resume", "a"]).ok();
+    fleet.run(&["resume", "a"]).ok();
     wait_for("old content", || match content(&fleet, "a") {
         old if old == "old" => Ok(()),
         other => Err(other),
@@ -215,7 +215,7 @@ fn another_controller_finishes_the_rollback_of_a_killed_one() {
     first.kill().unwrap();
     first.wait().unwrap();
     std::fs::remove_file(fleet.env.path("wait")).unwrap();
-    let outcome = fleet.ask(&["rollout", "drive", &id, "--lease", "2s"]);
+    let outcome = fleet.run(&["rollout", "drive", &id, "--lease", "2s"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(newest(&fleet)["state"]["name"], "rolled_back");
     assert_eq!(
@@ -234,7 +234,7 @@ async fn a_restore_that_a_dead_controller_intended_is_written_by_another() {
     rollout["nodes"] = json!({"a": {"restoring": {"generation": 7, "at": past}}});
     rollout["lease"] = json!({"holder": "dead", "until": past});
     store(&fleet, &rollout).await;
-    let outcome = fleet.ask(&["rollout", "drive"]);
+    let outcome = fleet.run(&["rollout", "drive"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let assigned = stored(&fleet, "CCM_DESIRED", "a").await;
     assert_eq!(
@@ -249,14 +249,14 @@ async fn a_restore_that_a_dead_controller_intended_is_written_by_another() {
 
 /// Checks that every reader of a rollout sees the same state.
 fn check_state(fleet: &Fleet, page: &Page, id: &str, state: &str, code: i32) {
-    let watched = fleet.ask(&["rollout", "watch", id]);
+    let watched = fleet.run(&["rollout", "watch", id]);
     assert_eq!(watched.code, Some(code), "{watched:?}");
-    let shown = fleet.ask(&["rollout", "show", id]).ok();
+    let shown = fleet.run(&["rollout", "show", id]).ok();
     assert!(shown.contains(&format!("state:     {state}\n")), "{shown}");
-    let listed = fleet.ask(&["rollout", "list"]).ok();
+    let listed = fleet.run(&["rollout", "list"]).ok();
     let is_listed = |line: &str| line.contains(id) && line.contains(&format!(" {state} "));
     assert!(listed.lines().any(is_listed), "{listed}");
-    let stored = fleet.ask(&["rollout", "show", id, "--json"]).json();
+    let stored = fleet.run(&["rollout", "show", id, "--json"]).json();
     assert_eq!(stored["state"]["name"], state.replace(' ', "_"));
     page.until(&format!("/api/rollouts/{id}"), |answer| {
         answer.json()["rollout"]["word"] == state
@@ -290,7 +290,7 @@ fn a_rollout_with_an_unreachable_node_is_done_with_failures_everywhere() {
     let mut fleet = fleet(&["a", "b"]);
     let page = Page::serve(&fleet.server).settled();
     push(&fleet, "app", "true");
-    fleet.ask(&["label", "b", "tier=gold"]).ok();
+    fleet.run(&["label", "b", "tier=gold"]).ok();
     fleet.stop("b");
     let outcome = start(&fleet, "app", &[]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
@@ -330,12 +330,12 @@ fn an_aborted_rollout_names_the_nodes_with_its_assignment() {
     fleet.env.write("wait", "");
     let mut controller = fleet.begin(&["rollout", "start", "app", "--all", "--wave", "1"]);
     wait_for("second node", || {
-        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        let all = fleet.run(&["rollout", "list", "--json"]).json();
         let nodes = &all[0]["nodes"];
         when(nodes["a"] == "changed" && nodes["b"].is_object(), all)
     });
     let id = id(&newest(&fleet));
-    let outcome = fleet.ask(&["rollout", "abort", &id]);
+    let outcome = fleet.run(&["rollout", "abort", &id]);
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
     assert_eq!(
         outcome.stdout,
@@ -347,7 +347,7 @@ fn an_aborted_rollout_names_the_nodes_with_its_assignment() {
     assert_eq!(controller.wait().unwrap().code(), Some(3));
     std::fs::remove_file(fleet.env.path("wait")).unwrap();
     wait_for("node under way", || fleet.env.exists("b.conf"));
-    let listed = fleet.ask(&["rollout", "list", "--json"]).json();
+    let listed = fleet.run(&["rollout", "list", "--json"]).json();
     assert_eq!(listed[0]["state"]["name"], "aborted");
     page.until(&format!("/api/rollouts/{id}"), |answer| {
         answer.json()["rollout"]["word"] == "aborted"
@@ -362,17 +362,17 @@ fn a_resumed_rollout_ends_with_its_own_exit_code() {
     let outcome = start(&fleet, "app", &["--wave", "1"]);
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
     let id = id(&newest(&fleet));
-    let outcome = fleet.ask(&["rollout", "resume", &id]);
+    let outcome = fleet.run(&["rollout", "resume", &id]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(
         outcome.stdout.contains("\ndone with failures\n"),
         "{outcome:?}"
     );
     assert_eq!(content(&fleet, "b"), "app");
-    let outcome = fleet.ask(&["rollout", "retry", &id]);
+    let outcome = fleet.run(&["rollout", "retry", &id]);
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
     std::fs::remove_file(fleet.env.path("broken-a")).unwrap();
-    let outcome = fleet.ask(&["rollout", "retry", &id]);
+    let outcome = fleet.run(&["rollout", "retry", &id]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(content(&fleet, "a"), "app");
 }

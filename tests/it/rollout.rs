@@ -31,7 +31,7 @@ pub(crate) fn push(fleet: &Fleet, name: &str, first: &str) -> Value {
     let file = fleet.env.write(&format!("{name}/manifest.yaml"), manifest);
     let directory = file.trim_end_matches("/manifest.yaml");
     fleet
-        .ask(&["bundle", "push", directory, "--name", name, "--json"])
+        .run(&["bundle", "push", directory, "--name", name, "--json"])
         .json()
 }
 
@@ -52,12 +52,12 @@ pub(crate) fn ran(fleet: &Fleet, node: &str) -> Vec<String> {
 pub(crate) fn start(fleet: &Fleet, bundle: &str, flags: &[&str]) -> Outcome {
     let mut args = vec!["rollout", "start", bundle, "--all"];
     args.extend(flags);
-    fleet.ask(&args)
+    fleet.run(&args)
 }
 
 /// Returns the newest rollout.
 pub(crate) fn newest(fleet: &Fleet) -> Value {
-    let all = fleet.ask(&["rollout", "list", "--json"]).json();
+    let all = fleet.run(&["rollout", "list", "--json"]).json();
     all.as_array().unwrap().last().unwrap().clone()
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn words(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// Returns generation and bundle names of what a node is assigned.
 pub(crate) fn assigned(fleet: &Fleet, node: &str) -> (u64, Vec<String>) {
-    let drift = fleet.ask(&["drift", "--json"]);
+    let drift = fleet.run(&["drift", "--json"]);
     let drift: Value = serde_json::from_str(&drift.stdout).unwrap();
     let nodes = drift["nodes"].as_array().unwrap();
     let Some(found) = nodes.iter().find(|it| it["node"] == node) else {
@@ -110,21 +110,21 @@ fn a_bundle_is_stored_once_and_kept_while_it_is_used() {
     assert_eq!(first["digest"], second["digest"]);
     let other = push(&fleet, "app", "test 1 = 1");
     assert_ne!(first["digest"], other["digest"]);
-    let list = fleet.ask(&["bundle", "list", "--json"]).json();
+    let list = fleet.run(&["bundle", "list", "--json"]).json();
     assert_eq!(list.as_array().unwrap().len(), 2);
     let short: String = first["digest"].as_str().unwrap().chars().take(8).collect();
     let old = format!("app@{short}");
-    let shown = fleet.ask(&["bundle", "show", &old, "--json"]).json();
+    let shown = fleet.run(&["bundle", "show", &old, "--json"]).json();
     assert_eq!(shown["digest"], first["digest"]);
     assert_eq!(shown["files"][0]["name"], "manifest.yaml");
     start(&fleet, &old, &[]).ok();
     assert_eq!(ran(&fleet, "a"), ["app"]);
-    let said = fleet.ask(&["bundle", "rm", &old]).error(1);
-    assert!(said.contains("is used by node default.a"), "{said}");
-    fleet.ask(&["bundle", "rm", "app"]).error(2);
-    fleet.ask(&["bundle", "rm", &old, "--force"]).ok();
-    let said = fleet.ask(&["bundle", "show", &old]).error(1);
-    assert!(said.contains("does not exist"), "{said}");
+    let error = fleet.run(&["bundle", "rm", &old]).error(1);
+    assert!(error.contains("is used by node default.a"), "{error}");
+    fleet.run(&["bundle", "rm", "app"]).error(2);
+    fleet.run(&["bundle", "rm", &old, "--force"]).ok();
+    let error = fleet.run(&["bundle", "show", &old]).error(1);
+    assert!(error.contains("does not exist"), "{error}");
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn a_bad_manifest_is_not_stored() {
     let file = fleet
         .env
         .write("bad.yaml", "ccm:\n  resources:\n    - nosuch: {}\n");
-    let said = fleet
-        .ask(&["bundle", "push", &file, "--name", "app"])
+    let error = fleet
+        .run(&["bundle", "push", &file, "--name", "app"])
         .error(2);
-    assert!(said.contains("nosuch"), "{said}");
-    assert_eq!(fleet.ask(&["bundle", "list", "--json"]).json(), json!([]));
+    assert!(error.contains("nosuch"), "{error}");
+    assert_eq!(fleet.run(&["bundle", "list", "--json"]).json(), json!([]));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_node_that_stays_silent_is_unreachable_and_not_failed() {
         runs if runs == ["app"] => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    let outcome = fleet.ask(&["rollout", "retry", &id(&newest(&fleet))]);
+    let outcome = fleet.run(&["rollout", "retry", &id(&newest(&fleet))]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(newest(&fleet)["state"]["name"], "done");
 }
@@ -233,7 +233,7 @@ fn a_node_that_stays_silent_is_unreachable_and_not_failed() {
 #[test]
 fn a_node_that_was_away_for_the_whole_rollout_converges_when_it_returns() {
     let mut fleet = fleet(&["a", "b"]);
-    fleet.ask(&["label", "b", "tier=gold"]).ok();
+    fleet.run(&["label", "b", "tier=gold"]).ok();
     fleet.stop("b");
     push(&fleet, "app", "true");
     // Nobody waits for a node that is known to be away.
@@ -244,20 +244,20 @@ fn a_node_that_was_away_for_the_whole_rollout_converges_when_it_returns() {
         progress(&rollout),
         words(&[("a", "changed"), ("b", "unreachable")])
     );
-    let drift = fleet.ask(&["drift"]);
+    let drift = fleet.run(&["drift"]);
     assert_eq!(drift.code, Some(2), "{drift:?}");
     assert!(drift.stdout.contains("b lagging"), "{drift:?}");
     fleet.resume("b");
     let id = id(&rollout);
     wait_for("convergence", || {
-        let shown = fleet.ask(&["rollout", "show", &id, "--json"]).json();
+        let shown = fleet.run(&["rollout", "show", &id, "--json"]).json();
         when(
             progress(&shown) == words(&[("a", "changed"), ("b", "changed")]),
             shown,
         )
     });
     assert_eq!(ran(&fleet, "b"), ["app"]);
-    fleet.ask(&["drift"]).ok();
+    fleet.run(&["drift"]).ok();
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn another_controller_finishes_what_a_killed_one_began() {
     ];
     let mut first = fleet.begin(&flags);
     wait_for("second wave", || {
-        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        let all = fleet.run(&["rollout", "list", "--json"]).json();
         match all[0]["wave"].as_u64() {
             Some(1) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -287,7 +287,7 @@ fn another_controller_finishes_what_a_killed_one_began() {
     first.wait().unwrap();
     fleet.env.write("go", "");
     let id = id(&newest(&fleet));
-    let outcome = fleet.ask(&["rollout", "drive", &id, "--lease", "2s"]);
+    let outcome = fleet.run(&["rollout", "drive", &id, "--lease", "2s"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let rollout = newest(&fleet);
     assert_eq!(rollout["state"]["name"], "done");
@@ -335,7 +335,7 @@ async fn what_a_dead_controller_intended_and_did_not_do_is_done_once() {
     let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
     let key = format!("default.{id}");
     bucket.put(&key, rollout.to_string().into()).await.unwrap();
-    let outcome = fleet.ask(&["rollout", "drive"]);
+    let outcome = fleet.run(&["rollout", "drive"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(assigned(&fleet, "a"), (7, vec!["app".into()]));
     assert_eq!(assigned(&fleet, "b"), (1, vec!["app".into()]));
@@ -352,22 +352,22 @@ fn the_page_drives_rollouts_that_start_while_it_drives_another() {
     // Bakes for as long as the test takes.
     let slow = ["rollout", "start", "slow", "--node", "a", "--detach"];
     let baking = ["--bake", "1h", "--health-gate"];
-    fleet.ask(&[&slow[..], &baking].concat()).ok();
+    fleet.run(&[&slow[..], &baking].concat()).ok();
     wait_for("bake", || {
-        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        let all = fleet.run(&["rollout", "list", "--json"]).json();
         when(all[0]["state"]["name"] == "baking", all)
     });
     let other = ["rollout", "start", "app", "--node", "b", "--detach"];
-    fleet.ask(&other).ok();
+    fleet.run(&other).ok();
     wait_for("the second rollout", || {
-        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        let all = fleet.run(&["rollout", "list", "--json"]).json();
         when(all[1]["state"]["name"] == "done", all)
     });
     assert_eq!(ran(&fleet, "b"), ["app"]);
     let pid = rustix::process::Pid::from_child(&controller);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(controller.wait().unwrap().code(), Some(0));
-    let all = fleet.ask(&["rollout", "list", "--json"]).json();
+    let all = fleet.run(&["rollout", "list", "--json"]).json();
     assert_eq!(all[0]["lease"], Value::Null, "{all}");
 }
 
@@ -380,7 +380,7 @@ fn a_controller_that_is_told_to_stop_gives_its_lease_back() {
     args.extend(flags);
     let mut controller = fleet.begin(&args);
     wait_for("bake", || {
-        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        let all = fleet.run(&["rollout", "list", "--json"]).json();
         when(all[0]["state"]["name"] == "baking", all)
     });
     let pid = rustix::process::Pid::from_child(&controller);
@@ -398,7 +398,7 @@ fn an_unhealthy_canary_does_not_pass_the_health_gate() {
     let manifest = "ccm:\n  resources:\n    - exec:\n        - /bin/true:\n            \
                     health_checks:\n              - {command: /bin/sh -c 'exit 2'}\n";
     let file = fleet.env.write("m.yaml", manifest);
-    fleet.ask(&["bundle", "push", &file, "--name", "app"]).ok();
+    fleet.run(&["bundle", "push", &file, "--name", "app"]).ok();
     let outcome = start(&fleet, "app", &["--canary", "1", "--health-gate"]);
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
     assert!(
@@ -413,18 +413,18 @@ fn a_node_that_is_paused_meanwhile_is_passed_over() {
     let fleet = fleet(&["a", "b"]);
     push(&fleet, "app", "true");
     start(&fleet, "app", &["--detach"]).ok();
-    fleet.ask(&["pause", "a", "--reason", "disk"]).ok();
+    fleet.run(&["pause", "a", "--reason", "disk"]).ok();
     wait_for("pause", || {
-        let nodes = fleet.ask(&["nodes", "--node", "a", "--json"]).ok();
+        let nodes = fleet.run(&["nodes", "--node", "a", "--json"]).ok();
         when(nodes.contains("disk"), nodes)
     });
-    fleet.ask(&["rollout", "drive"]).ok();
+    fleet.run(&["rollout", "drive"]).ok();
     assert_eq!(
         progress(&newest(&fleet)),
         words(&[("a", "skipped"), ("b", "changed")])
     );
     assert_eq!(assigned(&fleet, "a"), (0, vec![]));
-    let plan = fleet.ask(&["rollout", "plan", "app", "--all"]).ok();
+    let plan = fleet.run(&["rollout", "plan", "app", "--all"]).ok();
     assert!(plan.contains("skipped: a (paused: disk)"), "{plan}");
 }
 
@@ -435,9 +435,9 @@ fn the_way_back_leaves_alone_what_somebody_else_assigned_since() {
     push(&fleet, "two", "true");
     start(&fleet, "one", &[]).ok();
     let first = id(&newest(&fleet));
-    fleet.ask(&["rollout", "start", "two", "--node", "b"]).ok();
-    fleet.ask(&["rollout", "rollback", &first]).ok();
-    let shown = fleet.ask(&["rollout", "show", &first, "--json"]).json();
+    fleet.run(&["rollout", "start", "two", "--node", "b"]).ok();
+    fleet.run(&["rollout", "rollback", &first]).ok();
+    let shown = fleet.run(&["rollout", "show", &first, "--json"]).json();
     assert_eq!(
         progress(&shown),
         words(&[("a", "restored"), ("b", "skipped")])
@@ -468,13 +468,13 @@ fn the_way_back_restores_exactly_the_touched_nodes() {
     push(&fleet, "old", "true");
     push(&fleet, "new", &failing_on("c"));
     let old = ["rollout", "start", "old", "--node", "a", "--node", "d"];
-    fleet.ask(&old).ok();
+    fleet.run(&old).ok();
     // Goes to a and b, fails on c, never reaches d.
     let outcome = start(&fleet, "new", &["--wave", "1"]);
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
     assert_eq!(assigned(&fleet, "a"), (2, vec!["new".into()]));
     let id = id(&newest(&fleet));
-    let outcome = fleet.ask(&["rollout", "rollback", &id]);
+    let outcome = fleet.run(&["rollout", "rollback", &id]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let rollout = newest(&fleet);
     assert_eq!(rollout["state"]["name"], "rolled_back");
@@ -498,30 +498,30 @@ fn a_paused_rollout_waits_and_an_aborted_one_stays() {
     start(&fleet, "app", &["--detach"]).ok();
     let first = id(&newest(&fleet));
     // Its nodes are spoken for.
-    let said = start(&fleet, "app", &[]).error(1);
+    let error = start(&fleet, "app", &[]).error(1);
     assert!(
-        said.contains("is running and includes 2 of these nodes"),
-        "{said}"
+        error.contains("is running and includes 2 of these nodes"),
+        "{error}"
     );
     fleet
-        .ask(&["rollout", "pause", &first, "--reason", "lunch"])
+        .run(&["rollout", "pause", &first, "--reason", "lunch"])
         .ok();
-    let shown = fleet.ask(&["rollout", "show", &first]).ok();
+    let shown = fleet.run(&["rollout", "show", &first]).ok();
     assert!(shown.contains(": lunch"), "{shown}");
     assert!(ran(&fleet, "a").is_empty());
-    fleet.ask(&["rollout", "resume", &first]).ok();
+    fleet.run(&["rollout", "resume", &first]).ok();
     assert_eq!(ran(&fleet, "a"), ["app"]);
     start(&fleet, "app", &["--detach"]).ok();
     let second = id(&newest(&fleet));
-    let aborted = fleet.ask(&["rollout", "abort", &second]);
+    let aborted = fleet.run(&["rollout", "abort", &second]);
     assert_eq!(aborted.code, Some(3), "{aborted:?}");
     assert!(
         aborted.stdout.ends_with("2 nodes not assigned\n"),
         "{aborted:?}"
     );
-    let said = fleet.ask(&["rollout", "resume", &second]).error(2);
-    assert!(said.contains("it is aborted"), "{said}");
-    let watched = fleet.ask(&["rollout", "watch", &second]);
+    let error = fleet.run(&["rollout", "resume", &second]).error(2);
+    assert!(error.contains("it is aborted"), "{error}");
+    let watched = fleet.run(&["rollout", "watch", &second]);
     assert_eq!(watched.code, Some(3), "{watched:?}");
     assert_eq!(ran(&fleet, "a"), ["app"]);
 }
@@ -533,24 +533,24 @@ fn a_plan_shows_the_waves_and_what_each_node_would_change() {
     let flags = ["--canary", "1", "--wave", "100%"];
     let mut args = vec!["rollout", "plan", "app", "--all", "--noop-first"];
     args.extend(flags);
-    let said = fleet.ask(&args).ok();
+    let output = fleet.run(&args).ok();
     assert!(
-        said.contains("to 3 nodes in 2 waves\ncanary (1): a\nwave 1 (2): b, c\n"),
-        "{said}"
+        output.contains("to 3 nodes in 2 waves\ncanary (1): a\nwave 1 (2): b, c\n"),
+        "{output}"
     );
-    assert!(said.contains("a, b, c: exec#run"), "{said}");
+    assert!(output.contains("a, b, c: exec#run"), "{output}");
     args.push("--json");
-    let plan = fleet.ask(&args).json();
+    let plan = fleet.run(&args).json();
     assert_eq!(plan["plan"]["waves"][0]["nodes"], json!(["a"]));
     assert_eq!(plan["outlook"][2]["outcome"], "would_change");
     assert!(ran(&fleet, "a").is_empty(), "a plan changes nothing");
-    assert_eq!(fleet.ask(&["rollout", "list", "--json"]).json(), json!([]));
-    let said = fleet
-        .ask(&["rollout", "plan", "app", "--node", "typo"])
+    assert_eq!(fleet.run(&["rollout", "list", "--json"]).json(), json!([]));
+    let error = fleet
+        .run(&["rollout", "plan", "app", "--node", "typo"])
         .error(2);
-    assert!(said.contains("unknown nodes: typo"), "{said}");
-    let said = fleet.ask(&["rollout", "plan", "app"]).error(2);
-    assert!(said.contains("\nccm: hint: select nodes"), "{said}");
+    assert!(error.contains("unknown nodes: typo"), "{error}");
+    let error = fleet.run(&["rollout", "plan", "app"]).error(2);
+    assert!(error.contains("\nccm: hint: select nodes"), "{error}");
 }
 
 #[test]
@@ -562,14 +562,14 @@ fn drift_is_told_with_its_resource_and_the_event_that_changed_it_last() {
          owner: root, group: root, mode: '0644'}}\n"
     );
     let file = fleet.env.write("m.yaml", manifest);
-    fleet.ask(&["bundle", "push", &file, "--name", "app"]).ok();
+    fleet.run(&["bundle", "push", &file, "--name", "app"]).ok();
     start(&fleet, "app", &[]).ok();
     assert_eq!(
-        fleet.ask(&["drift", "--refresh"]).ok(),
+        fleet.run(&["drift", "--refresh"]).ok(),
         "2 nodes: 2 converged\n"
     );
     fleet.env.write("b.txt", "bad");
-    let outcome = fleet.ask(&["drift", "--refresh"]);
+    let outcome = fleet.run(&["drift", "--refresh"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let mut lines = outcome.stdout.lines();
     assert!(
@@ -587,9 +587,9 @@ fn drift_is_told_with_its_resource_and_the_event_that_changed_it_last() {
         "{outcome:?}"
     );
     assert_eq!(fleet.env.read("b.txt"), "bad", "asking changes nothing");
-    let outcome = fleet.ask(&["drift", "b", "--refresh"]);
+    let outcome = fleet.run(&["drift", "b", "--refresh"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stdout.contains("last changed at "), "{outcome:?}");
-    let said = fleet.ask(&["drift", "typo"]).error(2);
-    assert!(said.contains("typo has no assignment"), "{said}");
+    let error = fleet.run(&["drift", "typo"]).error(2);
+    assert!(error.contains("typo has no assignment"), "{error}");
 }

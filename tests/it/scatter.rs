@@ -24,7 +24,7 @@ fn names(names: &[&str]) -> Vec<NodeName> {
     names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
-fn ask(verb: Verb, limit: Duration) -> NodeRequest {
+fn node_request(verb: Verb, limit: Duration) -> NodeRequest {
     NodeRequest {
         verb,
         body: Bytes::new(),
@@ -73,20 +73,20 @@ fn node_of(request: &Message) -> String {
 
 async fn gathered(
     gatherer: &ScatterClient,
-    ask: &NodeRequest,
-    whom: Recipients<'_>,
+    request: &NodeRequest,
+    recipients: Recipients<'_>,
 ) -> Vec<RawReply> {
-    let mut heard = Vec::new();
+    let mut replies = Vec::new();
     gatherer
-        .scatter(ask, whom, |one| heard.push(one))
+        .scatter(request, recipients, |one| replies.push(one))
         .await
         .unwrap();
-    heard.sort_by(|a, b| a.node.cmp(&b.node));
-    heard
+    replies.sort_by(|a, b| a.node.cmp(&b.node));
+    replies
 }
 
-fn heard_names(heard: &[RawReply]) -> Vec<NodeName> {
-    heard.iter().map(|one| one.node.clone()).collect()
+fn node_names(replies: &[RawReply]) -> Vec<NodeName> {
+    replies.iter().map(|one| one.node.clone()).collect()
 }
 
 #[tokio::test]
@@ -116,10 +116,10 @@ async fn thousands_of_nodes_are_each_heard_once() {
     )
     .await;
     let gatherer = gatherer(&server).await;
-    for whom in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
-        let heard = gathered(&gatherer, &ask(Verb::Ping, LIMIT), whom).await;
-        assert!(heard.iter().all(|one| one.reply.is_ok()));
-        assert_eq!(heard_names(&heard), nodes);
+    for recipients in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
+        let replies = gathered(&gatherer, &node_request(Verb::Ping, LIMIT), recipients).await;
+        assert!(replies.iter().all(|one| one.reply.is_ok()));
+        assert_eq!(node_names(&replies), nodes);
     }
 }
 
@@ -146,10 +146,10 @@ async fn a_dead_node_is_told_from_one_that_is_only_silent() {
     let gatherer = gatherer(&server).await;
     let nodes = names(&["dead", "good", "silent"]);
     let limit = Duration::from_secs(2);
-    for whom in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
-        let heard = gathered(&gatherer, &ask(Verb::Ensure, limit), whom).await;
-        let [dead, good, silent] = heard.as_slice() else {
-            panic!("{heard:?}");
+    for recipients in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
+        let replies = gathered(&gatherer, &node_request(Verb::Ensure, limit), recipients).await;
+        let [dead, good, silent] = replies.as_slice() else {
+            panic!("{replies:?}");
         };
         assert!(
             matches!(dead.reply, Err(NatsError::NoResponders(_))),
@@ -168,14 +168,14 @@ async fn a_broadcast_that_nobody_hears_names_everybody() {
     let server = NatsServer::start();
     let gatherer = gatherer(&server).await;
     let nodes = names(&["a", "b"]);
-    let heard = gathered(
+    let replies = gathered(
         &gatherer,
-        &ask(Verb::Ping, LIMIT),
+        &node_request(Verb::Ping, LIMIT),
         Recipients::Broadcast(&nodes),
     )
     .await;
-    assert_eq!(heard_names(&heard), nodes);
-    for one in heard {
+    assert_eq!(node_names(&replies), nodes);
+    for one in replies {
         assert!(matches!(one.reply, Err(NatsError::NoResponders(_))));
     }
 }
@@ -195,44 +195,44 @@ async fn strangers_are_heard_and_nobody_twice() {
     .await;
     let gatherer = gatherer(&server).await;
     let expected = names(&["a", "b"]);
-    let heard = gathered(
+    let replies = gathered(
         &gatherer,
-        &ask(Verb::Ping, LIMIT),
+        &node_request(Verb::Ping, LIMIT),
         Recipients::Broadcast(&expected),
     )
     .await;
-    assert_eq!(heard_names(&heard), names(&["a", "b", "new"]));
+    assert_eq!(node_names(&replies), names(&["a", "b", "new"]));
 }
 
 #[tokio::test]
 async fn a_request_says_who_asks_and_until_when() {
     let server = NatsServer::start();
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     hear(
         &server,
         "ccm.v1.default.node.a.ensure",
         move |client, request| {
             let envelope = Envelope::from_headers(|name| request.header(name)).unwrap();
-            tell.send(envelope).unwrap();
+            sender.send(envelope).unwrap();
             async move { answer(&client, &request, "a", &[]).await }
         },
     )
     .await;
     let gatherer = gatherer(&server).await;
     let nodes = names(&["a"]);
-    let plain = ask(Verb::Ensure, LIMIT);
+    let plain = node_request(Verb::Ensure, LIMIT);
     let bound = NodeRequest {
         noop: true,
         sends_deadline: true,
         ..plain.clone()
     };
-    for ask in [&plain, &bound] {
-        gathered(&gatherer, ask, Recipients::Nodes(&nodes)).await;
-        let envelope = told.recv().await.unwrap();
+    for request in [&plain, &bound] {
+        gathered(&gatherer, request, Recipients::Nodes(&nodes)).await;
+        let envelope = received.recv().await.unwrap();
         assert_eq!(envelope.caller, "ann@desk");
         assert_eq!(envelope.request_id, gatherer.request_id().as_str());
-        assert_eq!(envelope.noop, ask.noop);
-        assert_eq!(envelope.deadline.is_some(), ask.sends_deadline);
+        assert_eq!(envelope.noop, request.noop);
+        assert_eq!(envelope.deadline.is_some(), request.sends_deadline);
     }
 }
 
@@ -266,16 +266,18 @@ async fn refusals_count_as_what_they_are_and_silence_is_no_failure() {
         batch: Some("1".parse().unwrap()),
         max_failures: Some("2".parse().unwrap()),
     };
-    let mut told = Vec::new();
-    let ask_ensure = ask(Verb::Ensure, LIMIT);
-    let swept = request_in_batches(&gatherer, &ask_ensure, &course, pace, |one| told.push(one));
+    let mut replies = Vec::new();
+    let ensure_request = node_request(Verb::Ensure, LIMIT);
+    let swept = request_in_batches(&gatherer, &ensure_request, &course, pace, |one| {
+        replies.push(one)
+    });
     let ended = swept.await.unwrap();
-    let outcomes: Vec<Outcome> = told.iter().map(|one| one.outcome).collect();
+    let outcomes: Vec<Outcome> = replies.iter().map(|one| one.outcome).collect();
     assert_eq!(outcomes, [Outcome::Busy, Outcome::Denied, Outcome::Failed]);
     assert!(ended.is_halted);
     assert_eq!(ended.not_contacted, names(&["spared"]));
     // Nobody listens here, and nobody failed.
-    let deserted = ask(Verb::Status, LIMIT);
+    let deserted = node_request(Verb::Status, LIMIT);
     let swept = request_in_batches(&gatherer, &deserted, &course, pace, |_| {});
     let ended = swept.await.unwrap();
     assert!(!ended.is_halted);

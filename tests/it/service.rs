@@ -21,14 +21,14 @@ fn plain_unit(host: &SystemdHost, name: &str) {
 
 /// Returns what services are, running and enabled, as systemd tells.
 fn found(host: &SystemdHost, names: &[&str]) -> Vec<(bool, bool)> {
-    let ask = |question, yes: &'static str| {
+    let query = |question, yes: &'static str| {
         let mut argv = vec!["systemctl", question];
         argv.extend(names);
         let words = host.run(&argv).stdout;
         words.lines().map(|word| word == yes).collect::<Vec<_>>()
     };
-    let enabled = ask("is-enabled", "enabled");
-    std::iter::zip(ask("is-active", "active"), enabled).collect()
+    let enabled = query("is-enabled", "enabled");
+    std::iter::zip(query("is-active", "active"), enabled).collect()
 }
 
 fn status(host: &SystemdHost, name: &str) -> Value {
@@ -131,9 +131,9 @@ fn now_and_boot_go_where_they_are_wanted_and_stay() {
     let noop = host.apply(&entries, &["--noop"]);
     for (index, row) in rows.iter().enumerate() {
         let event = noop.event(index);
-        let told = event["noop_message"].as_str().unwrap_or_default();
-        assert_eq!(told, row.message(), "{event:#}");
-        assert_eq!(event["changed"], !told.is_empty(), "{event:#}");
+        let message = event["noop_message"].as_str().unwrap_or_default();
+        assert_eq!(message, row.message(), "{event:#}");
+        assert_eq!(event["changed"], !message.is_empty(), "{event:#}");
     }
     let units: Vec<&str> = rows.iter().map(|row| row.unit.as_str()).collect();
     let before: Vec<_> = rows.iter().map(|row| (row.running, row.enabled)).collect();
@@ -170,8 +170,8 @@ fn a_subscription_restarts_a_running_service_exactly_once() {
 
     let noop = host.apply(&entries, &["--noop"]);
     assert_eq!(noop.outcomes(), ["changed", "refreshed"]);
-    let told = &noop.event(1)["noop_message"];
-    assert_eq!(told, "Would have restarted via subscribe");
+    let message = &noop.event(1)["noop_message"];
+    assert_eq!(message, "Would have restarted via subscribe");
     assert_eq!(host.property("listens", "MainPID"), first);
 
     assert_eq!(
@@ -241,8 +241,8 @@ fn a_refresh_reloads_a_unit_that_can_and_restarts_the_others() {
 
     let entries = subscribed("a", "name: reloads, reload: true");
     let noop = host.apply(&entries, &["--noop"]);
-    let told = &noop.event(1)["noop_message"];
-    assert_eq!(told, "Would have reloaded via subscribe");
+    let message = &noop.event(1)["noop_message"];
+    assert_eq!(message, "Would have reloaded via subscribe");
     assert!(!host.exists("/root/was-reloaded"));
     assert_eq!(
         host.apply(&entries, &[]).outcomes(),
@@ -262,8 +262,8 @@ fn a_refresh_reloads_a_unit_that_can_and_restarts_the_others() {
     host.unit("reloads.service", &reloads.replace("infinity", "1d"));
     let entries = subscribed("c", "name: reloads, reload: true");
     let noop = host.apply(&entries, &["--noop"]);
-    let told = &noop.event(1)["noop_message"];
-    assert_eq!(told, "Would have restarted via subscribe");
+    let message = &noop.event(1)["noop_message"];
+    assert_eq!(message, "Would have restarted via subscribe");
     assert_eq!(
         host.apply(&entries, &[]).outcomes(),
         ["changed", "refreshed"]

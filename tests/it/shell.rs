@@ -9,11 +9,11 @@ fn arguments_come_from_files_as_upstream_takes_them() {
     let target = env.at("motd");
     env.write("flags", "# how\n--mode\n0600\n\n--content\ntwo words\n");
     env.write("all", format!("ensure\nfile\n{target}\n@flags\n"));
-    let told = env.ccm(&["@all"]).ok();
-    assert!(told.contains("changed ensure=present"), "{told}");
+    let output = env.ccm(&["@all"]).ok();
+    assert!(output.contains("changed ensure=present"), "{output}");
     assert_eq!(env.read("motd"), "two words");
-    let told = env.ccm(&["ensure", "file", &target, "--content=@daily"]);
-    assert!(told.ok().contains("changed"));
+    let output = env.ccm(&["ensure", "file", &target, "--content=@daily"]);
+    assert!(output.ok().contains("changed"));
     assert_eq!(env.read("motd"), "@daily");
     let error = env.ccm(&["ensure", "file", &target, "--content", "@daily"]);
     let error = error.error(2);

@@ -57,7 +57,7 @@ fn a_bundle_on_disk_is_unpacked_and_gone_afterwards() {
 fn a_bundle_on_a_server_is_unpacked_and_gone_afterwards() {
     let env = TestEnv::new();
     let bytes = bundle(&env, "site/");
-    let server = Server::start(move |ask| match ask.header("Authorization") {
+    let server = Server::start(move |request| match request.header("Authorization") {
         Some("Basic YW5uOmh1c2g=") => Answer::ok(bytes.clone()),
         _ => Answer::new("401 Unauthorized", ""),
     });

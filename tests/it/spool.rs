@@ -22,13 +22,13 @@ fn record(number: usize, class: Class) -> Record {
 
 /// Runs one test of this binary again, with a directory of its own that is a small disk.
 fn on_a_small_disk(test: &str) {
-    let room = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", ENTER])
-        .arg(room.path())
+        .arg(dir.path())
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
-        .env(INSIDE, room.path())
+        .env(INSIDE, dir.path())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

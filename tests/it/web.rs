@@ -194,30 +194,30 @@ async fn who_knows_the_token_pauses_ensures_and_resumes_a_real_agent() {
     web.until_state("web1", "stable");
     let refused = web.post("/api/nodes/web1/pause", "wrong", &json!({}));
     assert_eq!(refused.status, 401);
-    let said = web.post(
+    let reply = web.post(
         "/api/nodes/web1/pause",
         TOKEN,
         &json!({"reason": "disk swap"}),
     );
     assert_eq!(
-        (said.status, &said.json()["outcome"]),
+        (reply.status, &reply.json()["outcome"]),
         (200, &json!("changed"))
     );
     web.until_state("web1", "paused");
-    let said = web.post("/api/nodes/web1/resume", TOKEN, &json!({}));
-    assert_eq!(said.status, 200);
+    let reply = web.post("/api/nodes/web1/resume", TOKEN, &json!({}));
+    assert_eq!(reply.status, 200);
     web.until_state("web1", "stable");
     let file = home.path().join("motd");
     let request: Value = serde_json::from_str(&agent::file_request(&file, "hello")).unwrap();
-    let said = web.post("/api/nodes/web1/ensure", TOKEN, &request);
-    assert_eq!(said.json()["outcome"], "changed", "{}", said.body);
+    let reply = web.post("/api/nodes/web1/ensure", TOKEN, &request);
+    assert_eq!(reply.json()["outcome"], "changed", "{}", reply.body);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "hello");
     let resource = web.until("/api/nodes/web1", |answer| {
         answer.json()["resources"].as_array().unwrap().len() == 1
     });
     assert_eq!(resource.json()["resources"][0]["outcome"], "changed");
-    let nobody = web.post("/api/nodes/nobody/pause", TOKEN, &json!({}));
-    assert_eq!(nobody.json()["outcome"], "no_answer", "{}", nobody.body);
+    let unknown = web.post("/api/nodes/nobody/pause", TOKEN, &json!({}));
+    assert_eq!(unknown.json()["outcome"], "no_answer", "{}", unknown.body);
     drop(agent);
 }
 
@@ -272,7 +272,7 @@ async fn every_answer_tells_browsers_to_trust_nobody_else() {
             "{path}: {head}"
         );
     }
-    let evil = web.ask("GET", "/api/nodes", &[("Host", "evil.example")], "");
+    let evil = web.fetch("GET", "/api/nodes", &[("Host", "evil.example")], "");
     assert_eq!(evil.status, 403);
 }
 
@@ -314,19 +314,19 @@ async fn many_nodes_are_asked_with_one_request_and_equal_answers_told_once() {
         answer.json()["matched"] == 5
     });
     let names: Vec<String> = (0..5).map(|it| format!("sim0000{it}.sim.lab")).collect();
-    let mut asked = names.clone();
-    asked.push("nobody".into());
+    let mut requested = names.clone();
+    requested.push("nobody".into());
     let paused = web.post(
         "/api/pause",
         TOKEN,
-        &json!({"nodes": asked, "reason": "disk swap", "for": "2h"}),
+        &json!({"nodes": requested, "reason": "disk swap", "for": "2h"}),
     );
     assert_eq!(paused.status, 200, "{}", paused.body);
-    let said = paused.json();
-    assert_eq!(said["asked"], 6);
-    assert_eq!(said["answers"][0]["nodes"], json!(["nobody"]));
-    assert_eq!(said["answers"][0]["outcome"], "no_answer");
-    assert_eq!(said["answers"][1]["nodes"], json!(names));
+    let reply = paused.json();
+    assert_eq!(reply["asked"], 6);
+    assert_eq!(reply["answers"][0]["nodes"], json!(["nobody"]));
+    assert_eq!(reply["answers"][0]["outcome"], "no_answer");
+    assert_eq!(reply["answers"][1]["nodes"], json!(names));
     web.until("/api/nodes?state=paused", |answer| {
         answer.json()["matched"] == 5
     });
@@ -339,8 +339,8 @@ async fn many_nodes_are_asked_with_one_request_and_equal_answers_told_once() {
     ] {
         let refused = web.post("/api/resume", TOKEN, &body);
         assert!((400..500).contains(&refused.status), "{}", refused.status);
-        let said = refused.json()["error"].as_str().unwrap().to_owned();
-        assert!(said.contains(reason), "{said}");
+        let message = refused.json()["error"].as_str().unwrap().to_owned();
+        assert!(message.contains(reason), "{message}");
     }
 }
 
@@ -353,8 +353,8 @@ async fn a_noop_only_tells_what_would_change() {
     let file = home.path().join("motd");
     let request: Value = serde_json::from_str(&agent::file_request(&file, "hello\n")).unwrap();
     let path = "/api/ensure?noop=true&diff=true";
-    let said = web.post(path, TOKEN, &json!({"nodes": ["web1"], "request": request}));
-    let answer = said.json()["answers"][0].clone();
+    let reply = web.post(path, TOKEN, &json!({"nodes": ["web1"], "request": request}));
+    let answer = reply.json()["answers"][0].clone();
     assert_eq!(answer["outcome"], "would_change", "{answer}");
     let diff = answer["diff"]["text"].as_str().unwrap();
     assert!(diff.contains("+hello"), "{diff}");

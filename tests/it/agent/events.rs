@@ -7,7 +7,7 @@ use tokio::time::Duration;
 
 use crate::support::TestEnv;
 use crate::support::agent::{
-    self, AgentProcess, ask, config, file_request, start, stored_events, subjects,
+    self, AgentProcess, config, file_request, request_json, start, stored_events, subjects,
 };
 use crate::support::nats::{Cluster, NatsServer};
 use crate::support::poll::{eventually, when};
@@ -31,11 +31,11 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let mut agents = Vec::new();
     for number in 0..NODES {
         let name = format!("n{number}.lab");
-        agents.push(start(&config(&name, &room.path().join(&name)), &server).await);
+        agents.push(start(&config(&name, &dir.path().join(&name)), &server).await);
     }
     eventually("all are heard", async || {
         let stop = ReplyLimits {
@@ -68,11 +68,11 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
     let replies = client.request_many(&ensure, Headers::new(), body, stop);
     let mut replies = replies.await.unwrap();
     let mut answered = HashSet::new();
-    let mut told = HashSet::new();
+    let mut event_ids = HashSet::new();
     while let Some(reply) = replies.next().await {
         let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(answer["state"]["changed"], true, "{answer}");
-        told.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
+        event_ids.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
         answered.insert(reply.header("Ccm-Identity").unwrap().to_owned());
     }
     assert_eq!(answered.len(), NODES);
@@ -82,7 +82,7 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
     })
     .await;
     let (stored, count) = ids(&events, "exec");
-    assert_eq!((count, stored), (NODES, told));
+    assert_eq!((count, stored), (NODES, event_ids));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,7 +105,7 @@ async fn a_broker_that_dies_during_a_run_delays_events_and_loses_none() {
     let body = serde_json::json!({
         "protocol": "io.choria.ccm.v1.manifest.apply.request", "manifest": manifest,
     });
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &body.to_string()).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &body.to_string()).await;
     assert_eq!(answer["state"], "accepted", "{answer}");
     eventually("half of the run", async || begun.exists()).await;
     setup.server.stop();
@@ -131,15 +131,15 @@ async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_t
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
-    let mut told = HashSet::new();
+    let mut event_ids = HashSet::new();
     for round in 0..10_u64 {
         let agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
-        ask(&client, "web1.lab", Verb::Ping, "").await;
+        request_json(&client, "web1.lab", Verb::Ping, "").await;
         // Killed one answer later in every round, when it has been asked for the next.
         let body = |number| file_request(&env.path(&format!("f{round}-{number}")), "x");
         for number in 0..round {
-            let answer = ask(&client, "web1.lab", Verb::Ensure, &body(number)).await;
-            told.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
+            let answer = request_json(&client, "web1.lab", Verb::Ensure, &body(number)).await;
+            event_ids.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
         }
         let last = subjects().node(&"web1_lab".parse().unwrap(), Verb::Ensure);
         let sent = client.publish(&last, Headers::new(), body(round).into());
@@ -148,11 +148,11 @@ async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_t
         agent.kill();
     }
     let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
-    ask(&client, "web1.lab", Verb::Ping, "").await;
+    request_json(&client, "web1.lab", Verb::Ping, "").await;
     let events = eventually("everything that was told is stored", async || {
         let events = stored_events(&server).await;
         let (stored, _) = ids(&events, "file");
-        told.is_subset(&stored).then_some(events)
+        event_ids.is_subset(&stored).then_some(events)
     })
     .await;
     let (stored, count) = ids(&events, "file");
@@ -172,11 +172,11 @@ async fn a_node_of_the_cluster_dies_and_requests_and_events_go_on() {
     let env = TestEnv::new();
     let _agent = AgentProcess::start(&env, "web1.lab", &cluster.url(), "");
     let file = env.path("a");
-    ask(&client, "web1.lab", Verb::Ensure, &file_request(&file, "1")).await;
+    request_json(&client, "web1.lab", Verb::Ensure, &file_request(&file, "1")).await;
     cluster.servers[0].stop();
     for content in ["2", "3", "4"] {
         let body = file_request(&file, content);
-        let answer = ask(&client, "web1.lab", Verb::Ensure, &body).await;
+        let answer = request_json(&client, "web1.lab", Verb::Ensure, &body).await;
         assert_eq!(answer["state"]["changed"], true, "{answer}");
     }
     let server = &cluster.servers[1];

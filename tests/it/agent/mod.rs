@@ -1,7 +1,7 @@
-//! The agent on a real bus: what it answers (`verbs`), what it does by itself (`alone`), what it
-//! never loses (`events`), and what people learn beside the answers (`told`).
+//! The agent with a real NATS server: its replies to requests (`requests`), runs without a request
+//! (`scheduled_runs`), its events (`events`), and its log and presence record (`logs`).
 
-pub(crate) mod alone;
 mod events;
-mod told;
-mod verbs;
+mod logs;
+mod requests;
+pub(crate) mod scheduled_runs;

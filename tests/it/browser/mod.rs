@@ -1,23 +1,24 @@
-//! The fleet's page in a real Chromium, which asks nobody else for anything and never complains:
-//! - `access`: for people who see little, use no mouse, or want nothing to move
-//! - `deeds`: what is done from the page to real agents and their rollouts
-//! - `follow`: what changes on the page when something happens in the fleet
+//! The fleet page in a real Chromium. Every test checks that the page sends requests only to its own
+//! server and logs no error:
+//! - `accessibility`: screen readers, keyboard, contrast and reduced motion
+//! - `actions`: actions of the page on real agents and their rollouts
+//! - `live_updates`: what changes on the page when something happens in the fleet
 //! - `views`: every view of the demo's fleet; makes the pictures of `docs/img`
 
-mod access;
-mod deeds;
-mod follow;
+mod accessibility;
+mod actions;
+mod live_updates;
 mod views;
 
 use crate::support::browser::Browser;
 use crate::support::web::{Page, TOKEN};
 
-/// Fails if the page complained or asked somebody else.
+/// Fails if the page logged an error or sent a request to another server.
 fn check_quiet(browser: &Browser, url: &str) {
     assert_eq!(browser.errors, Vec::<String>::new());
     assert!(!browser.requests.is_empty());
-    for asked in &browser.requests {
-        assert!(asked.starts_with(url), "{asked}");
+    for request in &browser.requests {
+        assert!(request.starts_with(url), "{request}");
     }
 }
 

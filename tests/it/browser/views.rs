@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::access::COMPLAINTS;
+use super::accessibility::COMPLAINTS;
 use super::{check_quiet, unlock};
 use crate::support::browser::Browser;
 use crate::support::demo::Demo;

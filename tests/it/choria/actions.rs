@@ -22,7 +22,7 @@ fn an_agent_whose_file_is_wrong_does_not_activate_and_says_why() {
     assert_eq!(reply, json!({"activate": false}));
     let expected = "plugin.d/ccm line 2: unknown key \"activte\", did you mean \"activate\"?\n";
     assert!(log.ends_with(expected), "{log}");
-    let message = server.ask("ping", json!({})).refused(1);
+    let message = server.call("ping", json!({})).refused(1);
     assert!(message.ends_with(expected.trim_end()), "{message}");
 }
 
@@ -30,7 +30,7 @@ fn an_agent_whose_file_is_wrong_does_not_activate_and_says_why() {
 fn ensure_changes_a_resource_once() {
     let server = Server::new();
     let path = server.env.at("motd");
-    let first = server.ask("ensure", file(&path, "hi\n")).ok();
+    let first = server.call("ensure", file(&path, "hi\n")).ok();
     assert_eq!(server.env.read("motd"), "hi\n");
     assert_eq!(
         (&first["state"], &first["changed"], &first["failed"]),
@@ -41,9 +41,9 @@ fn ensure_changes_a_resource_once() {
         first["event"]["protocol"],
         "io.choria.ccm.v1.transaction.event"
     );
-    let second = server.ask("ensure", file(&path, "hi\n")).ok();
+    let second = server.call("ensure", file(&path, "hi\n")).ok();
     assert_eq!(second["changed"], false);
-    let status = server.ask("run_status", json!({"run_id": first["run_id"]}));
+    let status = server.call("run_status", json!({"run_id": first["run_id"]}));
     assert_eq!(status.ok()["source"], format!("file#{path}"));
 }
 
@@ -54,7 +54,7 @@ fn ensure_takes_a_whole_request_too() {
     let request = json!({"protocol": "io.choria.ccm.v1.resource.ensure.request", "type": "file",
         "properties": {"name": path, "ensure": "present", "content": "whole",
                        "owner": "root", "group": "root", "mode": "0600"}});
-    let reply = server.ask("ensure", json!({"request": request})).ok();
+    let reply = server.call("ensure", json!({"request": request})).ok();
     assert_eq!(reply["changed"], true);
     assert_eq!(server.env.read("motd"), "whole");
 }
@@ -64,7 +64,7 @@ fn ensure_in_noop_says_what_it_would_do() {
     let server = Server::new();
     let mut data = file(&server.env.at("motd"), "hi");
     data["noop"] = json!(true);
-    let reply = server.ask("ensure", data).ok();
+    let reply = server.call("ensure", data).ok();
     assert_eq!(
         (&reply["noop"], &reply["changed"]),
         (&json!(true), &json!(true))
@@ -78,11 +78,11 @@ fn a_node_that_is_noop_only_changes_nothing() {
     let server = Server::new();
     server.configure("noop = true\n");
     let reply = server
-        .ask("ensure", file(&server.env.at("motd"), "hi"))
+        .call("ensure", file(&server.env.at("motd"), "hi"))
         .ok();
     assert_eq!(reply["noop"], true);
     let manifest = "ccm: {resources: [{exec: {name: /usr/bin/false}}]}";
-    let reply = server.ask("apply", json!({"manifest": manifest, "wait": 10}));
+    let reply = server.call("apply", json!({"manifest": manifest, "wait": 10}));
     assert_eq!(reply.ok()["outcome"], "noop");
     assert!(!server.env.exists("motd"));
 }
@@ -93,10 +93,10 @@ fn a_paused_node_only_looks() {
     let pause = r#"{"reason":"moving house","since":"2026-01-01T00:00:00Z"}"#;
     server.env.write("state/pause.json", pause);
     let mut data = file(&server.env.at("motd"), "hi");
-    let message = server.ask("ensure", data.clone()).refused(1);
+    let message = server.call("ensure", data.clone()).refused(1);
     assert_eq!(message, "the node is paused: moving house");
     data["noop"] = json!(true);
-    assert_eq!(server.ask("ensure", data).ok()["changed"], true);
+    assert_eq!(server.call("ensure", data).ok()["changed"], true);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn status_tells_the_state_of_a_resource() {
     let server = Server::new();
     let path = server.env.write("motd", "hello");
     let reply = server
-        .ask("status", json!({"type": "file", "name": path}))
+        .call("status", json!({"type": "file", "name": path}))
         .ok();
     assert_eq!(reply["ensure"], "present");
     assert_eq!(
@@ -113,7 +113,7 @@ fn status_tells_the_state_of_a_resource() {
     );
     assert_eq!(reply["state"]["metadata"]["size"], 5);
     let gone = json!({"type": "file", "name": server.env.at("gone")});
-    assert_eq!(server.ask("status", gone).ok()["ensure"], "absent");
+    assert_eq!(server.call("status", gone).ok()["ensure"], "absent");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn status_of_a_scaffold_compares_it_with_its_source() {
     server.env.write("templates/a", "x");
     let data = json!({"type": "scaffold", "name": server.env.at("out"), "provider": "choria",
                       "properties": {"source": server.env.at("templates"), "engine": "jet"}});
-    let reply = server.ask("status", data).ok();
+    let reply = server.call("status", data).ok();
     assert_eq!(reply["state"]["metadata"]["engine"], "jet", "{reply:#}");
 }
 
@@ -130,19 +130,19 @@ fn status_of_a_scaffold_compares_it_with_its_source() {
 fn facts_are_ours_whole_or_by_path() {
     let mut server = Server::new();
     server.facts = json!({"role": "web"});
-    let all = server.ask("facts", json!({})).ok();
+    let all = server.call("facts", json!({})).ok();
     assert!(all["value"]["host"]["info"].is_object(), "{all:#}");
     assert!(all["value"].get("role").is_none());
-    let one = server.ask("facts", json!({"query": "host.info.os"})).ok();
+    let one = server.call("facts", json!({"query": "host.info.os"})).ok();
     assert_eq!(one["value"], "linux");
-    let message = server.ask("facts", json!({"query": "nope.x"})).refused(1);
+    let message = server.call("facts", json!({"query": "nope.x"})).refused(1);
     assert_eq!(message, "no fact matches the query");
 }
 
 #[test]
 fn ping_tells_who_the_node_is_and_what_it_is_doing() {
     let server = Server::new();
-    let idle = server.ask("ping", json!({})).ok();
+    let idle = server.call("ping", json!({})).ok();
     assert_eq!(idle["version"], env!("CARGO_PKG_VERSION"));
     assert!(!idle["identity"].as_str().unwrap().is_empty());
     assert_eq!(
@@ -150,12 +150,12 @@ fn ping_tells_who_the_node_is_and_what_it_is_doing() {
         (&json!("none"), &json!(""))
     );
     let (run_id, _) = server.begin();
-    let busy = server.ask("ping", json!({})).ok();
+    let busy = server.call("ping", json!({})).ok();
     assert_eq!(busy["current_run"], run_id);
     assert_eq!(busy["state"], "running");
     server.go();
     server.wait_for(&run_id);
-    let over = server.ask("ping", json!({})).ok();
+    let over = server.call("ping", json!({})).ok();
     assert_eq!(
         (&over["last_run"], &over["current_run"]),
         (&run_id, &json!(""))

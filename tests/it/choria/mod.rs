@@ -1,16 +1,16 @@
 //! The external agent, driven as Choria's server does it: six variables, three arguments, a
 //! temporary directory, files.
-//! - `actions`: activation, and what each action tells
-//! - `beside`: a daemon on the same node
+//! - `actions`: activation, and the reply of each action
+//! - `files`: the audit log, file modes, an installed agent, its DDL
 //! - `runs`: runs that outlive their request, exclude each other, or are killed
-//! - `codes`: every code of the protocol, and requests that are none
-//! - `traces`: the audit, what is kept and for whom, an installed agent, its DDL
+//! - `status_codes`: every status code of the protocol, and invalid requests
+//! - `with_agent`: `ccm agent` on the same node
 
 mod actions;
-mod beside;
-mod codes;
+mod files;
 mod runs;
-mod traces;
+mod status_codes;
+mod with_agent;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -150,14 +150,14 @@ impl Server {
         .into_bytes()
     }
 
-    pub(crate) fn ask(&self, action: &str, data: Value) -> Reply {
+    pub(crate) fn call(&self, action: &str, data: Value) -> Reply {
         self.send(&Self::request(action, data))
     }
 
     /// Asks about a run until it is over.
     pub(crate) fn wait_for(&self, run_id: &Value) -> Value {
         poll::wait_for("the end of a run", || {
-            let run = self.ask("run_status", json!({ "run_id": run_id })).ok();
+            let run = self.call("run_status", json!({ "run_id": run_id })).ok();
             poll::when(run["state"] != "running", run)
         })
     }
@@ -189,7 +189,7 @@ impl Server {
 
     /// Begins a run that goes on, and returns its id and the process behind it.
     fn begin(&self) -> (Value, String) {
-        let run = self.ask("apply", json!({"manifest": self.patient_manifest()}));
+        let run = self.call("apply", json!({"manifest": self.patient_manifest()}));
         let run = run.ok();
         assert_eq!(run["state"], "running");
         (run["run_id"].clone(), self.holder().unwrap())

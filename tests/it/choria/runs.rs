@@ -19,7 +19,7 @@ fn an_apply_outlives_its_request_and_is_asked_about() {
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let fields: Vec<&str> = fields.split(' ').collect();
     assert_eq!((fields[2], fields[3]), (pid.as_str(), pid.as_str()));
-    let latest = server.ask("run_status", json!({})).ok();
+    let latest = server.call("run_status", json!({})).ok();
     assert_eq!(
         (&latest["run_id"], &latest["state"]),
         (&run_id, &json!("running"))
@@ -46,13 +46,13 @@ fn a_run_goes_on_when_the_server_kills_the_agent_that_waits_for_it() {
     let (mut command, reply) = server.command(RPC, &Server::request("apply", data));
     let mut agent = command.stdout(Stdio::null()).spawn().unwrap();
     wait_for("a run", || {
-        let run = server.ask("run_status", json!({})).ok();
+        let run = server.call("run_status", json!({})).ok();
         when(run["state"] == "running", run)
     });
     agent.kill().unwrap();
     agent.wait().unwrap();
     assert_eq!(std::fs::read_to_string(reply).unwrap(), "");
-    let latest = server.ask("run_status", json!({})).ok();
+    let latest = server.call("run_status", json!({})).ok();
     assert_eq!(latest["state"], "running");
     server.go();
     assert_eq!(server.wait_for(&latest["run_id"])["outcome"], "changed");
@@ -68,13 +68,13 @@ fn a_second_run_is_refused_while_one_goes_on() {
         run_id.as_str().unwrap()
     );
     let manifest = json!({"manifest": STABLE});
-    assert_eq!(server.ask("apply", manifest).refused(1), expected);
+    assert_eq!(server.call("apply", manifest).refused(1), expected);
     let ensure = file(&server.env.at("motd"), "hi");
-    assert_eq!(server.ask("ensure", ensure).refused(1), expected);
+    assert_eq!(server.call("ensure", ensure).refused(1), expected);
     assert!(!server.env.exists("motd"));
     // Who only looks does not wait.
     let looked = json!({"type": "file", "name": "/etc"});
-    assert_eq!(server.ask("status", looked).ok()["ensure"], "directory");
+    assert_eq!(server.call("status", looked).ok()["ensure"], "directory");
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn a_run_that_is_killed_is_lost_and_the_next_one_begins() {
         (&json!("lost"), &json!(""))
     );
     server.go();
-    let next = server.ask("apply", json!({"manifest": STABLE, "wait": 10}));
+    let next = server.call("apply", json!({"manifest": STABLE, "wait": 10}));
     assert_eq!(next.ok()["state"], "finished");
-    let ping = server.ask("ping", json!({})).ok();
+    let ping = server.call("ping", json!({})).ok();
     assert_eq!(ping["state"], "finished");
 }
 
@@ -136,7 +136,7 @@ fn an_apply_takes_a_path_data_and_choria_s_facts() {
         ),
     );
     let data = json!({"source": manifest, "data": {"greeting": "hi"}, "wait": 10});
-    let run = server.ask("apply", data).ok();
+    let run = server.call("apply", data).ok();
     assert_eq!(
         (&run["state"], &run["source"]),
         (&json!("finished"), &json!(manifest))
@@ -158,7 +158,7 @@ fn an_apply_takes_a_bundle_from_a_server_or_an_object_store() {
     let object = "obj://MANIFESTS/sites/web.tgz".to_owned();
     for source in [web.url("/site.tar.gz"), object] {
         let run = server
-            .ask("apply", json!({"source": source, "wait": 10}))
+            .call("apply", json!({"source": source, "wait": 10}))
             .ok();
         assert_eq!(
             (&run["state"], &run["source"]),
@@ -177,7 +177,7 @@ fn an_apply_in_noop_or_of_health_checks_changes_nothing() {
          health_checks: [{{command: /bin/true}}]\n"
     );
     for (key, outcome) in [("noop", "noop"), ("health_check_only", "stable")] {
-        let run = server.ask(
+        let run = server.call(
             "apply",
             json!({"manifest": manifest, key: true, "wait": 10}),
         );
@@ -199,6 +199,6 @@ async fn templates_look_services_up() {
         .unwrap();
     let lookup = "{{ len(registrations('prod', 'http', 'web', '*')) }} of us";
     let wanted = file(&server.env.at("backends"), lookup);
-    assert_eq!(server.ask("ensure", wanted).ok()["changed"], true);
+    assert_eq!(server.call("ensure", wanted).ok()["changed"], true);
     assert_eq!(server.env.read("backends"), "0 of us");
 }

@@ -289,7 +289,7 @@ impl World {
         let choria = Server::new();
         let lines = format!("interval: 1h\n{lines}");
         let agent = AgentProcess::start(&choria.env, NODE, &nats.url(), &lines);
-        agent::ask(&client, NODE, Verb::Ping, "").await;
+        agent::request_json(&client, NODE, Verb::Ping, "").await;
         let world = Self {
             choria,
             nats,
@@ -397,7 +397,8 @@ impl World {
             "protocol": "io.choria.ccm.v1.manifest.apply.request",
             "manifest": case.manifest(directory), "noop": case.noop, "wait": true,
         });
-        let reply = agent::ask(&self.client, NODE, Verb::Apply, &request.to_string()).await;
+        let reply =
+            agent::request_json(&self.client, NODE, Verb::Apply, &request.to_string()).await;
         let error = reply["run"]["error"].as_str().map(str::to_owned);
         match error {
             Some(error) => (Vec::new(), Some(error)),
@@ -442,7 +443,7 @@ impl World {
         let desired = self.client.bucket(DESIRED).await.unwrap();
         let text = assignment.to_string();
         desired.put("default.web1_lab", text.into()).await.unwrap();
-        agent::ask(&self.client, NODE, Verb::Nudge, "").await;
+        agent::request_json(&self.client, NODE, Verb::Nudge, "").await;
         let report = eventually("the report of an assignment", async || {
             let bucket = self.client.bucket(REPORTED).await.unwrap();
             let entry = bucket.get("default.web1_lab").await.unwrap();
@@ -459,7 +460,7 @@ impl World {
 
     async fn by_choria(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
         let data = json!({"manifest": case.manifest(directory), "noop": case.noop});
-        let reply = self.choria.ask("apply", data);
+        let reply = self.choria.call("apply", data);
         let run = self.choria.wait_for(&reply.data["run_id"]);
         match run["error"].as_str().filter(|error| !error.is_empty()) {
             Some(error) => (Vec::new(), Some(error.to_owned())),
@@ -477,7 +478,7 @@ impl World {
             serde_json::from_str(&ensure_request(&type_name, &properties)).unwrap();
         let reply = self
             .choria
-            .ask("ensure", json!({"request": request, "noop": case.noop}));
+            .call("ensure", json!({"request": request, "noop": case.noop}));
         let event = reply.data["event"].as_object();
         if event.is_none_or(|event| event.is_empty()) {
             return Some((Vec::new(), Some(reply.message)));

@@ -15,7 +15,7 @@ use crate::support::poll::{eventually, when};
 /// Applies a manifest through Choria and returns what is known of the run when it is over.
 fn apply(world: &World, manifest: &Value) -> Value {
     let data = json!({ "manifest": manifest.to_string() });
-    let reply = world.choria.ask("apply", data);
+    let reply = world.choria.call("apply", data);
     world.choria.wait_for(&reply.data["run_id"])
 }
 
@@ -93,14 +93,14 @@ async fn a_refresh_that_a_choria_run_leaves_is_made_by_the_daemon() {
         }}]},
     ]}});
     let path = env.write("site.yaml", manifest.to_string());
-    let reply = world.choria.ask("apply", json!({ "source": path }));
+    let reply = world.choria.call("apply", json!({ "source": path }));
     let run = world.choria.wait_for(&reply.data["run_id"]);
     assert_eq!(run["state"], "failed", "{run:#}");
     env.write("ready", "");
     let request = json!({
         "protocol": "io.choria.ccm.v1.manifest.apply.request", "source": path, "wait": true,
     });
-    let reply = agent::ask(&world.client, NODE, Verb::Apply, &request.to_string()).await;
+    let reply = agent::request_json(&world.client, NODE, Verb::Apply, &request.to_string()).await;
     assert_eq!(reply["run"]["outcome"], "changed", "{reply:#}");
     assert!(env.exists("reloaded"));
 }
@@ -125,7 +125,7 @@ async fn the_services_checks_and_warnings_of_a_choria_run_reach_the_daemon() {
          address: 127.0.0.1, port: 80, priority: 1}}]\n"
     );
     let data = json!({ "manifest": manifest });
-    let reply = world.choria.ask("apply", data);
+    let reply = world.choria.call("apply", data);
     let run = world.choria.wait_for(&reply.data["run_id"]);
     assert_eq!(run["state"], "finished", "{run:#}");
     eventually("the service is registered", async || {
@@ -179,7 +179,7 @@ async fn facts_that_can_not_be_read_are_counted_and_logged() {
     agent::init(&client).await;
     env.write(".config/choria/ccm/facts.yaml", "{");
     let daemon = AgentProcess::start(&env, NODE, &nats.url(), "interval: 1h\n");
-    agent::ask(&client, NODE, Verb::Facts, "").await;
+    agent::request_json(&client, NODE, Verb::Facts, "").await;
     eventually("the warning is logged", async || {
         let log = daemon.log();
         when(log.contains("could not parse facts file"), log)

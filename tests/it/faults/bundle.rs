@@ -6,9 +6,9 @@ use ccm_core::model::node::NodeName;
 use ccm_nats::streams::{NODES, REPORTED};
 use ccm_nats::{Headers, Verb};
 
-use crate::agent::alone::{assign, content_becomes, document, manifest, reported};
+use crate::agent::scheduled_runs::{assign, content_becomes, document, manifest, reported};
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, subjects};
+use crate::support::agent::{self, AgentProcess, request_json, subjects};
 use crate::support::disk::Disk;
 use crate::support::http::Server;
 use crate::support::nats::NatsServer;
@@ -95,7 +95,7 @@ async fn a_broken_connection_during_a_fetch_is_no_failure_and_is_tried_again() {
     let proxy = Proxy::start(&server.url());
     let _agent = AgentProcess::start(&env, "web1.lab", &proxy.url(), "interval: 1h\n");
     assign(&client, 1, &manifest(&env.at("motd"), "first"), false).await;
-    ask(&client, "web1.lab", Verb::Nudge, "").await;
+    request_json(&client, "web1.lab", Verb::Nudge, "").await;
     reported(&client, 1).await;
     proxy.forbid(Some("OBJ_CCM_MANIFESTS"));
     assign(&client, 2, &manifest(&env.at("motd"), "second"), false).await;

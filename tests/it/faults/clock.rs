@@ -3,7 +3,7 @@
 use ccm_nats::streams::NODES;
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::agent::alone::{content_becomes, document};
+use crate::agent::scheduled_runs::{content_becomes, document};
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess};
 use crate::support::nats::NatsServer;

@@ -84,7 +84,7 @@ fn nothing_changes_if_its_refresh_can_not_be_recorded() {
     env.write("go", "");
     write_manifest(&env);
     let outcome = env.ccm(&["apply", "m.yaml"]);
-    let said = outcome.stdout + &outcome.stderr;
-    assert!(said.contains("read-only file system"), "{said}");
+    let output = outcome.stdout + &outcome.stderr;
+    assert!(output.contains("read-only file system"), "{output}");
     assert!(!env.exists("conf"));
 }

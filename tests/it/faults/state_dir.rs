@@ -6,9 +6,9 @@ use ccm_nats::Verb;
 use ccm_nats::streams::NODES;
 use serde_json::Value;
 
-use crate::agent::alone::document;
+use crate::agent::scheduled_runs::document;
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, file_request, stored_events};
+use crate::support::agent::{self, AgentProcess, file_request, request_json, stored_events};
 use crate::support::disk::SmallDisk;
 use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::poll::{eventually, when};
@@ -83,7 +83,7 @@ async fn a_deleted_state_directory_is_created_again_and_events_go_on() {
     let agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
     let ensure = async |name: &str| {
         let request = file_request(&env.path(name), "x");
-        ask(&client, "web1.lab", Verb::Ensure, &request).await
+        request_json(&client, "web1.lab", Verb::Ensure, &request).await
     };
     ensure("first").await;
     std::fs::remove_dir_all(env.path("web1.lab/state")).unwrap();
@@ -115,10 +115,10 @@ async fn a_read_only_disk_at_the_start_is_not_taken_for_another_agent() {
     }
     disk.remount("ro");
     let agent = AgentProcess::start(&env, "web1.lab", "nats://127.0.0.1:1", "");
-    let said = eventually("an error", async || {
+    let output = eventually("an error", async || {
         let log = agent.log();
         when(log.contains("read-only file system"), log)
     })
     .await;
-    assert!(!said.contains("another agent"), "{said}");
+    assert!(!output.contains("another agent"), "{output}");
 }

@@ -35,7 +35,7 @@ fn fails(url: &str, attributes: &str, reason: &str) {
 
 #[test]
 fn the_status_of_a_page_is_what_the_rule_says_or_critical() {
-    let server = Server::start(|ask| match ask.path.as_str() {
+    let server = Server::start(|request| match request.path.as_str() {
         "/gone" => Answer::new("410 Gone", "was here"),
         _ => Answer::ok("here"),
     });
@@ -94,7 +94,7 @@ fn the_body_and_the_headers_are_searched_by_line() {
 
 #[test]
 fn a_request_is_sent_as_the_rule_words_it_and_once() {
-    let server = Server::start(|ask| match ask.body.as_str() {
+    let server = Server::start(|request| match request.body.as_str() {
         "a=1" => Answer::ok("thanks"),
         _ => Answer::new("400 Bad Request", ""),
     });
@@ -104,27 +104,27 @@ fn a_request_is_sent_as_the_rule_words_it_and_once() {
          request-body: a=1, request-headers: ['X-A: 1', 'X-A: 2', 'Host: example.net'], \
          username: ann, password: 'p:w'",
     );
-    let asks = server.asks();
-    assert_eq!(asks.len(), 2, "one for each of two runs");
-    let ask = &asks[0];
-    assert_eq!(ask.method, "POST");
-    assert_eq!(ask.path, "/form");
-    assert_eq!(ask.header("Host"), Some("example.net"));
-    assert_eq!(ask.headers("X-A"), ["1", "2"]);
-    assert_eq!(ask.header("Authorization"), Some("Basic YW5uOnA6dw=="));
-    assert!(ask.header("User-Agent").unwrap().starts_with("goss/"));
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2, "one for each of two runs");
+    let request = &requests[0];
+    assert_eq!(request.method, "POST");
+    assert_eq!(request.path, "/form");
+    assert_eq!(request.header("Host"), Some("example.net"));
+    assert_eq!(request.headers("X-A"), ["1", "2"]);
+    assert_eq!(request.header("Authorization"), Some("Basic YW5uOnA6dw=="));
+    assert!(request.header("User-Agent").unwrap().starts_with("goss/"));
 
     let named = Server::serving("");
     passes(
         &named.url("/"),
         "status: 200, request-headers: ['user-agent: me']",
     );
-    assert_eq!(named.asks()[0].headers("User-Agent"), ["me"]);
+    assert_eq!(named.requests()[0].headers("User-Agent"), ["me"]);
 }
 
 #[test]
 fn redirects_are_followed_unless_the_rule_forbids_it() {
-    let server = Server::start(|ask| match ask.path.as_str() {
+    let server = Server::start(|request| match request.path.as_str() {
         "/old" => Answer::redirect("/new"),
         _ => Answer::ok("new"),
     });
@@ -151,7 +151,7 @@ fn a_server_that_no_authority_signed_for_passes_only_with_allow_insecure() {
     drop(Server::start_tls(&other, |_| Answer::ok("")));
     let strange = format!("status: 200, ca-file: {}", other.display());
     fails(&url, &strange, "invalid peer certificate");
-    assert_eq!(server.asks().len(), 0);
+    assert_eq!(server.requests().len(), 0);
     passes(
         &url,
         &format!("status: 200, ca-file: {}", ca_file.display()),
@@ -221,7 +221,7 @@ fn a_proxy_that_the_rule_names_is_asked_instead() {
         "http://nowhere.example.net/x",
         &format!("status: 200, body: [by proxy], proxy: '{}'", proxy.url("/")),
     );
-    assert_eq!(proxy.asks()[0].path, "http://nowhere.example.net/x");
+    assert_eq!(proxy.requests()[0].path, "http://nowhere.example.net/x");
 }
 
 #[test]

@@ -52,18 +52,21 @@ fn a_key_holds_hierarchical_data() {
 fn a_manifest_comes_from_an_object_store() {
     let (env, _server) = world();
     let source = "obj://MANIFESTS/sites/web.tgz";
-    let said = env
+    let output = env
         .ccm(&["apply", source, "--hiera", "kv://CONFIG/site.data"])
         .ok();
     assert!(
-        said.contains("Using manifest from Object Store in temporary directory"),
-        "{said}"
+        output.contains("Using manifest from Object Store in temporary directory"),
+        "{output}"
     );
     assert!(
-        said.contains("bucket=MANIFESTS file=sites/web.tgz"),
-        "{said}"
+        output.contains("bucket=MANIFESTS file=sites/web.tgz"),
+        "{output}"
     );
-    assert!(said.contains("blue hello from another client"), "{said}");
+    assert!(
+        output.contains("blue hello from another client"),
+        "{output}"
+    );
     let error = env.ccm(&["apply", "obj://MANIFESTS/none.tgz"]).error(1);
     assert_eq!(
         error,
@@ -144,12 +147,15 @@ fn a_fleet_is_set_up_once_and_brought_up_to_date() {
     assert_eq!(init(&[]), CREATED);
     let unchanged = CREATED.replace("created", "unchanged");
     assert_eq!(init(&[]), unchanged);
-    let said = init(&["--presence-ttl", "30s"]);
-    assert_eq!(said, unchanged.replace("NODES unchanged", "NODES updated"));
-    assert_eq!(init(&[]), unchanged);
-    let said = init(&["--prefix", "acme", "--events-max-age", "1h"]);
+    let output = init(&["--presence-ttl", "30s"]);
     assert_eq!(
-        said,
+        output,
+        unchanged.replace("NODES unchanged", "NODES updated")
+    );
+    assert_eq!(init(&[]), unchanged);
+    let output = init(&["--prefix", "acme", "--events-max-age", "1h"]);
+    assert_eq!(
+        output,
         unchanged.replace("EVENTS unchanged", "EVENTS updated")
     );
     assert_eq!(init(&["--prefix", "acme"]), unchanged);
@@ -161,8 +167,8 @@ async fn a_fleet_on_a_cluster_keeps_its_data_three_times() {
     cluster.client().await;
     let mut env = TestEnv::new();
     env.set("NATS_URL", &cluster.url());
-    let said = env.ccm(&["fleet", "init", "--replicas", "3"]).ok();
-    assert_eq!(said, CREATED);
+    let output = env.ccm(&["fleet", "init", "--replicas", "3"]).ok();
+    assert_eq!(output, CREATED);
     let jetstream = cluster.servers[0].jetstream().await;
     let stream = jetstream.get_stream("CCM_EVENTS").await.unwrap();
     let config = &stream.cached_info().config;

@@ -79,19 +79,19 @@ async fn a_follower_loses_nothing_to_a_server_that_restarts() {
     init(&connection, &InitOptions::new(subjects()))
         .await
         .unwrap();
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     let follower = server.client().await;
     tokio::spawn(async move {
         let reading = reading(Some(DateTime::UNIX_EPOCH), true);
         let read = follower.read_events(&reading, |stored| {
             let number: u32 = String::from_utf8_lossy(&stored.body).parse().unwrap();
-            tell.send(number).is_ok()
+            sender.send(number).is_ok()
         });
         read.await.unwrap();
     });
     for number in 1..=3 {
         store(&connection, number, "file").await;
-        assert_eq!(told.recv().await, Some(number));
+        assert_eq!(received.recv().await, Some(number));
     }
     server.restart();
     let again = server.client().await;
@@ -99,6 +99,6 @@ async fn a_follower_loses_nothing_to_a_server_that_restarts() {
         store(&again, number, "file").await;
     }
     for number in 4..=6 {
-        assert_eq!(told.recv().await, Some(number));
+        assert_eq!(received.recv().await, Some(number));
     }
 }

@@ -34,11 +34,11 @@ async fn a_request_is_answered_or_says_that_nobody_listens() {
     let connection = server.client().await;
     echo(&server, "echo").await;
     let headers = Headers::new().with("Ccm-Noop", "true").unwrap();
-    let (echo, nobody) = (subject("echo"), subject("nobody"));
+    let (echo, unused) = (subject("echo"), subject("nobody"));
     let reply = connection.request(&echo, headers, "hello".into(), LIMIT);
     assert_eq!(reply.await.unwrap().body, "hello");
-    let asked = connection.request(&nobody, Headers::new(), Bytes::new(), LIMIT);
-    let error = asked.await.unwrap_err();
+    let request = connection.request(&unused, Headers::new(), Bytes::new(), LIMIT);
+    let error = request.await.unwrap_err();
     assert!(matches!(error, NatsError::NoResponders(_)), "{error}");
 }
 
@@ -56,8 +56,8 @@ async fn many_answers_end_at_the_expected_count_or_in_silence() {
             silence,
             deadline: LIMIT,
         };
-        let asked = connection.request_many(&all, Headers::new(), "x".into(), stop);
-        let mut replies = asked.await.unwrap();
+        let request = connection.request_many(&all, Headers::new(), "x".into(), stop);
+        let mut replies = request.await.unwrap();
         let mut count = 0;
         while replies.next().await.is_some() {
             count += 1;
@@ -69,8 +69,8 @@ async fn many_answers_end_at_the_expected_count_or_in_silence() {
         silence: LIMIT,
         deadline: LIMIT,
     };
-    let asked = connection.request_many(&none, Headers::new(), "x".into(), stop);
-    let mut replies = asked.await.unwrap();
+    let request = connection.request_many(&none, Headers::new(), "x".into(), stop);
+    let mut replies = request.await.unwrap();
     assert!(replies.next().await.is_none());
     assert!(replies.has_no_responders());
 }
@@ -120,7 +120,7 @@ async fn a_message_that_is_too_large_is_refused_here() {
 async fn a_connection_outlives_its_server() {
     let mut server = NatsServer::start();
     let connection = server.client().await;
-    let mut heard = connection.subscribe(&subject("news")).await.unwrap();
+    let mut messages = connection.subscribe(&subject("news")).await.unwrap();
     let mut state = connection.state();
     assert_eq!(*state.borrow(), ConnectionState::Up { connects: 1 });
     server.stop();
@@ -133,7 +133,7 @@ async fn a_connection_outlives_its_server() {
         .publish(&subject("news"), Headers::new(), "hello".into())
         .await
         .unwrap();
-    let message = tokio::time::timeout(LIMIT, heard.next()).await.unwrap();
+    let message = tokio::time::timeout(LIMIT, messages.next()).await.unwrap();
     assert_eq!(message.unwrap().body, "hello");
 }
 

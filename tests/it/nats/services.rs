@@ -63,7 +63,7 @@ async fn request(connection: &Connection, on: &str) -> Result<Reply, NatsError> 
     connection.request(&on, headers, "".into(), LIMIT).await
 }
 
-async fn ask(connection: &Connection, on: &str) -> Result<Value, NatsError> {
+async fn request_json(connection: &Connection, on: &str) -> Result<Value, NatsError> {
     let reply = request(connection, on).await?;
     Ok(serde_json::from_slice(&reply.body).unwrap())
 }
@@ -91,12 +91,12 @@ async fn every_verb_answers_on_every_subject() {
             format!("$SRV.{verb}.ccm"),
             format!("$SRV.{verb}.ccm.web1_lab"),
         ] {
-            let document = ask(&connection, &on).await.unwrap();
+            let document = request_json(&connection, &on).await.unwrap();
             assert_valid(verb, &document);
             assert_eq!(document["metadata"]["identity"], "web1.lab");
         }
     }
-    let other = ask(&connection, "$SRV.PING.ccm.web2_lab")
+    let other = request_json(&connection, "$SRV.PING.ccm.web2_lab")
         .await
         .unwrap_err();
     assert!(matches!(other, NatsError::NoResponders(_)));
@@ -109,14 +109,14 @@ async fn requests_and_errors_are_counted_with_their_time() {
     answering(start(&connection, "web1").await);
     for _ in 0..3 {
         assert_eq!(
-            ask(&connection, "t.all.ping").await.unwrap(),
+            request_json(&connection, "t.all.ping").await.unwrap(),
             json!({"ok": true})
         );
     }
     let reply = request(&connection, "t.all.apply").await.unwrap();
     assert_eq!(reply.service_error(), Some((404, "no such manifest")));
     assert_eq!(reply.body, r#"{"error":"no such manifest"}"#);
-    let stats = ask(&connection, "$SRV.STATS.ccm").await.unwrap();
+    let stats = request_json(&connection, "$SRV.STATS.ccm").await.unwrap();
     let (ping, apply) = (&stats["endpoints"][0], &stats["endpoints"][1]);
     assert_eq!(
         (&ping["num_requests"], &ping["num_errors"]),
@@ -144,8 +144,8 @@ async fn every_instance_hears_every_request() {
         deadline: LIMIT,
     };
     let on = subject("t.all.ping");
-    let asked = connection.request_many(&on, Headers::new(), "".into(), stop);
-    let mut replies = asked.await.unwrap();
+    let request = connection.request_many(&on, Headers::new(), "".into(), stop);
+    let mut replies = request.await.unwrap();
     let mut count = 0;
     while replies.next().await.is_some() {
         count += 1;
@@ -167,14 +167,14 @@ async fn a_full_queue_is_told_at_once_and_discovery_goes_on() {
     }
     let reply = request(&connection, "t.all.ping").await.unwrap();
     assert_eq!(reply.service_error(), Some((503, "busy")));
-    assert!(ask(&connection, "$SRV.INFO.ccm").await.is_ok());
+    assert!(request_json(&connection, "$SRV.INFO.ccm").await.is_ok());
     drop(served);
     eventually("the service ends when dropped", async || {
         let on = subject("$SRV.PING.ccm");
         let short = Duration::from_millis(100);
-        let asked = connection.request(&on, Headers::new(), "".into(), short);
-        let asked = asked.await;
-        when(matches!(asked, Err(NatsError::NoResponders(_))), asked)
+        let pending = connection.request(&on, Headers::new(), "".into(), short);
+        let pending = pending.await;
+        when(matches!(pending, Err(NatsError::NoResponders(_))), pending)
     })
     .await
     .unwrap_err();
@@ -206,7 +206,11 @@ async fn a_service_outlives_its_server() {
         matches!(link, ccm_nats::ConnectionState::Up { connects: 2 })
     };
     state.wait_for(again).await.unwrap();
-    assert!(ask(&server.client().await, "t.all.ping").await.is_ok());
+    assert!(
+        request_json(&server.client().await, "t.all.ping")
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,15 +220,16 @@ async fn another_implementation_finds_and_asks_the_fleet() {
         answering(start(&server.client().await, &format!("web{number}")).await);
     }
     let url = server.url();
-    let said = tokio::task::spawn_blocking(move || python("micro.py", &[&url, "t.all.apply", "3"]));
-    let said: Value = serde_json::from_str(&said.await.unwrap()).unwrap();
-    for reply in said["replies"].as_array().unwrap() {
+    let output =
+        tokio::task::spawn_blocking(move || python("micro.py", &[&url, "t.all.apply", "3"]));
+    let output: Value = serde_json::from_str(&output.await.unwrap()).unwrap();
+    for reply in output["replies"].as_array().unwrap() {
         assert_eq!(reply["body"], json!({"error": "no such manifest"}));
         assert_eq!(reply["headers"]["Nats-Service-Error-Code"], "404");
     }
     for verb in ["PING", "INFO", "STATS"] {
         let mut ids: Vec<&str> = Vec::new();
-        for reply in said[verb].as_array().unwrap() {
+        for reply in output[verb].as_array().unwrap() {
             assert_valid(verb, &reply["body"]);
             ids.push(reply["body"]["id"].as_str().unwrap());
         }

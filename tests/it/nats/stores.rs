@@ -119,19 +119,19 @@ async fn next(watch: &mut ccm_nats::kv::Watch) -> Change {
     timeout(LIMIT, watch.next()).await.unwrap().unwrap()
 }
 
-/// Reads a watch up to the present and returns the keys and values told.
+/// Reads a watch up to the present and returns the keys and values.
 async fn present(watch: &mut ccm_nats::kv::Watch) -> Vec<(String, String)> {
-    let mut told = Vec::new();
+    let mut entries = Vec::new();
     loop {
         match next(watch).await {
-            Change::Restart => told.clear(),
+            Change::Restart => entries.clear(),
             Change::Put(entry) => {
                 let value = String::from_utf8(entry.value.to_vec()).unwrap();
-                told.push((entry.key, value));
+                entries.push((entry.key, value));
             }
             Change::Removed { .. } => {}
             Change::Denied(denial) => panic!("{denial}"),
-            Change::Current => return told,
+            Change::Current => return entries,
         }
     }
 }
@@ -189,7 +189,7 @@ async fn a_bucket_that_was_made_anew_is_told_anew() {
         .unwrap();
     make_bucket(&server).await;
     bucket.put("a", "new".into()).await.unwrap();
-    let told = async {
+    let update = async {
         loop {
             match watch.next().await.unwrap() {
                 Change::Put(entry) if entry.value == "new" => return,
@@ -197,7 +197,7 @@ async fn a_bucket_that_was_made_anew_is_told_anew() {
             }
         }
     };
-    timeout(LIMIT, told).await.expect("the new value");
+    timeout(LIMIT, update).await.expect("the new value");
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn a_store_is_watched_through_a_restart() {
     let store = connection.objects("O").await.unwrap();
     let mut watch = store.watch();
     let mut wait_for = async |wanted: &str| {
-        let heard = async {
+        let update = async {
             loop {
                 match watch.next().await.unwrap() {
                     object::Change::Put(info) if info.name == wanted => return,
@@ -297,7 +297,7 @@ async fn a_store_is_watched_through_a_restart() {
                 }
             }
         };
-        timeout(LIMIT, heard).await.expect("a change");
+        timeout(LIMIT, update).await.expect("a change");
     };
     store.put("a", b"1").await.unwrap();
     wait_for("a").await;

@@ -112,7 +112,7 @@ async fn an_outage_delays_a_registration_and_fails_no_run() {
 async fn health_checks_alone_keep_a_service_registered_on_the_plain_bus() {
     let (env, server) = (TestEnv::new(), NatsServer::start());
     let raw = async_nats::connect(server.url()).await.unwrap();
-    let mut heard = raw.subscribe("choria.ccm.registration.v1.>").await.unwrap();
+    let mut messages = raw.subscribe("choria.ccm.registration.v1.>").await.unwrap();
     raw.flush().await.unwrap();
     let check = "            health_checks: [{command: /bin/true}]\n";
     let manifest = format!("ccm:\n  resources:\n{}", exec("web", "80", check));
@@ -124,7 +124,7 @@ async fn health_checks_alone_keep_a_service_registered_on_the_plain_bus() {
     let running = start(&config, &server).await;
     // The first run registers once; all others only check.
     for _ in 0..3 {
-        let message = tokio::time::timeout(LIMIT, heard.next()).await;
+        let message = tokio::time::timeout(LIMIT, messages.next()).await;
         let message = message.unwrap().unwrap();
         assert!(message.headers.is_none());
         assert!(message.subject.contains(".prod.http.web.10_0_0_1."));

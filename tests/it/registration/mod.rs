@@ -433,10 +433,10 @@ async fn the_message_is_upstreams() {
     let (env, server) = world();
     env.ccm(&["reg", "init"]).ok();
     let raw = async_nats::connect(server.url()).await.unwrap();
-    let mut heard = raw.subscribe("choria.ccm.registration.v1.>").await.unwrap();
+    let mut messages = raw.subscribe("choria.ccm.registration.v1.>").await.unwrap();
     raw.flush().await.unwrap();
     create(&env, "10.0.0.1", "80", &["--ttl", "10m"]);
-    let message = heard.next().await.unwrap();
+    let message = messages.next().await.unwrap();
     let headers = message.headers.unwrap();
     let header = |name: &str| headers.get(name).unwrap().as_str().to_owned();
     assert_eq!(header("Nats-TTL"), "10m0s");

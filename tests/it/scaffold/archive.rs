@@ -51,11 +51,11 @@ fn an_archive_from_a_server_is_rendered_and_stays() {
         let env = world();
         let server = Server::serving(archive);
         let source = server.url(&format!("/{name}?version=1#top"));
-        let told = converge(&env, &entry(&env, &source, PRESENT));
-        assert_eq!(told, "Would have changed 3 scaffold files", "{name}");
+        let message = converge(&env, &entry(&env, &source, PRESENT));
+        assert_eq!(message, "Would have changed 3 scaffold files", "{name}");
         assert_rendered(&env);
-        let told = converge(&env, &entry(&env, &source, ABSENT));
-        assert_eq!(told, "Would have removed 3 scaffold files", "{name}");
+        let message = converge(&env, &entry(&env, &source, ABSENT));
+        assert_eq!(message, "Would have removed 3 scaffold files", "{name}");
         assert!(!env.exists("out"));
         assert_tidy(&env);
     }
@@ -85,9 +85,9 @@ fn a_run_asks_for_an_archive_once() {
     let applied = env.apply(&both, &["--diff"]);
     assert_eq!(applied.outcomes(), ["changed", "changed"]);
     assert_eq!(env.read("other/a.txt"), "port 81\n");
-    let asks = server.asks();
-    assert_eq!(asks.len(), 1);
-    assert!(asks[0].header("Authorization").is_some());
+    let requests = server.requests();
+    assert_eq!(requests.len(), 1);
+    assert!(requests[0].header("Authorization").is_some());
     let shown = applied.document.to_string();
     assert!(!shown.contains("secret"), "{shown}");
 }

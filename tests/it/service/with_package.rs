@@ -76,8 +76,8 @@ fn a_package_its_file_and_its_service_change_together_with_one_restart() {
     let second = entries("1.0", "second");
     let noop = host.apply(&second, &["--noop"]);
     assert_eq!(noop.outcomes(), ["stable", "changed", "refreshed"]);
-    let told = &noop.event(2)["noop_message"];
-    assert_eq!(told, "Would have restarted via subscribe");
+    let message = &noop.event(2)["noop_message"];
+    assert_eq!(message, "Would have restarted via subscribe");
     assert_eq!(starts(&host).1, running);
     let applied = host.apply(&second, &[]);
     assert_eq!(applied.outcomes(), ["stable", "changed", "refreshed"]);

@@ -61,7 +61,7 @@ pub async fn start(config: &Config, server: &NatsServer) -> Agent {
 }
 
 /// Asks one node and returns its answer as a document.
-pub async fn ask(connection: &Connection, node: &str, verb: Verb, body: &str) -> Value {
+pub async fn request_json(connection: &Connection, node: &str, verb: Verb, body: &str) -> Value {
     let reply = request(connection, node, verb, Headers::new(), body).await;
     serde_json::from_slice(&reply.body).unwrap()
 }

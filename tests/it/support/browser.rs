@@ -13,7 +13,7 @@ use super::poll::{LIMIT, wait_for};
 
 /// One part of a page as a screen reader has it.
 #[derive(Debug)]
-pub struct Heard {
+pub struct AccessibleNode {
     pub role: String,
     pub name: String,
     pub is_focusable: bool,
@@ -112,12 +112,12 @@ impl Browser {
                 assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
                 return answer["result"].clone();
             }
-            self.hear(&answer);
+            self.receive(&answer);
         }
     }
 
     /// Notes complaints and requests.
-    fn hear(&mut self, message: &Value) {
+    fn receive(&mut self, message: &Value) {
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => self.errors.push(params["exceptionDetails"].to_string()),
@@ -154,7 +154,7 @@ impl Browser {
     }
 
     /// Returns what people hear who can't see the page: role and name of everything in it.
-    pub fn heard(&mut self) -> Vec<Heard> {
+    pub fn accessibility_tree(&mut self) -> Vec<AccessibleNode> {
         let tree = self.command("Accessibility.getFullAXTree", json!({}));
         let nodes = tree["nodes"].as_array().unwrap().iter();
         let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
@@ -163,7 +163,7 @@ impl Browser {
             .map(|node| {
                 let properties = node["properties"].as_array();
                 let mut properties = properties.into_iter().flatten();
-                Heard {
+                AccessibleNode {
                     role: text(&node["role"]),
                     name: text(&node["name"]),
                     is_focusable: properties

@@ -38,7 +38,7 @@ impl Fleet {
             server,
             agents: BTreeMap::new(),
         };
-        fleet.ask(&["init"]).ok();
+        fleet.run(&["init"]).ok();
         for (name, groups) in nodes {
             fleet.add(name, groups, "");
         }
@@ -88,7 +88,7 @@ impl Fleet {
     }
 
     /// Runs `ccm fleet` with these arguments.
-    pub fn ask(&self, args: &[&str]) -> Outcome {
+    pub fn run(&self, args: &[&str]) -> Outcome {
         let mut all = vec!["fleet"];
         all.extend(args);
         self.env.ccm(&all)
@@ -97,7 +97,7 @@ impl Fleet {
     /// Waits until so many nodes are present.
     pub fn settle(&self, count: usize) {
         wait_for("presence", || {
-            let present = self.ask(&["nodes", "--jsonl"]).ok();
+            let present = self.run(&["nodes", "--jsonl"]).ok();
             let is_there = |line: &&str| {
                 let node: Value = serde_json::from_str(line).unwrap();
                 node["state"] != "offline"

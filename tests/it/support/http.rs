@@ -20,7 +20,7 @@ use super::poll::wait_for;
 
 /// What the server was asked.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct ReceivedRequest {
     pub method: String,
     /// The target as it was sent.
     pub path: String,
@@ -28,7 +28,7 @@ pub struct Ask {
     headers: Vec<(String, String)>,
 }
 
-impl Ask {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).first().copied()
     }
@@ -89,11 +89,11 @@ impl Answer {
     }
 }
 
-type Handler = dyn Fn(&Ask) -> Answer + Send + Sync;
+type Handler = dyn Fn(&ReceivedRequest) -> Answer + Send + Sync;
 
 struct Shared {
     handler: Box<Handler>,
-    asks: Mutex<Vec<Ask>>,
+    requests: Mutex<Vec<ReceivedRequest>>,
     is_over: AtomicBool,
     tls: Option<Arc<ServerConfig>>,
 }
@@ -106,7 +106,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static) -> Self {
+    pub fn start(handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static) -> Self {
         Self::listen(Box::new(handler), None)
     }
 
@@ -119,7 +119,7 @@ impl Server {
     /// Speaks TLS; who signs for it is written to a file.
     pub fn start_tls(
         ca_file: &Path,
-        handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static,
     ) -> Self {
         let authority = Authority::new(ca_file);
         let config = tls_config(&authority, WebPkiClientVerifier::no_client_auth());
@@ -130,7 +130,7 @@ impl Server {
     /// `client.pem`, a certificate that will do, and its key, `client.key`.
     pub fn start_mutual_tls(
         directory: &Path,
-        handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static,
     ) -> Self {
         let authority = Authority::new(&directory.join("ca.pem"));
         let (certificate, key) = authority.sign("client");
@@ -148,7 +148,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             handler,
-            asks: Mutex::default(),
+            requests: Mutex::default(),
             is_over: AtomicBool::new(false),
             tls,
         });
@@ -179,8 +179,8 @@ impl Server {
         format!("{scheme}://{credentials}{}{path}", self.address)
     }
 
-    pub fn asks(&self) -> Vec<Ask> {
-        self.shared.asks.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.shared.requests.lock().unwrap().clone()
     }
 }
 
@@ -212,11 +212,11 @@ impl Shared {
     /// Takes one request and answers it. A client that goes away is its own business.
     fn converse(&self, stream: impl Read + Write) {
         let mut stream = BufReader::new(stream);
-        let Some(ask) = read_ask(&mut stream) else {
+        let Some(request) = read_request(&mut stream) else {
             return;
         };
-        self.asks.lock().unwrap().push(ask.clone());
-        let answer = (self.handler)(&ask);
+        self.requests.lock().unwrap().push(request.clone());
+        let answer = (self.handler)(&request);
         let length = answer.length.unwrap_or(answer.body.len());
         let mut head = format!("HTTP/1.1 {}\r\nConnection: close\r\n", answer.status);
         if answer.status != "304 Not Modified" {
@@ -237,7 +237,7 @@ impl Shared {
     }
 }
 
-fn read_ask(stream: &mut impl std::io::BufRead) -> Option<Ask> {
+fn read_request(stream: &mut impl std::io::BufRead) -> Option<ReceivedRequest> {
     let mut stream = stream.take(64 * 1024);
     let mut lines = stream.by_ref().lines();
     let first = lines.next()?.ok()?;
@@ -251,15 +251,19 @@ fn read_ask(stream: &mut impl std::io::BufRead) -> Option<Ask> {
             None => break,
         }
     }
-    let mut ask = Ask {
+    let mut request = ReceivedRequest {
         method,
         path,
         body: String::new(),
         headers,
     };
-    let length = ask.header("Content-Length").unwrap_or("0").parse().ok()?;
-    stream.take(length).read_to_string(&mut ask.body).ok()?;
-    Some(ask)
+    let length = request
+        .header("Content-Length")
+        .unwrap_or("0")
+        .parse()
+        .ok()?;
+    stream.take(length).read_to_string(&mut request.body).ok()?;
+    Some(request)
 }
 
 /// Who signs certificates.

@@ -43,12 +43,12 @@ pub fn inside(test: &str, body: impl AsyncFnOnce()) {
         .env(INSIDE, "yes")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let has_run = output.status.success() && said.contains("1 passed");
+    let has_run = output.status.success() && stdout.contains("1 passed");
     assert!(
         has_run,
-        "{test} inside a network of its own:\n{said}\n{errors}"
+        "{test} inside a network of its own:\n{stdout}\n{errors}"
     );
 }
 

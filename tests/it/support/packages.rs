@@ -51,8 +51,8 @@ impl Manager {
         for (ensure, message, outcome, version) in rows {
             let entry = format!("demo: {{ensure: '{ensure}'{}}}", self.properties);
             let noop = root.packages(&entry, &["--noop"]);
-            let said = noop.event(0)["noop_message"].as_str().unwrap_or_default();
-            assert_eq!(said, *message, "{ensure}");
+            let noop_message = noop.event(0)["noop_message"].as_str().unwrap_or_default();
+            assert_eq!(noop_message, *message, "{ensure}");
             let expected = match *message {
                 "" => "stable",
                 _ => "changed",

@@ -29,7 +29,7 @@ impl Setup<Agent> {
         let mut config = agent::config(node, env.root());
         change(&mut config, &env);
         let agent = agent::start(&config, &server).await;
-        agent::ask(&client, node, Verb::Ping, "").await;
+        agent::request_json(&client, node, Verb::Ping, "").await;
         Self {
             agent,
             client,
@@ -44,7 +44,7 @@ impl Setup<AgentProcess> {
     pub async fn process(node: &str, lines: &str) -> Self {
         let (env, server, client) = served().await;
         let agent = AgentProcess::start(&env, node, &server.url(), lines);
-        agent::ask(&client, node, Verb::Ping, "").await;
+        agent::request_json(&client, node, Verb::Ping, "").await;
         Self {
             agent,
             client,

@@ -125,12 +125,12 @@ impl Page {
         let bearer = format!("Bearer {TOKEN}");
         let headers = [("Authorization", bearer.as_str())];
         let sent = if self.has_token { &headers[..] } else { &[] };
-        self.ask("GET", path, sent, "")
+        self.fetch("GET", path, sent, "")
     }
 
     pub fn post(&self, path: &str, token: &str, body: &Value) -> Answer {
         let bearer = format!("Bearer {token}");
-        self.ask(
+        self.fetch(
             "POST",
             path,
             &[("Authorization", &bearer)],
@@ -139,7 +139,7 @@ impl Page {
     }
 
     /// Asks and returns the whole answer.
-    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub fn fetch(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut stream = self.request(method, path, headers, body);
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();

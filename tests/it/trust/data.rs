@@ -112,7 +112,7 @@ async fn data_of_a_server_is_signed_beside_its_path() {
     let signer = Signer::generate();
     let signature: Arc<Mutex<Vec<u8>>> = Arc::default();
     let beside = signature.clone();
-    let web = Server::start(move |ask| match ask.path.as_str() {
+    let web = Server::start(move |request| match request.path.as_str() {
         "/site.yaml?v=1" => Answer::ok(document("one")),
         "/site.yaml.sig?v=1" => Answer::ok(beside.lock().unwrap().clone()),
         _ => Answer::new("404 Not Found", "none"),

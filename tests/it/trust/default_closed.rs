@@ -12,7 +12,12 @@ use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, when};
 
 /// Asks a node and returns the code and the answer.
-async fn ask(client: &Connection, node: &str, verb: Verb, body: &str) -> (u16, Value) {
+async fn request_with_code(
+    client: &Connection,
+    node: &str,
+    verb: Verb,
+    body: &str,
+) -> (u16, Value) {
     let reply = request(client, node, verb, Headers::new(), body).await;
     let code = reply.service_error().map_or(200, |(code, _)| code);
     (code, serde_json::from_slice(&reply.body).unwrap())
@@ -82,20 +87,23 @@ fn names_the_remedy(text: &str) {
 /// Checks that a node refuses every order, and says so wherever one looks.
 async fn refuses_orders(client: &Connection, env: &TestEnv, node: &str, running: &AgentProcess) {
     for (verb, body) in orders(env, "refused") {
-        let (code, answer) = ask(client, node, verb, &body).await;
+        let (code, answer) = request_with_code(client, node, verb, &body).await;
         assert_eq!(code, 403, "{verb}: {answer}");
         let error = answer["error"].as_str().unwrap();
         assert!(error.contains(ADDRESS), "{error}");
         names_the_remedy(error);
     }
     assert!(!env.exists("refused"));
-    let (code, status) = ask(client, node, Verb::Ping, "").await;
+    let (code, status) = request_with_code(client, node, Verb::Ping, "").await;
     assert_eq!(code, 200, "{status}");
     assert!(status["pause"].is_null(), "{status}");
     assert_eq!(status["trust"]["required"], true, "{status}");
     assert_eq!(status["trust"]["open"], false, "{status}");
     assert_eq!(status["trust"]["last_refusal"]["what"], "cancel");
-    assert_eq!(ask(client, node, Verb::Facts, "").await.0, 200);
+    assert_eq!(
+        request_with_code(client, node, Verb::Facts, "").await.0,
+        200
+    );
     assign(client, node, 7).await;
     let report = report(client, node, |report| report["refusal"]["generation"] == 7).await;
     assert_eq!(report["generation"], 0, "{report}");
@@ -116,7 +124,7 @@ async fn obeys(client: &Connection, env: &TestEnv, node: &str) {
             _ => 200,
         };
         // A node is paused and resumed in turn.
-        let (code, answer) = ask(client, node, verb, &body).await;
+        let (code, answer) = request_with_code(client, node, verb, &body).await;
         assert_eq!(code, expected, "{verb}: {answer}");
     }
     assert_eq!(env.read(&file), "hi\n");
@@ -171,9 +179,12 @@ fn an_agent_without_trust_obeys_only_servers_on_its_own_machine() {
             "--node",
             "signed",
         ];
-        let said = operator.ccm(&ensure);
-        assert!(said.stdout.contains("request is not signed"), "{said:?}");
-        assert!(said.stdout.contains("--sign-with"), "{said:?}");
+        let output = operator.ccm(&ensure);
+        assert!(
+            output.stdout.contains("request is not signed"),
+            "{output:?}"
+        );
+        assert!(output.stdout.contains("--sign-with"), "{output:?}");
         operator
             .ccm(&[&ensure[..], &["--sign-with", "ops.seed"]].concat())
             .ok();
@@ -216,17 +227,17 @@ fn an_agent_that_was_led_to_a_server_elsewhere_is_closed() {
         let running = AgentProcess::start(&env, "led", &first.url(), "");
         let client = first.client().await;
         let body = file_request(&env.path("before"), "hi\n");
-        let (code, answer) = ask(&client, "led", Verb::Ensure, &body).await;
+        let (code, answer) = request_with_code(&client, "led", Verb::Ensure, &body).await;
         assert_eq!(code, 200, "{answer}");
         // Each server tells of the other once they have met.
-        let told = async || -> Vec<String> {
+        let known_urls = async || -> Vec<String> {
             let raw = async_nats::connect(first.url()).await.unwrap();
             let other = format!("{ADDRESS}:");
             let urls = raw.server_info().connect_urls.into_iter();
             urls.filter(|url| url.starts_with(&other)).collect()
         };
         eventually("the cluster", async || {
-            let urls = told().await;
+            let urls = known_urls().await;
             when(urls.len() == 2, urls)
         })
         .await;
@@ -234,7 +245,7 @@ fn an_agent_that_was_led_to_a_server_elsewhere_is_closed() {
         first.stop();
         let client = second.client().await;
         let body = file_request(&env.path("after"), "hi\n");
-        let (code, answer) = ask(&client, "led", Verb::Ensure, &body).await;
+        let (code, answer) = request_with_code(&client, "led", Verb::Ensure, &body).await;
         assert_eq!(code, 403, "{answer}\n{}", running.log());
         names_the_remedy(answer["error"].as_str().unwrap());
         assert!(!env.exists("after"));

@@ -8,7 +8,7 @@ use ccm_nats::Verb;
 use serde_json::json;
 
 use crate::support::TestEnv;
-use crate::support::agent::{AgentProcess, ask};
+use crate::support::agent::{AgentProcess, request_json};
 use crate::support::namespace::{ADDRESS, inside};
 use crate::support::nats::NatsServer;
 use crate::support::poll::eventually;
@@ -118,14 +118,14 @@ async fn a_small_body_of_nested_aliases_takes_no_memory() {
     ] {
         let head = format!("protocol: io.choria.ccm.v1.{name}.request\ntype: file\nname: /x\n");
         let body = bomb(&head, "properties: {name: /x, ensure: present}\n");
-        let answer = ask(&setup.client, NODE, verb, &body).await;
+        let answer = request_json(&setup.client, NODE, verb, &body).await;
         assert!(answer["error"].is_string(), "{verb}: {answer:#}");
     }
     // The same, inside of a manifest.
     let manifest = bomb("data:\n  x: y\n", "ccm: {resources: []}\n");
     let request = json!({"protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": manifest, "wait": true});
-    let answer = ask(&setup.client, NODE, Verb::Apply, &request.to_string()).await;
+    let answer = request_json(&setup.client, NODE, Verb::Apply, &request.to_string()).await;
     let grown = peak_of(&setup.agent) - before;
     assert!(grown < MOST_GROWTH, "grew by {} MB", grown >> 20);
     assert!(answer.to_string().contains("aliases"), "{answer:#}");
@@ -136,7 +136,7 @@ async fn a_small_body_of_nested_aliases_takes_no_memory() {
          name: {file}\n  ensure: present\n  content: &owner root\n  owner: *owner\n  \
          group: *owner\n  mode: '0600'\n"
     );
-    let answer = ask(&setup.client, NODE, Verb::Ensure, &honest).await;
+    let answer = request_json(&setup.client, NODE, Verb::Ensure, &honest).await;
     assert_eq!(answer["state"]["changed"], true, "{answer:#}");
     assert_eq!(setup.env.read("motd"), "root");
 }

@@ -7,7 +7,7 @@ use ccm_nats::{Headers, Verb};
 use ccm_value::Value;
 use serde_json::json;
 
-use super::{NODE, answer_to, ask_signed, setup};
+use super::{NODE, answer_to, request_signed, setup};
 use crate::support::agent::subjects;
 use crate::support::poll::eventually;
 
@@ -36,7 +36,7 @@ async fn no_generation_of_a_weak_signer_keeps_operations_from_assigning() {
         by.sign_assignment(&mut assignment, &node).unwrap();
         let text = serde_json::to_vec(&assignment).unwrap();
         desired.put(&key, text.into()).await.unwrap();
-        ask_signed(&setup.client, &ops, Verb::Nudge, Headers::new(), "").await;
+        request_signed(&setup.client, &ops, Verb::Nudge, Headers::new(), "").await;
     };
     let follows = async |generation| {
         eventually(

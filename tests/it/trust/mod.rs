@@ -1,18 +1,18 @@
-//! Nobody gets in who does not belong, and hostile input changes nothing.
+//! Authorization: requests of callers that are not trusted are refused, and malicious input changes
+//! nothing.
 
-mod assigned;
+mod assignments;
+mod bundle_push;
 mod data;
 mod default_closed;
 mod exec_rules;
-mod forged;
-mod hostile;
+mod forged_requests;
 mod limits;
 mod lockout;
-mod lookups;
+mod message_flood;
 mod page_token;
 pub(crate) mod permissions;
 mod policy;
-mod pushed;
 mod refusals;
 mod roles;
 mod rollouts;
@@ -20,6 +20,7 @@ mod sensitive;
 mod sign_with;
 mod sources;
 mod status_programs;
+mod template_lookups;
 
 use std::path::Path;
 use std::time::Duration;
@@ -75,7 +76,7 @@ async fn answer_to(
     headers: Headers,
     body: &serde_json::Value,
 ) -> (u16, serde_json::Value) {
-    let reply = ask_signed(client, signer, verb, headers, &body.to_string()).await;
+    let reply = request_signed(client, signer, verb, headers, &body.to_string()).await;
     let code = reply.service_error().map_or(200, |(code, _)| code);
     (code, serde_json::from_slice(&reply.body).unwrap())
 }
@@ -91,7 +92,7 @@ fn ensure_body(type_name: &str, properties: &serde_json::Value) -> serde_json::V
 
 /// Asks the node with a signature over this very request, which is sent once: as
 /// [`agent::request`] does.
-async fn ask_signed(
+async fn request_signed(
     client: &Connection,
     signer: &Signer,
     verb: Verb,

@@ -43,16 +43,16 @@ async fn every_request_needs_the_token_on_loopback_too() {
         for path in READS {
             for given in &wrong {
                 let header = given.as_deref().map(|value| ("Authorization", value));
-                let refused = web.ask("GET", path, header.as_slice(), "");
+                let refused = web.fetch("GET", path, header.as_slice(), "");
                 assert_eq!(refused.status, 401, "{path} {given:?}: {}", refused.body);
                 assert!(refused.head.contains("www-authenticate: bearer"), "{path}");
                 assert!(!refused.body.contains("web1"), "{}", refused.body);
-                let head = web.ask("HEAD", path, header.as_slice(), "");
+                let head = web.fetch("HEAD", path, header.as_slice(), "");
                 assert_eq!(head.status, 401, "HEAD {path}");
             }
             // An address is kept in histories and logs: a token in it counts for nothing.
             let named = format!("{path}?token={TOKEN}");
-            assert_eq!(web.ask("GET", &named, &[], "").status, 401, "{named}");
+            assert_eq!(web.fetch("GET", &named, &[], "").status, 401, "{named}");
         }
         for path in [
             "/api/pause",
@@ -63,14 +63,14 @@ async fn every_request_needs_the_token_on_loopback_too() {
             assert_eq!(refused.status, 401, "{path}: {}", refused.body);
         }
         for path in ASSETS {
-            let asset = web.ask("GET", path, &[], "");
+            let asset = web.fetch("GET", path, &[], "");
             assert_eq!(asset.status, 200, "{path}");
             assert!(!asset.body.contains("web1"), "{path}");
         }
         // Who knows it reads everything, the stream too.
         let bearer = format!("Bearer {TOKEN}");
         for path in ["/api/summary", "/api/nodes", "/metrics", "/healthz"] {
-            let answer = web.ask("GET", path, &[("Authorization", &bearer)], "");
+            let answer = web.fetch("GET", path, &[("Authorization", &bearer)], "");
             assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         }
         let stream = web.request("GET", "/api/stream", &[("Authorization", &bearer)], "");
@@ -85,7 +85,7 @@ async fn every_request_needs_the_token_on_loopback_too() {
 async fn without_a_token_loopback_is_read_by_everyone_as_before() {
     let web = Web::start().await;
     for path in ["/", "/api/summary", "/api/nodes", "/metrics", "/healthz"] {
-        assert_eq!(web.ask("GET", path, &[], "").status, 200, "{path}");
+        assert_eq!(web.fetch("GET", path, &[], "").status, 200, "{path}");
     }
 }
 
@@ -105,10 +105,10 @@ async fn the_page_asks_for_the_token_and_says_that_one_is_wrong() {
     let mut browser = Browser::start();
     browser.open(&web.url("#/nodes"));
     browser.wait("document.querySelector('#ask').open");
-    let asked = "document.querySelector('#ask').innerText";
+    let dialog_text = "document.querySelector('#ask').innerText";
     assert!(
         !browser
-            .eval(asked)
+            .eval(dialog_text)
             .as_str()
             .unwrap()
             .contains("Wrong token")
@@ -116,7 +116,7 @@ async fn the_page_asks_for_the_token_and_says_that_one_is_wrong() {
     // Nothing was asked for that would be refused.
     assert_eq!(browser.errors, Vec::<String>::new());
     give(&mut browser, "wrong-token-0123456789");
-    browser.wait(&format!("{asked}.includes('Wrong token')"));
+    browser.wait(&format!("{dialog_text}.includes('Wrong token')"));
     assert_eq!(browser.eval("sessionStorage.getItem('token')"), json!(null));
     // Who closes the dialog sees nothing, and finds the button.
     browser.key("Escape");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::roles::Site;
 use crate::support::TestEnv;
-use crate::support::agent::{self, ask, file_request, subjects};
+use crate::support::agent::{self, file_request, request_json, subjects};
 use crate::support::nats::NatsServer;
 use crate::support::poll::{LIMIT, eventually, wait_for, when};
 
@@ -28,13 +28,13 @@ async fn client(server: &NatsServer, user: &str, inbox: &str) -> (Client, Forbid
 
 /// Returns a client with these options, and everything the server forbids it.
 pub(crate) async fn client_with(options: ConnectOptions, url: &str) -> (Client, Forbidden) {
-    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, received) = tokio::sync::mpsc::unbounded_channel();
     let options = options.event_callback(move |event| {
-        let _ = tell.send(event.to_string());
+        let _ = sender.send(event.to_string());
         async {}
     });
     let client = options.connect(url).await.unwrap();
-    (client, Forbidden(told))
+    (client, Forbidden(received))
 }
 
 pub(crate) struct Forbidden(tokio::sync::mpsc::UnboundedReceiver<String>);
@@ -42,7 +42,7 @@ pub(crate) struct Forbidden(tokio::sync::mpsc::UnboundedReceiver<String>);
 impl Forbidden {
     /// Waits until the server says no to something about a subject.
     pub(crate) async fn expect(&mut self, what: &str) {
-        let heard = tokio::time::timeout(LIMIT, async {
+        let denial = tokio::time::timeout(LIMIT, async {
             loop {
                 let event = self.0.recv().await.unwrap().to_lowercase();
                 let is_it = event.contains(&what.to_lowercase());
@@ -51,7 +51,7 @@ impl Forbidden {
                 }
             }
         });
-        assert!(heard.await.is_ok(), "{what} was not forbidden");
+        assert!(denial.await.is_ok(), "{what} was not forbidden");
     }
 }
 
@@ -247,8 +247,8 @@ async fn victim(site: &Site, directory: &Path) -> Agent {
 async fn reached(site: &Site, verb: Verb) -> u64 {
     let controller = site.connect("controller").await;
     let subject: Subject = format!("$SRV.STATS.ccm.{WEB2}").parse().unwrap();
-    let asked = controller.request(&subject, Headers::new(), "".into(), LIMIT);
-    let stats: Value = serde_json::from_slice(&asked.await.unwrap().body).unwrap();
+    let request = controller.request(&subject, Headers::new(), "".into(), LIMIT);
+    let stats: Value = serde_json::from_slice(&request.await.unwrap().body).unwrap();
     let endpoints = stats["endpoints"].as_array().unwrap();
     let name = format!("{verb}-node");
     let endpoint = endpoints.iter().find(|it| it["name"] == name.as_str());
@@ -268,16 +268,16 @@ const SERVICE: &str = "choria.ccm.registration.v1.prod.http.web.10_0_0_1.x";
 #[tokio::test(flavor = "multi_thread")]
 async fn one_node_can_not_order_another_through_jetstream() {
     let site = Site::start();
-    let room = tempfile::tempdir().unwrap();
-    let running = victim(&site, room.path()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let running = victim(&site, dir.path()).await;
     let controller = site.connect("controller").await;
-    let asked = room.path().join("asked");
-    let answer = file_request(&asked, "x");
-    let answer = ask(&controller, "web2.example.net", Verb::Ensure, &answer).await;
+    let requested = dir.path().join("asked");
+    let answer = file_request(&requested, "x");
+    let answer = request_json(&controller, "web2.example.net", Verb::Ensure, &answer).await;
     assert_eq!(answer["state"]["changed"], true, "{answer}");
 
     // web1 stores an order where it may, on its own registration subject.
-    let file = room.path().join("forged");
+    let file = dir.path().join("forged");
     let order = file_request(&file, "evil");
     let (web1, _) = client(&site.server, "web1", &format!("_INBOX_{WEB1}")).await;
     let stored = async_nats::jetstream::new(web1.clone());
@@ -326,8 +326,8 @@ async fn one_node_can_not_order_another_through_jetstream() {
     until_reached(&site, Verb::Ensure, before).await;
 
     // What arrived before an answer to a true request was dealt with before it.
-    let again = file_request(&asked, "y");
-    let answer = ask(&controller, "web2.example.net", Verb::Ensure, &again).await;
+    let again = file_request(&requested, "y");
+    let answer = request_json(&controller, "web2.example.net", Verb::Ensure, &again).await;
     assert_eq!(answer["state"]["changed"], true, "{answer}");
     assert!(!file.exists(), "web2 took an order out of a stream");
     running.stop().await;
@@ -336,11 +336,11 @@ async fn one_node_can_not_order_another_through_jetstream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_monitor_can_not_resume_a_node_that_is_paused() {
     let site = Site::start();
-    let room = tempfile::tempdir().unwrap();
-    let running = victim(&site, room.path()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let running = victim(&site, dir.path()).await;
     let controller = site.connect("controller").await;
     let pause = json!({ "reason": "disk swap" });
-    let answer = ask(
+    let answer = request_json(
         &controller,
         "web2.example.net",
         Verb::Pause,
@@ -382,7 +382,7 @@ async fn a_monitor_can_not_resume_a_node_that_is_paused() {
         until_reached(&site, Verb::Resume, before).await;
     }
     // Questions are answered in order, so what came before this one is over.
-    ask(&controller, "web2.example.net", Verb::Ping, "").await;
+    request_json(&controller, "web2.example.net", Verb::Ping, "").await;
     assert!(paused(), "a monitor resumed web2");
     running.stop().await;
 }
@@ -418,8 +418,8 @@ async fn a_denial_is_told_as_one_to_every_call() {
     let text = put.to_string();
     assert!(text.contains("publish on $O.CCM_MANIFESTS.C."), "{text}");
     let ping = subjects().all(Verb::Ping);
-    let asked = web1.request(&ping, Headers::new(), "".into(), LIMIT).await;
-    denied(asked.unwrap_err(), "publish on ccm.v1.default.all.ping");
+    let request = web1.request(&ping, Headers::new(), "".into(), LIMIT).await;
+    denied(request.unwrap_err(), "publish on ccm.v1.default.all.ping");
     let stop = ccm_nats::ReplyLimits {
         expected: None,
         silence: LIMIT,
@@ -564,12 +564,12 @@ fn an_agent_tells_in_its_log_what_is_forbidden() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_without_a_reply_subject_is_dropped_and_audited() {
     let site = Site::start();
-    let room = tempfile::tempdir().unwrap();
-    let running = victim(&site, room.path()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let running = victim(&site, dir.path()).await;
     let controller = site.connect("controller").await;
-    let file = room.path().join("f");
+    let file = dir.path().join("f");
     let ensure = subjects().node(&WEB2.parse().unwrap(), Verb::Ensure);
-    ask(&controller, "web2.example.net", Verb::Ping, "").await;
+    request_json(&controller, "web2.example.net", Verb::Ping, "").await;
     let headers = Headers::new().with(REQUEST_ID, "lost").unwrap();
     let order = file_request(&file, "x");
     controller
@@ -577,8 +577,8 @@ async fn a_request_without_a_reply_subject_is_dropped_and_audited() {
         .await
         .unwrap();
     until_reached(&site, Verb::Ensure, 0).await;
-    let other = file_request(&room.path().join("g"), "x");
-    ask(&controller, "web2.example.net", Verb::Ensure, &other).await;
+    let other = file_request(&dir.path().join("g"), "x");
+    request_json(&controller, "web2.example.net", Verb::Ensure, &other).await;
     assert!(!file.exists());
     let printed = running.metrics().print();
     let line = printed.lines().find(|line| {

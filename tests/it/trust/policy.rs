@@ -5,7 +5,7 @@ use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 
-use super::{ask_signed, trusting};
+use super::{request_signed, trusting};
 use crate::support::TestEnv;
 use crate::support::agent::{file_request, start};
 use crate::support::nats::NatsServer;
@@ -14,31 +14,31 @@ use crate::support::nats::NatsServer;
 async fn a_policy_holds_for_requests_and_for_every_resource_of_a_manifest() {
     let server = NatsServer::start();
     let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let path = |name: &str| room.path().join(name);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
     let signer = Signer::generate();
     let policy = format!(
         "- {{verbs: [ensure, apply], types: [file, apply], names: ['{}/**']}}\n- {{verbs: [ensure], noop_only: true}}",
-        room.path().display()
+        dir.path().display()
     );
-    let running = start(&trusting(&signer, Some(&policy), room.path()), &server).await;
-    let ask = async |verb, headers, body: &str| {
-        let reply = ask_signed(&client, &signer, verb, headers, body).await;
+    let running = start(&trusting(&signer, Some(&policy), dir.path()), &server).await;
+    let request = async |verb, headers, body: &str| {
+        let reply = request_signed(&client, &signer, verb, headers, body).await;
         let code = reply.service_error().map_or(200, |(code, _)| code);
         let answer: Value = serde_json::from_slice(&reply.body).unwrap();
         (code, answer)
     };
-    let (code, answer) = ask(Verb::Ping, Headers::new(), "").await;
+    let (code, answer) = request(Verb::Ping, Headers::new(), "").await;
     assert_eq!((code, &answer["error"]), (403, &json!("denied by policy")));
     let body = file_request(&path("a"), "a");
-    assert_eq!(ask(Verb::Ensure, Headers::new(), &body).await.0, 200);
+    assert_eq!(request(Verb::Ensure, Headers::new(), &body).await.0, 200);
     assert!(path("a").exists());
 
     let outside = tempfile::tempdir().unwrap();
     let body = file_request(&outside.path().join("b"), "b");
-    assert_eq!(ask(Verb::Ensure, Headers::new(), &body).await.0, 403);
+    assert_eq!(request(Verb::Ensure, Headers::new(), &body).await.0, 403);
     let noop = Headers::new().with(NOOP, "true").unwrap();
-    assert_eq!(ask(Verb::Ensure, noop, &body).await.0, 200);
+    assert_eq!(request(Verb::Ensure, noop, &body).await.0, 200);
     assert!(!outside.path().join("b").exists());
 
     let exec = |target: &str| json!([{"exec": [{format!("/usr/bin/touch {target}"): {}}]}]);
@@ -54,7 +54,7 @@ async fn a_policy_holds_for_requests_and_for_every_resource_of_a_manifest() {
         "manifest": {"ccm": {"resources": resources}},
         "wait": true,
     });
-    let (code, answer) = ask(Verb::Apply, Headers::new(), &body.to_string()).await;
+    let (code, answer) = request(Verb::Apply, Headers::new(), &body.to_string()).await;
     assert_eq!(code, 200, "{answer}");
     assert!(path("c").exists(), "{answer}");
     for mark in marks {
@@ -114,10 +114,10 @@ fn a_seed_is_kept_to_itself() {
     env.ccm(&["keys", "new", &env.at("seed")]).ok();
     let seed = std::fs::read_to_string(env.path("seed")).unwrap();
     let sign = ["fleet", "sign", "ccm.v1.default.all.ping", "--sign-with"];
-    let told = env.ccm(&[&sign[..], &[&env.at("seed")]].concat()).ok();
+    let output = env.ccm(&[&sign[..], &[&env.at("seed")]].concat()).ok();
     assert!(
-        told.contains("Ccm-Signature:") && !told.contains(seed.trim()),
-        "{told}"
+        output.contains("Ccm-Signature:") && !output.contains(seed.trim()),
+        "{output}"
     );
     env.ccm(&["keys", "new", &env.at("seed")]).error(2);
     let open = std::fs::Permissions::from_mode(0o644);

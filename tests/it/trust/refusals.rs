@@ -51,7 +51,7 @@ impl World {
     /// Returns the list's entry of the node, once its last refusal is as expected.
     fn refusal(&self, is_expected: impl Fn(&Value) -> bool) -> Value {
         wait_for("refusal", || {
-            let line = self.fleet.ask(&["nodes", "--jsonl"]).ok();
+            let line = self.fleet.run(&["nodes", "--jsonl"]).ok();
             let node: Value = serde_json::from_str(&line).unwrap();
             let found = node["status"]["trust"].clone();
             when(is_expected(&found["last_refusal"]), found)
@@ -99,8 +99,8 @@ impl World {
     async fn drift(&self, expected: &str) -> String {
         eventually(expected, async || {
             self.nudge().await;
-            let said = self.fleet.ask(&["drift"]).stdout;
-            said.contains(expected).then_some(said)
+            let output = self.fleet.run(&["drift"]).stdout;
+            output.contains(expected).then_some(output)
         })
         .await
     }
@@ -122,10 +122,10 @@ async fn a_refused_request_is_told_with_its_reason_and_who_asked() {
         ),
         (with("reader.seed"), "reader", "denied by policy", "policy"),
     ] {
-        let said = world.fleet.ask(&args);
-        assert!(said.stdout.contains("1 denied"), "{said:?}");
-        assert!(said.stdout.contains(reason), "{said:?}");
-        assert!(said.stdout.contains(remedy), "{said:?}");
+        let output = world.fleet.run(&args);
+        assert!(output.stdout.contains("1 denied"), "{output:?}");
+        assert!(output.stdout.contains(reason), "{output:?}");
+        assert!(output.stdout.contains(remedy), "{output:?}");
         let trust = world.refusal(|refusal| refusal["reason"] == reason);
         assert_eq!(
             (&trust["required"], &trust["open"]),
@@ -134,11 +134,11 @@ async fn a_refused_request_is_told_with_its_reason_and_who_asked() {
         let refusal = &trust["last_refusal"];
         assert_eq!(refusal["what"], "ensure", "{refusal}");
         assert!(refusal["who"].as_str().unwrap().contains(who), "{refusal}");
-        let table = world.fleet.ask(&["nodes"]).ok();
+        let table = world.fleet.run(&["nodes"]).ok();
         assert!(table.contains(reason), "{table}");
     }
     assert!(!world.fleet.env.exists("motd"));
-    world.fleet.ask(&with("ops.seed")).ok();
+    world.fleet.run(&with("ops.seed")).ok();
     assert!(world.fleet.env.exists("motd"));
 }
 
@@ -156,10 +156,10 @@ async fn a_refused_assignment_is_told_by_drift_nodes_and_the_page() {
         ),
     ] {
         world.assign(generation, by).await;
-        let said = world.drift(reason).await;
+        let output = world.drift(reason).await;
         let expected = format!("refused assignment of generation {generation}");
-        assert!(said.contains(&expected), "{said}");
-        assert!(said.contains("1 failed"), "{said}");
+        assert!(output.contains(&expected), "{output}");
+        assert!(output.contains("1 failed"), "{output}");
         let refusal = world.refusal(|refusal| refusal["reason"] == reason);
         assert_eq!(refusal["last_refusal"]["generation"], generation);
         page.until("/api/nodes/web1", |answer| {
@@ -196,18 +196,18 @@ async fn a_rollout_of_a_stranger_fails_with_the_reason_of_its_nodes() {
         format!("ccm:\n  resources:\n    - exec:\n        - /usr/bin/touch {path}: {{}}\n"),
     );
     let push = ["bundle", "push", &fleet.env.at("app"), "--name", "app"];
-    fleet.ask(&push).ok();
+    fleet.run(&push).ok();
     let start = ["rollout", "start", "app", "--all", "--node-timeout", "25s"];
-    let refused = fleet.ask(&[&start[..], &["--sign-with", "stranger.seed"]].concat());
+    let refused = fleet.run(&[&start[..], &["--sign-with", "stranger.seed"]].concat());
     let reason = "is not trusted here";
     assert!(refused.stdout.contains(reason), "{refused:?}");
-    let all = fleet.ask(&["rollout", "list", "--json"]).json();
+    let all = fleet.run(&["rollout", "list", "--json"]).json();
     let id = all[0]["id"].as_str().unwrap().to_owned();
-    let shown = fleet.ask(&["rollout", "show", &id]).stdout;
+    let shown = fleet.run(&["rollout", "show", &id]).stdout;
     assert!(shown.contains(reason), "{shown}");
     assert!(!fleet.env.exists("rolled"));
     fleet
-        .ask(&[&start[..], &["--sign-with", "ops.seed"]].concat())
+        .run(&[&start[..], &["--sign-with", "ops.seed"]].concat())
         .ok();
     assert!(fleet.env.exists("rolled"));
 }

@@ -285,8 +285,8 @@ async fn an_agent_does_all_its_work() {
         subjects().all(Verb::Ping),
         format!("$SRV.PING.ccm.{token}").parse().unwrap(),
     ] {
-        let asked = operator.request(&subject, Headers::new(), "".into(), LIMIT);
-        asked.await.unwrap();
+        let request = operator.request(&subject, Headers::new(), "".into(), LIMIT);
+        request.await.unwrap();
     }
     // It follows an assignment, with a bundle of the fleet and a slot of a governor.
     let done = site.env("web1").at("assigned");
@@ -390,8 +390,8 @@ fn a_controller_does_all() {
     controller(&["rollout", "rollback", last.as_str().unwrap()]).ok();
     assert!(controller(&["drift", "--json"]).stdout.contains("web1"));
     let events = ["events", "--durable", "pager", "--jsonl", "--since", "1h"];
-    let told = controller(&events).ok();
-    assert!(told.contains("/bin/touch"), "{told}");
+    let output = controller(&events).ok();
+    assert!(output.contains("/bin/touch"), "{output}");
     let removed = bundle(env, "three", &touch("/dev/null"));
     let pushed = controller(&["bundle", "push", &removed, "--name", "three", "--json"]).json();
     let digest = pushed["digest"].as_str().unwrap();
@@ -450,17 +450,17 @@ fn a_monitor_reads_everything() {
             .ok();
         following.try_wait().unwrap()
     });
-    let mut told = String::new();
+    let mut stdout = String::new();
     let mut output = following.stdout.take().unwrap();
-    output.read_to_string(&mut told).unwrap();
-    let told: Value = serde_json::from_str(told.trim()).unwrap();
-    assert!(told.is_object(), "{told}");
+    output.read_to_string(&mut stdout).unwrap();
+    let stdout: Value = serde_json::from_str(stdout.trim()).unwrap();
+    assert!(stdout.is_object(), "{stdout}");
     wait_for("the event on the page", || {
         let answer = get(&address, "/api/events");
         when(answer.contains("/bin/true"), answer)
     });
-    let told = monitor(&["events", "--durable", "wall", "--jsonl"]).ok();
-    assert!(told.contains("/bin/true"), "{told}");
+    let stdout = monitor(&["events", "--durable", "wall", "--jsonl"]).ok();
+    assert!(stdout.contains("/bin/true"), "{stdout}");
     page.kill().unwrap();
     page.wait().unwrap();
     site.expect_no_violation();

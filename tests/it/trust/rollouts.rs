@@ -46,12 +46,12 @@ impl Signed {
         Self { fleet, key, other }
     }
 
-    fn ask(&self, args: &[&str]) -> Outcome {
-        self.fleet.ask(args)
+    fn run(&self, args: &[&str]) -> Outcome {
+        self.fleet.run(args)
     }
 
     /// Asks as somebody who has no key.
-    fn ask_unsigned(&self, args: &[&str]) -> Outcome {
+    fn run_unsigned(&self, args: &[&str]) -> Outcome {
         let mut all = vec!["fleet"];
         all.extend(args);
         self.other.ccm(&all)
@@ -68,7 +68,7 @@ impl Signed {
         let file = format!("{name}/manifest.yaml");
         let file = self.fleet.env.write(&file, manifest);
         let directory = file.trim_end_matches("/manifest.yaml");
-        let pushed = self.ask(&["bundle", "push", directory, "--name", name, "--json"]);
+        let pushed = self.run(&["bundle", "push", directory, "--name", name, "--json"]);
         json!({"name": name, "digest": pushed.json()["digest"]})
     }
 
@@ -88,7 +88,7 @@ impl Signed {
 
     /// Takes a bundle to node a and returns the rollout's id.
     fn roll_out(&self, bundle: &str) -> String {
-        let done = self.ask(&["rollout", "start", bundle, "--node", "a", "--json"]);
+        let done = self.run(&["rollout", "start", bundle, "--node", "a", "--json"]);
         id(&done.json())
     }
 
@@ -97,11 +97,11 @@ impl Signed {
         let args = [
             "rollout", "start", bundle, "--node", "a", "--detach", "--json",
         ];
-        id(&self.ask(&args).json())
+        id(&self.run(&args).json())
     }
 
     fn state(&self, id: &str) -> Value {
-        self.ask(&["rollout", "show", id, "--json"]).json()["state"].clone()
+        self.run(&["rollout", "show", id, "--json"]).json()["state"].clone()
     }
 
     /// Returns a value from a bucket.
@@ -202,12 +202,12 @@ async fn a_controller_hands_out_only_what_was_signed() {
     for (reason, change) in changes {
         let id = signed.detached("good");
         signed.tamper(&id, change).await;
-        let outcome = signed.ask(&["rollout", "drive", &id]);
+        let outcome = signed.run(&["rollout", "drive", &id]);
         assert_eq!(outcome.code, Some(3), "{reason}: {outcome:?}");
         let state = signed.state(&id);
         assert_eq!(state["name"], "halted", "{reason}");
-        let said = state["reason"].as_str().unwrap();
-        assert!(said.contains(reason), "{reason}: {said}");
+        let actual = state["reason"].as_str().unwrap();
+        assert!(actual.contains(reason), "{reason}: {actual}");
     }
     // One that is signed anew by a stranger fits, but not for whoever lists signers.
     let id = signed.detached("good");
@@ -218,9 +218,9 @@ async fn a_controller_hands_out_only_what_was_signed() {
     let forged = serde_json::to_value(&rollout).unwrap();
     signed.write("CCM_ROLLOUTS", &id, &forged).await;
     let args = ["rollout", "drive", &id, "--trust-signer", &signed.key];
-    assert_eq!(signed.ask_unsigned(&args).code, Some(3));
-    let said = signed.state(&id).to_string();
-    assert!(said.contains("is not trusted"), "{said}");
+    assert_eq!(signed.run_unsigned(&args).code, Some(3));
+    let record = signed.state(&id).to_string();
+    assert!(record.contains("is not trusted"), "{record}");
     for node in ["a", "b"] {
         assert_eq!(signed.ran(node), [""; 0]);
     }
@@ -235,8 +235,8 @@ async fn a_rollout_under_the_name_of_another_is_refused() {
     let two = signed.detached("two");
     let stored = signed.read("CCM_ROLLOUTS", &one).await;
     signed.write("CCM_ROLLOUTS", &two, &stored).await;
-    let said = signed.ask(&["rollout", "drive", &two]).error(1);
-    assert!(said.contains(&format!("holds rollout {one}")), "{said}");
+    let error = signed.run(&["rollout", "drive", &two]).error(1);
+    assert!(error.contains(&format!("holds rollout {one}")), "{error}");
 }
 
 #[tokio::test]
@@ -340,14 +340,14 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
     let assigned_two = signed.read("CCM_DESIRED", "a").await;
     // Without a key nobody rolls back, neither by command nor by hand.
     let rollback = ["rollout", "rollback", &two];
-    let said = signed.ask_unsigned(&rollback).error(2);
-    assert!(said.contains("its rollback must be signed"), "{said}");
+    let error = signed.run_unsigned(&rollback).error(2);
+    assert!(error.contains("its rollback must be signed"), "{error}");
     let done = signed.read("CCM_ROLLOUTS", &two).await;
     let set_back = |it: &mut Value| it["state"] = json!({"name": "rolling_back"});
     signed.tamper(&two, set_back).await;
-    assert_eq!(signed.ask(&["rollout", "drive", &two]).code, Some(3));
-    let said = signed.state(&two).to_string();
-    assert!(said.contains("rollback not signed"), "{said}");
+    assert_eq!(signed.run(&["rollout", "drive", &two]).code, Some(3));
+    let record = signed.state(&two).to_string();
+    assert!(record.contains("rollback not signed"), "{record}");
     // Something else in place of what was there.
     signed.write("CCM_ROLLOUTS", &two, &done).await;
     signed
@@ -355,13 +355,13 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
             it["previous"][0]["assignment"]["manifests"] = json!([evil.clone()]);
         })
         .await;
-    assert_eq!(signed.ask(&rollback).code, Some(3));
-    let said = signed.state(&two).to_string();
-    assert!(said.contains("previous assignment of node a"), "{said}");
+    assert_eq!(signed.run(&rollback).code, Some(3));
+    let record = signed.state(&two).to_string();
+    assert!(record.contains("previous assignment of node a"), "{record}");
     assert_eq!(signed.ran("a"), ["one", "two"]);
     // As it was.
     signed.write("CCM_ROLLOUTS", &two, &done).await;
-    signed.ask(&rollback).ok();
+    signed.run(&rollback).ok();
     wait_for("what was there", || {
         let ran = signed.ran("a");
         (ran == ["one", "two", "one"])
@@ -403,7 +403,7 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
             "before the accepted decision",
         )
         .await;
-    signed.ask(&["rollout", "rollback", &three]).ok();
+    signed.run(&["rollout", "rollback", &three]).ok();
     // What was put there by hand is what was there before, so there is nothing to do.
     assert_eq!(signed.state(&three)["name"], "rolled_back");
 }
@@ -417,12 +417,12 @@ fn a_signed_rollback_that_failed_on_a_node_is_retried() {
     signed.roll_out("one");
     let two = signed.roll_out("two");
     signed.fleet.env.write("broken", "");
-    let outcome = signed.ask(&["rollout", "rollback", &two]);
+    let outcome = signed.run(&["rollout", "rollback", &two]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert_eq!(signed.state(&two)["name"], "rolled_back_with_failures");
     std::fs::remove_file(broken).unwrap();
     // The decision is signed already, so any controller may repeat it.
-    let outcome = signed.ask_unsigned(&["rollout", "retry", &two]);
+    let outcome = signed.run_unsigned(&["rollout", "retry", &two]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(signed.ran("a"), ["one", "two", "one"]);
     assert_eq!(signed.state(&two)["name"], "rolled_back");
@@ -435,7 +435,7 @@ async fn rollouts_can_be_rolled_back_one_after_the_other() {
         signed.push(name);
     }
     let roll_back = |id: &str, expected: &[&str]| {
-        signed.ask(&["rollout", "rollback", id]).ok();
+        signed.run(&["rollout", "rollback", id]).ok();
         wait_for("what was there", || {
             let ran = signed.ran("a");
             (ran == expected)
@@ -454,7 +454,7 @@ async fn rollouts_can_be_rolled_back_one_after_the_other() {
     // Before the first one there was nothing.
     roll_back(&one, &ran);
     wait_for("nothing", || {
-        let report = signed.ask(&["drift", "--json"]).stdout;
+        let report = signed.run(&["drift", "--json"]).stdout;
         let drift: Value = serde_json::from_str(&report).unwrap();
         let nodes = drift["nodes"].as_array().unwrap();
         let is_nothing = nodes
@@ -475,14 +475,14 @@ async fn controllers_without_a_key_drive_retry_and_resume_what_is_signed() {
     let args = [
         "rollout", "start", "app", "--all", "--wave", "1", "--detach", "--json",
     ];
-    let id = id(&signed.ask(&args).json());
+    let id = id(&signed.run(&args).json());
     let drive = ["rollout", "drive", &id, "--trust-signer", &signed.key];
-    assert_eq!(signed.ask_unsigned(&drive).code, Some(3));
+    assert_eq!(signed.run_unsigned(&drive).code, Some(3));
     signed.fleet.env.write("flag", "");
-    let retried = signed.ask_unsigned(&["rollout", "retry", &id, "--detach"]);
+    let retried = signed.run_unsigned(&["rollout", "retry", &id, "--detach"]);
     retried.ok();
-    signed.ask_unsigned(&["rollout", "pause", &id]).ok();
-    signed.ask_unsigned(&["rollout", "resume", &id]).ok();
+    signed.run_unsigned(&["rollout", "pause", &id]).ok();
+    signed.run_unsigned(&["rollout", "resume", &id]).ok();
     for node in ["a", "b"] {
         assert_eq!(signed.ran(node), ["app"]);
     }
@@ -492,15 +492,15 @@ async fn controllers_without_a_key_drive_retry_and_resume_what_is_signed() {
 async fn an_unsigned_rollout_to_nodes_that_require_signatures_does_not_start() {
     let signed = Signed::start(&["a"]);
     signed.push("one");
-    let said = signed
-        .ask_unsigned(&["rollout", "start", "one", "--all"])
+    let error = signed
+        .run_unsigned(&["rollout", "start", "one", "--all"])
         .error(2);
     assert!(
-        said.contains("1 of the nodes require signatures, such as a"),
-        "{said}"
+        error.contains("1 of the nodes require signatures, such as a"),
+        "{error}"
     );
-    assert!(said.contains("--sign-with"), "{said}");
-    let all = signed.ask(&["rollout", "list", "--json"]).json();
+    assert!(error.contains("--sign-with"), "{error}");
+    let all = signed.run(&["rollout", "list", "--json"]).json();
     assert_eq!(all, json!([]));
     signed.roll_out("one");
     assert_eq!(signed.ran("a"), ["one"]);

@@ -9,7 +9,7 @@ use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask};
+use crate::support::agent::{self, AgentProcess, request_json};
 use crate::support::http::{Answer, Server};
 use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::poll::{eventually, when};
@@ -180,7 +180,7 @@ fn using_urls(home: &Path, web: &Server) -> Vec<(&'static str, Value)> {
         merge(&mut exec, more);
         ("exec", exec)
     };
-    let said = there("/said");
+    let printed_url = there("/said");
     vec![
         archive("a.tar.gz", there("/a.tar.gz")),
         archive("b.tar.gz", there("/missing.tar.gz")),
@@ -190,31 +190,32 @@ fn using_urls(home: &Path, web: &Server) -> Vec<(&'static str, Value)> {
         (
             "scaffold",
             json!({"name": at("templates"), "ensure": "present", "engine": "go",
-                "source": there("/missing.tar.gz"), "data": {"from": said}}),
+                "source": there("/missing.tar.gz"), "data": {"from": printed_url}}),
         ),
         exec(
             "says it",
-            json!({"command": format!("/bin/echo got {said} now")}),
+            json!({"command": format!("/bin/echo got {printed_url} now")}),
         ),
-        exec(&format!("/bin/echo '{said}'"), json!({})),
+        exec(&format!("/bin/echo '{printed_url}'"), json!({})),
         exec(
             "complains",
-            json!({"command": format!("/bin/sh -c 'echo \"curl: {said}: 403\" >&2; exit 22'"),
-                "environment": [format!("FROM={said}")]}),
+            json!({"command": format!("/bin/sh -c 'echo \"curl: {printed_url}: 403\" >&2; exit 22'"),
+                "environment": [format!("FROM={printed_url}")]}),
         ),
         exec("healthy", {
-            let mut exec = checks(json!({"command": format!("/bin/echo {said}")}));
+            let mut exec = checks(json!({"command": format!("/bin/echo {printed_url}")}));
             merge(&mut exec, json!({"command": "/bin/true"}));
             exec
         }),
         exec("tested", {
-            let mut exec = checks(json!({"goss_rules": {"http": {said.clone(): {"status": 200}}}}));
+            let mut exec =
+                checks(json!({"goss_rules": {"http": {printed_url.clone(): {"status": 200}}}}));
             merge(&mut exec, json!({"command": "/bin/true"}));
             exec
         }),
         (
             "file",
-            json!({"name": at("config"), "ensure": "present", "content": format!("from={said}\n"),
+            json!({"name": at("config"), "ensure": "present", "content": format!("from={printed_url}\n"),
                 "owner": "root", "group": "root", "mode": "0600"}),
         ),
     ]
@@ -228,11 +229,11 @@ fn merge(base: &mut Value, more: Value) {
 
 /// Answers with an archive, a redirect that carries a secret, or a refusal that repeats the request.
 fn web() -> Server {
-    Server::start(|ask| match ask.path.split('?').next().unwrap() {
+    Server::start(|request| match request.path.split('?').next().unwrap() {
         "/redirect.tar.gz" => Answer::redirect("/missing.tar.gz?token=s3cret-redirect"),
         "/a.tar.gz" => Answer::ok("no archive"),
         "/data.yaml" => Answer::ok("data: {word: x}\n"),
-        _ => Answer::new("404 Not Found", format!("no {}", ask.path)),
+        _ => Answer::new("404 Not Found", format!("no {}", request.path)),
     })
 }
 
@@ -285,7 +286,7 @@ async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
     })
     .await;
     std::fs::remove_file(env.path(&format!("{NODE}.yaml"))).unwrap();
-    ask(&client, NODE, Verb::Ping, "").await;
+    request_json(&client, NODE, Verb::Ping, "").await;
 
     let mut resources = hiding(home.path(), templates.path());
     let hidden = resources.len();
@@ -312,7 +313,7 @@ async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
     ] {
         let mut request = json!({"protocol": "io.choria.ccm.v1.manifest.apply.request"});
         merge(&mut request, body);
-        let answer = ask(&client, NODE, Verb::Apply, &request.to_string()).await;
+        let answer = request_json(&client, NODE, Verb::Apply, &request.to_string()).await;
         check("the answer of apply", &answer.to_string());
     }
     let ended = "ccm.v1.default.event.web1_example_net.run.";
@@ -369,7 +370,7 @@ async fn an_agent_without_its_data_does_not_tell_where_the_key_to_it_is() {
     let lines = format!("log_level: debug\nexternal_data_url: \"{data}\"\n");
     let setup = Setup::process(NODE, &lines).await;
     let request = agent::file_request(&setup.env.path("motd"), "hi");
-    let answer = ask(&setup.client, NODE, Verb::Ensure, &request).await;
+    let answer = request_json(&setup.client, NODE, Verb::Ensure, &request).await;
     let error = answer["error"].as_str().unwrap();
     assert!(error.contains("/missing.yaml?file=REDACTED"), "{error}");
     check("the answer", &answer.to_string());
@@ -432,7 +433,7 @@ fn a_session_finds_a_command_whose_name_is_a_url_and_keeps_no_secret() {
 }
 
 /// Asks the external agent of Choria for an action.
-fn ask_choria(env: &TestEnv, action: &str, data: Value) -> Value {
+fn request_choria(env: &TestEnv, action: &str, data: Value) -> Value {
     env.write("plugin.d/ccm", format!("state_dir = {}\n", env.at("state")));
     let protocol = "io.choria.mcorpc.external.v1.rpc_request";
     let request = json!({
@@ -470,7 +471,7 @@ fn choria_s_status_hides_what_a_request_calls_sensitive() {
     let digest = ccm_core::system::Digest::of(b"1234").to_string();
     let status = |properties: Value| {
         let data = json!({"type": "file", "name": path, "properties": properties});
-        ask_choria(&env, "status", data)
+        request_choria(&env, "status", data)
     };
     // A number that can be guessed is told by its checksum.
     let open = status(json!({}));

@@ -169,7 +169,7 @@ async fn a_copy_from_before_signatures_were_wanted_is_not_applied() {
     let bundle = Arc::new(Mutex::new(bundle(&env.at("motd"), "one")));
     let signature: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
     let (served, beside) = (bundle.clone(), signature.clone());
-    let web = Server::start(move |ask| match ask.path.ends_with(".sig") {
+    let web = Server::start(move |request| match request.path.ends_with(".sig") {
         false => Answer::ok(served.lock().unwrap().clone()).with("ETag", "\"1\""),
         true => match beside.lock().unwrap().clone() {
             Some(text) => Answer::ok(text),

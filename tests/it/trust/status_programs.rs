@@ -83,7 +83,8 @@ async fn without_trust_a_status_request_starts_none_either() {
     for properties in forms(&format!("cfengine/{program}")) {
         let body = json!({"protocol": STATUS, "type": "package", "name": "zsh",
             "properties": properties});
-        let answer = agent::ask(&setup.client, NODE, Verb::Status, &body.to_string()).await;
+        let answer =
+            agent::request_json(&setup.client, NODE, Verb::Status, &body.to_string()).await;
         assert!(!mark.exists(), "{properties}: {answer}");
         assert!(answer["error"].is_string(), "{properties}: {answer}");
     }
@@ -121,13 +122,13 @@ async fn a_signer_with_a_policy_needs_a_rule_that_names_the_module() {
 async fn a_module_that_a_rule_names_is_started() {
     let server = NatsServer::start();
     let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let (program, mark) = module(room.path());
+    let dir = tempfile::tempdir().unwrap();
+    let (program, mark) = module(dir.path());
     let weak = Signer::generate();
     let policy = format!("{{verbs: [ensure], types: [package], modules: ['{program}']}}");
     let signers = [(&weak, "weak", Some(policy.as_str()))];
-    let running = start(&trusting_all(&signers, room.path()), &server).await;
-    let other = room.path().join("other").display().to_string();
+    let running = start(&trusting_all(&signers, dir.path()), &server).await;
+    let other = dir.path().join("other").display().to_string();
     std::fs::copy(&program, &other).unwrap();
     for (program, is_started) in [(&other, false), (&program, true)] {
         let properties = json!({"name": "zsh", "ensure": "present",

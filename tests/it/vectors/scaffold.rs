@@ -21,10 +21,10 @@ use super::{environment, text_of};
 
 /// Runs one case: a source directory, a target, and what becomes of the target.
 pub(super) fn run(case: &Value) -> Result<(), String> {
-    let room = tempfile::tempdir().map_err(|err| err.to_string())?;
+    let dir = tempfile::tempdir().map_err(|err| err.to_string())?;
     let expect = case.get("expect").ok_or("no expect")?;
-    let target = room.path().join("target");
-    let result = arrange(case, room.path()).and_then(|job| scaffolded(case, job));
+    let target = dir.path().join("target");
+    let result = arrange(case, dir.path()).and_then(|job| scaffolded(case, job));
     let items = match (expect.get("error").and_then(Value::as_str), result) {
         (Some(part), Err(err)) if err.contains(part) => return Ok(()),
         (Some(part), Err(err)) => return Err(format!("error {err} does not contain {part:?}")),
@@ -68,12 +68,12 @@ pub(super) fn run(case: &Value) -> Result<(), String> {
 }
 
 /// Writes source and target of a case and returns what is to be rendered.
-fn arrange(case: &Value, room: &Path) -> Result<RenderJob, String> {
+fn arrange(case: &Value, dir: &Path) -> Result<RenderJob, String> {
     let input = case.get("input").ok_or("no input")?;
-    let at = |directory: &str, name: &str| room.join(directory).join(name);
+    let at = |directory: &str, name: &str| dir.join(directory).join(name);
     // A case without a source records what becomes of a missing one.
     if input.get("source") != Some(&Value::Null) {
-        std::fs::create_dir(room.join("source")).map_err(|err| err.to_string())?;
+        std::fs::create_dir(dir.join("source")).map_err(|err| err.to_string())?;
     }
     for directory in ["source", "target"] {
         for (name, content) in contents(input, directory)? {
@@ -92,8 +92,8 @@ fn arrange(case: &Value, room: &Path) -> Result<RenderJob, String> {
     let data = input.get("data").and_then(Value::as_map);
     let data = data.cloned().unwrap_or_default();
     Ok(RenderJob {
-        source: room.join("source"),
-        target: room.join("target"),
+        source: dir.join("source"),
+        target: dir.join("target"),
         engine: Engine::parse(text_of(input, "engine")).unwrap_or(Engine::Go),
         left: text_of(input, "left_delimiter").into(),
         right: text_of(input, "right_delimiter").into(),

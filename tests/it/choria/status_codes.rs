@@ -9,7 +9,7 @@ use crate::support::TestEnv;
 fn a_resource_that_fails_is_code_1_with_everything_there_is_to_tell() {
     let server = Server::new();
     let data = json!({"type": "exec", "name": "/bin/false"});
-    let reply = server.ask("ensure", data);
+    let reply = server.call("ensure", data);
     assert_eq!(reply.data["failed"], true);
     assert_eq!(reply.data["state"], "failed");
     assert_eq!(reply.data["event"]["failed"], true);
@@ -17,13 +17,13 @@ fn a_resource_that_fails_is_code_1_with_everything_there_is_to_tell() {
     assert!(message.starts_with("exec#/bin/false failed: "), "{message}");
     let manifest =
         json!({"manifest": "ccm: {resources: [{exec: {name: /bin/false}}]}", "wait": 10});
-    let reply = server.ask("apply", manifest);
+    let reply = server.call("apply", manifest);
     assert_eq!(reply.data["failed"], 1);
     assert_eq!(reply.data["events"][0]["outcome"], "failed");
     let run_id = reply.data["run_id"].clone();
     let _ = reply.refused(1);
     // Asking is no failure.
-    let run = server.ask("run_status", json!({ "run_id": run_id })).ok();
+    let run = server.call("run_status", json!({ "run_id": run_id })).ok();
     assert_eq!(run["state"], "failed");
 }
 
@@ -31,15 +31,15 @@ fn a_resource_that_fails_is_code_1_with_everything_there_is_to_tell() {
 fn an_action_that_the_node_does_not_allow_is_code_1() {
     let server = Server::new();
     server.configure("actions = ping, status\n");
-    let message = server.ask("ensure", file("/x", "y")).refused(1);
+    let message = server.call("ensure", file("/x", "y")).refused(1);
     assert_eq!(message, "action ensure is not enabled on this node");
-    let _ = server.ask("ping", json!({})).ok();
+    let _ = server.call("ping", json!({})).ok();
 }
 
 #[test]
 fn an_action_that_does_not_exist_is_code_2() {
     let server = Server::new();
-    let message = server.ask("aply", json!({})).refused(2);
+    let message = server.call("aply", json!({})).refused(2);
     assert_eq!(message, "unknown action \"aply\", did you mean \"apply\"?");
 }
 
@@ -53,7 +53,7 @@ fn an_input_that_is_missing_is_code_3() {
         ("apply", json!({}), "source or manifest"),
         ("apply", Value::Null, "source or manifest"),
     ] {
-        let message = server.ask(action, data).refused(3);
+        let message = server.call(action, data).refused(3);
         assert_eq!(message, format!("{name} is required"));
     }
 }
@@ -120,7 +120,7 @@ fn an_input_that_is_wrong_is_code_4() {
             "file name must be an absolute path, got \"a\"",
         ),
     ] {
-        assert_eq!(server.ask(action, data).refused(4), text);
+        assert_eq!(server.call(action, data).refused(4), text);
     }
 }
 
@@ -129,12 +129,12 @@ fn a_resource_or_manifest_that_can_not_be_is_code_4() {
     let server = Server::new();
     let mut data = file(&server.env.at("motd"), "x");
     data["ensure"] = json!("here");
-    let reply = server.ask("ensure", data);
+    let reply = server.call("ensure", data);
     assert_eq!(reply.data["failed"], true);
     let message = reply.refused(4);
     assert!(message.starts_with("invalid ensure value"), "{message}");
     let manifest = json!({"manifest": "ccm: {resources: [{nope: {}}]}", "wait": 10});
-    let message = server.ask("apply", manifest).refused(4);
+    let message = server.call("apply", manifest).refused(4);
     assert!(message.contains("nope"), "{message}");
 }
 
@@ -142,7 +142,7 @@ fn a_resource_or_manifest_that_can_not_be_is_code_4() {
 fn a_machine_that_is_in_the_way_is_code_5() {
     let server = Server::new();
     server.env.write("state", "a file");
-    let message = server.ask("ping", json!({})).refused(5);
+    let message = server.call("ping", json!({})).refused(5);
     assert!(message.contains("choria-runs"), "{message}");
 }
 

@@ -9,7 +9,7 @@ use ccm_nats::streams::{DESIRED, MANIFESTS, NODES, REPORTED};
 use ccm_nats::{Connection, Verb};
 use serde_json::{Value, json};
 
-use crate::support::agent::{self, AgentProcess, ask, config, start};
+use crate::support::agent::{self, AgentProcess, config, request_json, start};
 use crate::support::http::{Answer, Server};
 use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::poll::{eventually, when};
@@ -205,7 +205,7 @@ async fn an_assignment_is_followed_at_the_start_and_when_nudged_and_reported() {
     assert_eq!(report["run"]["outcome"], "changed", "{report}");
     assert_eq!(env.read("motd"), "g1");
     assign(&client, 2, &text, true).await;
-    ask(&client, "web1.lab", Verb::Nudge, "").await;
+    request_json(&client, "web1.lab", Verb::Nudge, "").await;
     let report = reported(&client, 2).await;
     assert_eq!(report["run"]["outcome"], "noop", "{report}");
     assert_eq!(report["drift"][0]["name"], env.at("motd"), "{report}");
@@ -214,7 +214,7 @@ async fn an_assignment_is_followed_at_the_start_and_when_nudged_and_reported() {
     let diff = drift["diff"].as_str().unwrap();
     assert!(diff.contains("-g1") && diff.contains("+g2"), "{diff}");
     assert_eq!(env.read("motd"), "g1");
-    let status = ask(&client, "web1.lab", Verb::Ping, "").await;
+    let status = request_json(&client, "web1.lab", Verb::Ping, "").await;
     assert_eq!(status["generation"], 2);
 }
 
@@ -259,18 +259,18 @@ async fn a_refresh_that_is_owed_is_paid_by_the_next_run() {
         "protocol": "io.choria.ccm.v1.manifest.apply.request", "source": source, "wait": true,
     })
     .to_string();
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert_eq!(answer["run"]["summary"]["failed_resources"], 1, "{answer}");
     assert!(setup.env.exists("conf") && !setup.env.exists("refreshed"));
     setup.env.write("site.yaml", manifest("/bin/true"));
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert_eq!(answer["run"]["summary"]["failed_resources"], 0, "{answer}");
     assert!(
         setup.env.exists("refreshed"),
         "the file did not change in this run: {answer}"
     );
     std::fs::remove_file(setup.env.path("refreshed")).unwrap();
-    ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    request_json(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert!(!setup.env.exists("refreshed"), "and it is paid once");
 }
 
@@ -301,22 +301,22 @@ async fn a_refresh_in_a_nested_manifest_that_was_not_reached_is_done_by_the_next
         "protocol": "io.choria.ccm.v1.manifest.apply.request", "source": source, "wait": true,
     })
     .to_string();
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert_eq!(answer["run"]["summary"]["failed_resources"], 1, "{answer}");
     assert!(setup.env.exists("conf") && !setup.env.exists("reloaded"));
     setup.env.write("site.yaml", manifest("/bin/true"));
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert!(setup.env.exists("reloaded"), "{answer}");
     assert!(!setup.env.exists("other"), "{answer}");
     std::fs::remove_file(setup.env.path("reloaded")).unwrap();
-    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    let answer = request_json(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert!(!setup.env.exists("reloaded"), "{answer}");
 }
 
 #[tokio::test]
 async fn a_hangup_reads_the_file_again_and_a_bad_file_is_ignored() {
     let setup = Setup::process("web1.lab", "").await;
-    let status = ask(&setup.client, "web1.lab", Verb::Ping, "").await;
+    let status = request_json(&setup.client, "web1.lab", Verb::Ping, "").await;
     assert_eq!(status["groups"], json!([]));
     let good = setup.env.read("web1.lab.yaml");
     setup
@@ -336,7 +336,7 @@ async fn a_hangup_reads_the_file_again_and_a_bad_file_is_ignored() {
         .write("web1.lab.yaml", format!("{good}groups: [db]\n"));
     setup.agent.signal("HUP");
     eventually("the groups are new", async || {
-        let status = ask(&setup.client, "web1.lab", Verb::Ping, "").await;
+        let status = request_json(&setup.client, "web1.lab", Verb::Ping, "").await;
         when(status["groups"] == json!(["db"]), status)
     })
     .await;
@@ -388,9 +388,9 @@ async fn fetch(url: &str) -> Option<String> {
 async fn a_bundle_on_a_server_is_applied_and_an_agent_without_the_server_keeps_it() {
     let env = TestEnv::new();
     let text = manifest(&env.at("motd"), "from http");
-    let server = Server::start(move |ask| {
+    let server = Server::start(move |request| {
         let tag = "\"1\"";
-        match ask.header("if-none-match") {
+        match request.header("if-none-match") {
             Some(known) if known == tag => Answer::new("304 Not Modified", ""),
             _ => Answer::ok(bundle(&text)).with("ETag", tag),
         }

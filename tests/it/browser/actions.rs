@@ -21,7 +21,7 @@ fn push(fleet: &Fleet, name: &str, first: &str) {
     let file = fleet.env.write(&format!("{name}/manifest.yaml"), manifest);
     let directory = file.trim_end_matches("/manifest.yaml");
     fleet
-        .ask(&["bundle", "push", directory, "--name", name])
+        .run(&["bundle", "push", directory, "--name", name])
         .ok();
 }
 
@@ -81,10 +81,10 @@ fn a_rollout_that_halted_is_retried_and_rolled_back() {
     let fleet = Fleet::of_three();
     let page = Page::serve_actions(&fleet.server).settled();
     push(&fleet, "old", "true");
-    fleet.ask(&["rollout", "start", "old", "--all"]).ok();
+    fleet.run(&["rollout", "start", "old", "--all"]).ok();
     let broken = fleet.env.write("broken", "");
     push(&fleet, "new", &format!("test ! -e {broken}"));
-    let halted = fleet.ask(&["rollout", "start", "new", "--all", "--canary", "1"]);
+    let halted = fleet.run(&["rollout", "start", "new", "--all", "--canary", "1"]);
     assert_eq!(halted.code, Some(3), "{halted:?}");
     let mut browser = unlocked(&page, "#/rollouts");
     browser.click("a.rollout");
@@ -118,10 +118,10 @@ fn a_rollout_and_a_rollback_with_failures_are_shown_as_such() {
     let page = Page::serve_actions(&fleet.server).settled();
     let broken = fleet.env.at("broken-{{ Facts.node }}");
     push(&fleet, "old", &format!("test ! -e {broken}"));
-    fleet.ask(&["rollout", "start", "old", "--all"]).ok();
+    fleet.run(&["rollout", "start", "old", "--all"]).ok();
     push(&fleet, "new", "case {{ Facts.node }} in db1) exit 1;; esac");
     let args = ["rollout", "start", "new", "--all", "--max-failures", "1"];
-    let outcome = fleet.ask(&args);
+    let outcome = fleet.run(&args);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let mut browser = unlocked(&page, "#/rollouts");
     browser.click("a.rollout");
@@ -170,9 +170,9 @@ fn a_resource_is_looked_at_first_and_then_ensured_on_a_selection() {
     );
     browser.click("[data-act=preview]");
     browser.wait("document.querySelector('.replies .diff').innerText.includes('+hello')");
-    let told = browser.eval("document.querySelector('.replies').innerText");
-    let told = told.as_str().unwrap().replace('\n', " ");
-    assert!(told.starts_with("would change db1, web1"), "{told}");
+    let output = browser.eval("document.querySelector('.replies').innerText");
+    let output = output.as_str().unwrap().replace('\n', " ");
+    assert!(output.starts_with("would change db1, web1"), "{output}");
     assert!(!fleet.env.exists("motd"), "it was only looked at");
     // What was looked at is not what would be done now.
     browser.eval("document.querySelector('#action-properties').focus()");

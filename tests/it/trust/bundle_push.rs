@@ -34,15 +34,15 @@ fn push(env: &TestEnv, content: &str, more: &[&str]) -> Value {
     let push = [
         "fleet", "bundle", "push", &directory, "--name", "app", "--json",
     ];
-    let said = env.ccm(&[&push[..], more].concat()).ok();
-    serde_json::from_str(&said).unwrap()
+    let output = env.ccm(&[&push[..], more].concat()).ok();
+    serde_json::from_str(&output).unwrap()
 }
 
 #[tokio::test]
 async fn a_signed_push_is_applied_where_its_agent_names_it_and_an_unsigned_one_is_not() {
     let (env, server, signer) = world().await;
-    let source = |said: &Value| {
-        let digest = said["digest"].as_str().unwrap();
+    let source = |pushed: &Value| {
+        let digest = pushed["digest"].as_str().unwrap();
         format!("obj://{MANIFESTS}/app/{digest}")
     };
     let unsigned = push(&env, "unsigned", &[]);
@@ -66,8 +66,8 @@ async fn a_push_to_a_place_that_stays_is_followed_by_its_agents() {
     let signed = ["--sign-with", "ops.seed", "--source", OBJECT];
     let running = start(&following(&signer, OBJECT, &env), &server).await;
     for content in ["one", "two"] {
-        let said = push(&env, content, &signed);
-        assert_eq!(said["signed_for"][1], OBJECT);
+        let pushed = push(&env, content, &signed);
+        assert_eq!(pushed["signed_for"][1], OBJECT);
         content_becomes(&env, content).await;
     }
     push(&env, "three", &["--source", OBJECT]);
@@ -83,8 +83,8 @@ async fn a_push_to_a_place_that_stays_is_followed_by_its_agents() {
 #[tokio::test]
 async fn a_bundle_that_is_removed_takes_its_signature_along() {
     let (env, server, _) = world().await;
-    let said = push(&env, "one", &["--sign-with", "ops.seed"]);
-    let name = format!("app@{}", said["digest"].as_str().unwrap());
+    let pushed = push(&env, "one", &["--sign-with", "ops.seed"]);
+    let name = format!("app@{}", pushed["digest"].as_str().unwrap());
     let store = server.client().await.objects(MANIFESTS).await.unwrap();
     assert_eq!(store.list().await.unwrap().len(), 2);
     let listed = env.ccm(&["fleet", "bundle", "list"]).ok();

@@ -12,14 +12,14 @@ fn every_request_is_audited_and_no_secret_is_kept() {
     server.configure("actions = apply, ensure, ping\n");
     let mut data = file(&server.env.at("motd"), "hunter2");
     data["properties"]["sensitive"] = json!(true);
-    let run_id = server.ask("ensure", data).ok()["run_id"].clone();
+    let run_id = server.call("ensure", data).ok()["run_id"].clone();
     let url = "http://ann:hunter2@127.0.0.1:1/site.tar.gz";
-    let failed = server.ask(
+    let failed = server.call(
         "apply",
         json!({"source": url, "data": {"key": "hunter2"}, "wait": 10}),
     );
     assert!(!failed.refused(1).contains("hunter2"));
-    let _ = server.ask("status", json!({})).refused(1);
+    let _ = server.call("status", json!({})).refused(1);
     let log = std::fs::read_to_string(server.runs("audit.log")).unwrap();
     let events: Vec<Value> = log
         .lines()
@@ -53,7 +53,7 @@ fn what_is_kept_is_ours_alone() {
     use std::os::unix::fs::PermissionsExt as _;
     let server = Server::new();
     let _ = server
-        .ask("apply", json!({"manifest": STABLE, "wait": 10}))
+        .call("apply", json!({"manifest": STABLE, "wait": 10}))
         .ok();
     let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(server.runs("")), 0o700);
@@ -70,15 +70,18 @@ fn an_installed_agent_answers() {
     std::fs::create_dir(&libdir).unwrap();
     let install = ["choria", "install", "--libdir", "plugins"];
     let agents = "plugins/mcollective/agent";
-    let said = |word: &str| {
+    let printed = |word: &str| {
         format!("{agents}/ccm {word}\n{agents}/ccm.ddl {word}\n{agents}/ccm.json {word}\n")
     };
-    assert_eq!(server.env.ccm(&install).ok(), said("written"));
-    assert_eq!(server.env.ccm(&install).ok(), said("unchanged"));
+    assert_eq!(server.env.ccm(&install).ok(), printed("written"));
+    assert_eq!(server.env.ccm(&install).ok(), printed("unchanged"));
     server.agent = (server.env.path(&format!("{agents}/ccm")), Vec::new());
     assert_eq!(server.activate().0, json!({"activate": true}));
     let path = server.env.at("motd");
-    assert_eq!(server.ask("ensure", file(&path, "x")).ok()["changed"], true);
+    assert_eq!(
+        server.call("ensure", file(&path, "x")).ok()["changed"],
+        true
+    );
     let installed = server.env.read(&format!("{agents}/ccm.json"));
     let ddl: Value = serde_json::from_str(&installed).unwrap();
     assert_eq!(ddl["metadata"]["name"], "ccm");

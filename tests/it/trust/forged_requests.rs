@@ -11,7 +11,7 @@ use chrono::TimeDelta;
 use serde_json::Value;
 use tokio::time::Duration;
 
-use super::{NODE, ask_signed, setup, trusting};
+use super::{NODE, request_signed, setup, trusting};
 use crate::support::agent::{self, file_request, start, subjects};
 use crate::support::poll::eventually;
 
@@ -155,7 +155,7 @@ async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() 
 
     setup.agent.stop().await;
     let running = start(&trusting(&signer, None, setup.env.root()), &setup.server).await;
-    agent::ask(&setup.client, NODE, Verb::Ping, "").await;
+    agent::request_json(&setup.client, NODE, Verb::Ping, "").await;
     let again = setup
         .client
         .request(&ensure, headers, body.clone().into(), limit);
@@ -197,7 +197,7 @@ async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() 
 async fn a_signed_broadcast_reaches_all_and_an_unsigned_one_is_denied_before_its_filter_is_read() {
     let signer = Signer::generate();
     let setup = setup(&[(&signer, "ops", None)]).await;
-    let pong = ask_signed(&setup.client, &signer, Verb::Ping, Headers::new(), "").await;
+    let pong = request_signed(&setup.client, &signer, Verb::Ping, Headers::new(), "").await;
     assert_eq!(pong.service_error(), None);
     let all = subjects().all(Verb::Ping);
     let mut headers = Headers::new();

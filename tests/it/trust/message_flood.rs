@@ -8,9 +8,9 @@ use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 
-use super::{NODE, ask_signed};
+use super::{NODE, request_signed};
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, file_request};
+use crate::support::agent::{self, AgentProcess, file_request, request_json};
 use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
@@ -84,8 +84,8 @@ async fn a_flood_of_hostile_messages_changes_nothing_and_the_next_good_request_w
     let strict = trust_lines(&signer) + quiet;
     let setup = Setup::process(NODE, &strict).await;
     let open = AgentProcess::start(&setup.env, "open.lab", &setup.server.url(), quiet);
-    ask(&setup.client, NODE, Verb::Ping, "").await;
-    ask(&setup.client, "open.lab", Verb::Ping, "").await;
+    request_json(&setup.client, NODE, Verb::Ping, "").await;
+    request_json(&setup.client, "open.lab", Verb::Ping, "").await;
     let before = memory_of(&setup.agent) + memory_of(&open);
 
     let raw = async_nats::connect(setup.server.url()).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_flood_of_hostile_messages_changes_nothing_and_the_next_good_request_w
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(answer["identity"], NODE);
     let answer = eventually("a file after the flood", async || {
-        let answer = ask(
+        let answer = request_json(
             &setup.client,
             "open.lab",
             Verb::Ensure,
@@ -174,7 +174,7 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         trust_lines(&signer)
     );
     let running = AgentProcess::start(&env, NODE, &server.url(), &lines);
-    ask(&client, NODE, Verb::Ping, "").await;
+    request_json(&client, NODE, Verb::Ping, "").await;
     let target = tempfile::tempdir().unwrap();
     let file = |name: &str| target.path().join(name).display().to_string();
     let owned = |name: &str, content: &str| {
@@ -200,7 +200,8 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         let body = json!({"protocol": "io.choria.ccm.v1.resource.ensure.request",
             "type": type_name, "properties": properties});
         let headers = Headers::new();
-        let reply = ask_signed(&client, &signer, Verb::Ensure, headers, &body.to_string()).await;
+        let reply =
+            request_signed(&client, &signer, Verb::Ensure, headers, &body.to_string()).await;
         answers += std::str::from_utf8(&reply.body).unwrap();
         let headers = Headers::new();
         let forged = agent::request(&client, NODE, Verb::Ensure, headers, &body.to_string()).await;
@@ -209,7 +210,7 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
     let body = json!({"protocol": "io.choria.ccm.v1.resource.status.request", "type": "file",
         "name": file("plain"), "properties": {"name": file("plain"), "sensitive": true}});
     let headers = Headers::new();
-    let reply = ask_signed(&client, &signer, Verb::Status, headers, &body.to_string()).await;
+    let reply = request_signed(&client, &signer, Verb::Status, headers, &body.to_string()).await;
     let status = std::str::from_utf8(&reply.body).unwrap();
     assert!(status.contains("\"mode\":\"0600\""), "{status}");
     answers += status;

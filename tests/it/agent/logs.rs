@@ -8,7 +8,7 @@ use ccm_nats::{Headers, Verb};
 use serde_json::Value;
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, request};
+use crate::support::agent::{self, AgentProcess, request, request_json};
 use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
@@ -42,11 +42,11 @@ async fn the_log_tells_when_the_bus_is_there_and_when_it_is_lost() {
 #[tokio::test]
 async fn the_log_tells_what_is_in_the_way_of_the_bus() {
     let env = TestEnv::new();
-    let nobody = "nats://127.0.0.1:1";
-    let agent = AgentProcess::start(&env, NODE, nobody, "");
+    let unused_url = "nats://127.0.0.1:1";
+    let agent = AgentProcess::start(&env, NODE, unused_url, "");
     line(
         &agent,
-        &["level=WARN", "NATS connection error", nobody, "error="],
+        &["level=WARN", "NATS connection error", unused_url, "error="],
     )
     .await;
     let server = NatsServer::with("authorization { user: a, password: b }");
@@ -71,7 +71,7 @@ async fn a_run_that_failed_or_changed_something_is_closed_louder() {
             r#"{{"protocol": "io.choria.ccm.v1.manifest.apply.request", "wait": true{mode},
                 "manifest": {{"ccm": {{"resources": [{{"exec": [{{"{command}": {{}}}}]}}]}}}}}}"#
         );
-        let answer = ask(&setup.client, NODE, Verb::Apply, &body).await;
+        let answer = request_json(&setup.client, NODE, Verb::Apply, &body).await;
         let run = answer["run_id"].as_str().unwrap();
         line(&setup.agent, &[level, "Session: resources=", run]).await;
     }
@@ -80,20 +80,20 @@ async fn a_run_that_failed_or_changed_something_is_closed_louder() {
 #[tokio::test]
 async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
     let setup = Setup::process(NODE, "").await;
-    let ask = async |verb, name: &'static str, value: &str, body: &str| {
+    let send = async |verb, name: &'static str, value: &str, body: &str| {
         let headers = Headers::new().with(name, value).unwrap();
         let headers = headers.with("Ccm-Caller", "ann").unwrap();
         request(&setup.client, NODE, verb, headers, body).await
     };
-    let _ = ask(
+    let _ = send(
         Verb::Ensure,
         "Ccm-Request-Id",
         "r1",
         r#"{"protocol":"hunter2"}"#,
     )
     .await;
-    let _ = ask(Verb::Ping, "Ccm-Filter", "hunter2", "").await;
-    let _ = ask(Verb::Ping, "Ccm-Deadline", "2020-01-01T00:00:00Z", "").await;
+    let _ = send(Verb::Ping, "Ccm-Filter", "hunter2", "").await;
+    let _ = send(Verb::Ping, "Ccm-Deadline", "2020-01-01T00:00:00Z", "").await;
     let denied = "Request denied";
     line(
         &setup.agent,
@@ -112,9 +112,9 @@ async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
     )
     .await;
     line(&setup.agent, &[denied, "verb=ping", "deadline has passed"]).await;
-    let _ = ask(Verb::Pause, "Ccm-Request-Id", "r2", "disk swap").await;
+    let _ = send(Verb::Pause, "Ccm-Request-Id", "r2", "disk swap").await;
     let body = agent::file_request(&setup.env.path("f"), "x");
-    let reply = ask(Verb::Ensure, "Ccm-Request-Id", "r3", &body).await;
+    let reply = send(Verb::Ensure, "Ccm-Request-Id", "r3", &body).await;
     assert_eq!(reply.service_error().unwrap().0, 423);
     line(
         &setup.agent,
@@ -154,7 +154,7 @@ async fn a_run_is_in_the_presence_record_before_the_next_beat() {
         "protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": {"ccm": {"resources": [{"exec": [{wait: {}}]}]}},
     });
-    let answer = ask(&setup.client, NODE, Verb::Apply, &body.to_string()).await;
+    let answer = request_json(&setup.client, NODE, Verb::Apply, &body.to_string()).await;
     for (what, end) in [("current_run", true), ("last_run", false)] {
         eventually(what, async || {
             let entry = bucket.get("default.web1_example_net").await.unwrap();
@@ -174,7 +174,7 @@ async fn an_error_that_repeats_a_huge_request_is_still_answered() {
     let setup = Setup::inside(NODE).await;
     // Each of these takes six bytes when it is written as JSON.
     let body = format!("protocol: \"{}\"\n", "\\x01".repeat(200_000));
-    let answer = ask(&setup.client, NODE, Verb::Ensure, &body).await;
+    let answer = request_json(&setup.client, NODE, Verb::Ensure, &body).await;
     let error = answer["error"].as_str().unwrap();
     assert!(error.starts_with("invalid protocol \""), "{error}");
     assert!(error.len() < 10_000, "{}", error.len());

@@ -180,8 +180,11 @@ async fn new_events_wait_while_one_of_them_has_the_focus() {
     web.event("web2", "/etc/second", "changed", 2).await;
     browser.wait("document.querySelector('.head').innerText.includes('paused, 1 new')");
     let first = "document.querySelector('.events li').innerText";
-    let told = browser.eval(first);
-    assert!(told.as_str().unwrap().contains("/etc/first"), "{told}");
+    let first_row = browser.eval(first);
+    assert!(
+        first_row.as_str().unwrap().contains("/etc/first"),
+        "{first_row}"
+    );
     browser.eval("document.activeElement.blur()");
     browser.wait(&format!("{first}.includes('/etc/second')"));
     browser.wait("!document.querySelector('.head').innerText.includes('paused')");

@@ -6,7 +6,7 @@ use ccm_nats::{Headers, ReplyLimits, Verb};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
-use crate::support::agent::{self, ask, config, file_request, request, start, subjects};
+use crate::support::agent::{self, config, file_request, request, request_json, start, subjects};
 use crate::support::nats::{NatsServer, python};
 use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
@@ -21,7 +21,7 @@ fn error_of(body: &Value) -> &str {
 async fn ensure_changes_the_file_and_its_event_is_in_the_stream() {
     let setup = Setup::inside(NODE).await;
     let file = setup.env.root().join("motd");
-    let answer = ask(
+    let answer = request_json(
         &setup.client,
         NODE,
         Verb::Ensure,
@@ -53,9 +53,9 @@ async fn a_client_that_nobody_here_wrote_is_answered() {
     let file = setup.env.root().join("motd");
     let request = file_request(&file, "hello\n");
     let url = setup.server.url();
-    let told = tokio::task::spawn_blocking(move || python("ensure.py", &[&url, &request]));
+    let output = tokio::task::spawn_blocking(move || python("ensure.py", &[&url, &request]));
     assert_eq!(
-        told.await.unwrap(),
+        output.await.unwrap(),
         "web1.example.net True\nccm.v1.default.event.web1_example_net.file.changed\n"
     );
 }
@@ -129,7 +129,7 @@ async fn every_malformed_body_gets_an_answer_in_the_protocol_of_its_verb() {
             "unknown field `paths`, expected `path` or `query`",
         ),
     ] {
-        let answer = ask(&setup.client, NODE, verb, body).await;
+        let answer = request_json(&setup.client, NODE, verb, body).await;
         assert_eq!(error_of(&answer), error, "{verb}");
     }
 }
@@ -142,7 +142,7 @@ async fn a_yaml_body_is_as_good_as_json() {
         "protocol: io.choria.ccm.v1.resource.ensure.request\ntype: file\nproperties:\n  - {}:\n      ensure: present\n      content: \"yaml\\n\"\n      owner: root\n      group: root\n      mode: 0600\n",
         file.display()
     );
-    let answer = ask(&setup.client, NODE, Verb::Ensure, &body).await;
+    let answer = request_json(&setup.client, NODE, Verb::Ensure, &body).await;
     assert_eq!(answer["state"]["changed"], true, "{answer}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "yaml\n");
 }
@@ -226,18 +226,18 @@ async fn a_run_whose_deadline_passes_begins_no_further_resource() {
 async fn filters_decide_on_the_node_and_the_others_stay_silent() {
     let server = NatsServer::start();
     let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let mut agents = Vec::new();
     for (name, groups) in [
         ("a.lab", vec!["web"]),
         ("b.lab", vec!["web", "db"]),
         ("c.lab", vec![]),
     ] {
-        let mut config = config(name, &room.path().join(name));
+        let mut config = config(name, &dir.path().join(name));
         config.groups = groups.iter().map(|group| group.parse().unwrap()).collect();
         agents.push(start(&config, &server).await);
     }
-    ask(&client, "c.lab", Verb::Ping, "").await;
+    request_json(&client, "c.lab", Verb::Ping, "").await;
     for (filter, expected) in [
         ("{}", vec!["a.lab", "b.lab", "c.lab"]),
         (r#"{"identity":["a.lab","/^c/"]}"#, vec!["a.lab", "c.lab"]),
@@ -308,10 +308,10 @@ async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
             .unwrap()
             .success()
     );
-    let first = ask(&setup.client, NODE, Verb::Apply, &manifest).await;
+    let first = request_json(&setup.client, NODE, Verb::Apply, &manifest).await;
     assert_eq!(first["state"], "accepted", "{first}");
     eventually("the run has begun", async || {
-        let status = ask(&setup.client, NODE, Verb::Ping, "").await;
+        let status = request_json(&setup.client, NODE, Verb::Ping, "").await;
         when(status["current_run"]["run_id"] == first["run_id"], status)
     })
     .await;
@@ -319,13 +319,13 @@ async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
     let status = json!({
         "protocol": "io.choria.ccm.v1.resource.status.request", "type": "file", "name": file,
     });
-    let state = ask(&setup.client, NODE, Verb::Status, &status.to_string()).await;
+    let state = request_json(&setup.client, NODE, Verb::Status, &status.to_string()).await;
     assert_eq!(state["state"]["ensure"], "absent", "{state}");
     assert_eq!(
-        ask(&setup.client, NODE, Verb::Facts, "host.info.os").await,
+        request_json(&setup.client, NODE, Verb::Facts, "host.info.os").await,
         "linux"
     );
-    let second = ask(&setup.client, NODE, Verb::Apply, &manifest).await;
+    let second = request_json(&setup.client, NODE, Verb::Apply, &manifest).await;
     assert_eq!(second["state"], "accepted");
     let third = request(&setup.client, NODE, Verb::Apply, Headers::new(), &manifest).await;
     assert_eq!(third.service_error().unwrap().0, 429);
@@ -333,14 +333,14 @@ async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
     assert_eq!(error_of(&answer), "busy: 1 runs are waiting already");
     for run in [&second["run_id"], &first["run_id"]] {
         let body = serde_json::json!({"run_id": run, "now": true}).to_string();
-        let answer = ask(&setup.client, NODE, Verb::Cancel, &body).await;
+        let answer = request_json(&setup.client, NODE, Verb::Cancel, &body).await;
         assert_eq!(
             answer["protocol"], "io.choria.ccm.v1.node.status",
             "{answer}"
         );
     }
     let last = eventually("the run was cancelled", async || {
-        let status = ask(&setup.client, NODE, Verb::Ping, "").await;
+        let status = request_json(&setup.client, NODE, Verb::Ping, "").await;
         when(
             status.get("current_run").is_none() && status.get("last_run").is_some(),
             status,
@@ -365,9 +365,9 @@ async fn a_paused_node_changes_nothing_until_it_is_resumed() {
     let reply = request(&setup.client, NODE, Verb::Ensure, noop, &body).await;
     assert_eq!(reply.service_error(), None, "looking is allowed");
     assert!(!file.exists());
-    let status = ask(&setup.client, NODE, Verb::Resume, "").await;
+    let status = request_json(&setup.client, NODE, Verb::Resume, "").await;
     assert_eq!(status.get("pause"), None);
-    let answer = ask(&setup.client, NODE, Verb::Ensure, &body).await;
+    let answer = request_json(&setup.client, NODE, Verb::Ensure, &body).await;
     assert_eq!(answer["state"]["changed"], true);
 }
 
@@ -389,7 +389,7 @@ async fn an_apply_that_waits_answers_with_its_summary_and_what_changed() {
         "protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": manifest, "data": {"text": "new"}, "wait": true,
     });
-    let answer = ask(&setup.client, NODE, Verb::Apply, &body.to_string()).await;
+    let answer = request_json(&setup.client, NODE, Verb::Apply, &body.to_string()).await;
     assert_eq!(answer["state"], "finished", "{answer}");
     assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
     assert_eq!(answer["run"]["summary"]["total_resources"], 2);

@@ -86,12 +86,12 @@ async fn whatever_can_be_used_has_a_name_and_every_view_its_landmarks() {
     ] {
         browser.eval(&format!("location.hash = {hash:?}"));
         browser.wait(&format!("document.querySelector({sign:?})"));
-        let heard = browser.heard();
+        let tree = browser.accessibility_tree();
         for landmark in ["banner", "navigation", "main"] {
-            let found = heard.iter().filter(|it| it.role == landmark).count();
+            let found = tree.iter().filter(|it| it.role == landmark).count();
             assert_eq!(found, 1, "{landmark} in {hash}");
         }
-        let nameless: Vec<_> = heard
+        let nameless: Vec<_> = tree
             .iter()
             // The view itself takes the focus when it is opened; its heading names it.
             .filter(|it| it.is_focusable && !["RootWebArea", "main"].contains(&it.role.as_str()))
@@ -202,10 +202,12 @@ async fn the_row_that_arrows_lead_to_is_told_and_space_selects_it() {
     browser.eval("document.querySelector('.virtual').focus()");
     browser.key("ArrowDown");
     browser.key("ArrowDown");
-    let told = "document.getElementById(document.querySelector('.virtual').getAttribute('aria-activedescendant'))";
-    browser.wait(&format!("{told}.dataset.node === 'web1'"));
+    let active_row = "document.getElementById(document.querySelector('.virtual').getAttribute('aria-activedescendant'))";
+    browser.wait(&format!("{active_row}.dataset.node === 'web1'"));
     browser.key(" ");
-    browser.wait(&format!("{told}.getAttribute('aria-selected') === 'true'"));
+    browser.wait(&format!(
+        "{active_row}.getAttribute('aria-selected') === 'true'"
+    ));
     browser.wait("document.querySelector('.selection').innerText.startsWith('1 node selected')");
     check_quiet(&browser, &web.url(""));
 }

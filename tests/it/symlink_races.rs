@@ -40,7 +40,10 @@ impl Stranger {
     fn start(yard: &Path) -> Self {
         // Whatever the path of this program: the stranger may not be able to walk it.
         let child = Command::new("/proc/self/exe")
-            .args(["--exact", "hostile::links_that_are_swapped_in_lead_nowhere"])
+            .args([
+                "--exact",
+                "symlink_races::links_that_are_swapped_in_lead_nowhere",
+            ])
             .env(YARD, yard)
             .current_dir("/")
             .uid(STRANGER)

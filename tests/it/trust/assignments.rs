@@ -6,7 +6,7 @@ use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
 use ccm_value::Value;
 
-use super::{NODE, ask_signed, setup};
+use super::{NODE, request_signed, setup};
 use crate::support::agent::subjects;
 use crate::support::poll::eventually;
 
@@ -35,7 +35,7 @@ async fn only_a_signed_assignment_that_is_not_older_is_followed() {
         }
         let text = serde_json::to_vec(&assignment).unwrap();
         desired.put(&key, text.into()).await.unwrap();
-        ask_signed(&setup.client, &signer, Verb::Nudge, Headers::new(), "").await;
+        request_signed(&setup.client, &signer, Verb::Nudge, Headers::new(), "").await;
     };
     // Each refused one is followed by a good one, so that its turn is known to be over.
     for (generation, refused, by) in [

@@ -25,7 +25,7 @@ const SECRET: &str = "hunter2hunter2";
 struct Place {
     server: NatsServer,
     client: Connection,
-    room: TempDir,
+    dir: TempDir,
 }
 
 impl Place {
@@ -40,20 +40,20 @@ impl Place {
         let jetstream = server.jetstream().await;
         let bucket = jetstream.create_key_value(bucket).await.unwrap();
         bucket.put("db", SECRET.into()).await.unwrap();
-        let room = tempfile::tempdir().unwrap();
-        std::fs::write(room.path().join("secret"), SECRET).unwrap();
-        std::fs::write(room.path().join("secret.templ"), SECRET).unwrap();
-        std::fs::create_dir(room.path().join("secrets")).unwrap();
-        std::fs::write(room.path().join("secrets/a"), SECRET).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("secret"), SECRET).unwrap();
+        std::fs::write(dir.path().join("secret.templ"), SECRET).unwrap();
+        std::fs::create_dir(dir.path().join("secrets")).unwrap();
+        std::fs::write(dir.path().join("secrets/a"), SECRET).unwrap();
         Self {
             server,
             client,
-            room,
+            dir,
         }
     }
 
     fn at(&self, name: &str) -> String {
-        self.room.path().join(name).display().to_string()
+        self.dir.path().join(name).display().to_string()
     }
 
     async fn start(&self, config: &Config) -> Agent {
@@ -100,9 +100,7 @@ async fn a_request_of_a_signer_with_a_policy_reads_nothing() {
     let policy = "- {verbs: [ensure], types: [service], names: [app]}\n\
         - {verbs: [ensure], noop_only: true}";
     let signers = [(&weak, "weak", Some(policy))];
-    let running = place
-        .start(&trusting_all(&signers, place.room.path()))
-        .await;
+    let running = place.start(&trusting_all(&signers, place.dir.path())).await;
     for (reader, right) in place.readers() {
         let template = format!("{{{{ {reader} }}}}");
         for property in ["ensure", "alias", "provider", "name"] {
@@ -137,9 +135,7 @@ async fn an_inline_manifest_reads_nothing_either() {
         target.path().display()
     );
     let signers = [(&weak, "weak", Some(policy.as_str()))];
-    let running = place
-        .start(&trusting_all(&signers, place.room.path()))
-        .await;
+    let running = place.start(&trusting_all(&signers, place.dir.path())).await;
     let out = target.path().join("out").display().to_string();
     let apply = async |manifest: Value| {
         let body = json!({"protocol": "io.choria.ccm.v1.manifest.apply.request",
@@ -198,9 +194,7 @@ async fn a_diff_shows_no_file_that_may_not_be_read() {
     let weak = Signer::generate();
     let policy = "{verbs: [ensure], types: [file], noop_only: true}";
     let signers = [(&weak, "weak", Some(policy))];
-    let running = place
-        .start(&trusting_all(&signers, place.room.path()))
-        .await;
+    let running = place.start(&trusting_all(&signers, place.dir.path())).await;
     let properties = json!({"name": place.at("secret"), "ensure": "present", "content": "x",
         "owner": "root", "group": "root", "mode": "0644"});
     let headers = Headers::new().with(NOOP, "true").unwrap();
@@ -222,9 +216,7 @@ async fn what_a_rule_grants_can_be_read_and_a_signer_without_a_policy_reads_all(
         "- {{verbs: [ensure], types: [file], names: ['{out}'], lookups: [files, kv, environment]}}"
     );
     let signers = [(&ops, "ops", None), (&weak, "weak", Some(policy.as_str()))];
-    let running = place
-        .start(&trusting_all(&signers, place.room.path()))
-        .await;
+    let running = place.start(&trusting_all(&signers, place.dir.path())).await;
     for (signer, who) in [(&ops, "ops"), (&weak, "weak")] {
         for (reader, right) in place.readers() {
             if right == "registrations" {
@@ -256,9 +248,7 @@ async fn a_bundle_reads_its_own_files_and_no_others() {
         |name: &str| target.path().join(name).display().to_string(),
     );
     let signers = [(&weak, "weak", Some(policy.as_str()))];
-    let running = place
-        .start(&trusting_all(&signers, place.room.path()))
-        .await;
+    let running = place.start(&trusting_all(&signers, place.dir.path())).await;
     let bundle = tempfile::tempdir().unwrap();
     let at = |name: &str| bundle.path().join(name);
     std::fs::write(at("own"), "own").unwrap();

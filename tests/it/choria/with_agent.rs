@@ -6,7 +6,7 @@ use ccm_nats::Verb;
 use serde_json::{Value, json};
 
 use super::{Server, file};
-use crate::support::agent::{self, AgentProcess, ask, file_request, stored_events};
+use crate::support::agent::{self, AgentProcess, file_request, request_json, stored_events};
 use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, when};
 
@@ -16,7 +16,7 @@ const NODE: &str = "web1.lab";
 const NOWHERE: &str = "nats://127.0.0.1:1";
 
 /// Returns a server whose agent knows where the daemon of the node keeps its state.
-fn beside() -> Server {
+fn choria_server() -> Server {
     let server = Server::new();
     let state = server.env.at(&format!("{NODE}/state"));
     let runs = server.env.at("state/choria-runs");
@@ -36,7 +36,7 @@ async fn busy_with(server: &Server) -> String {
 }
 
 /// Returns the subjects of the events about a resource, or about runs.
-async fn told(nats: &NatsServer, about: &str) -> Vec<(String, Value)> {
+async fn events_about(nats: &NatsServer, about: &str) -> Vec<(String, Value)> {
     let mut events = stored_events(nats).await;
     events.retain(|(_, event)| event["name"] == about || event["source"] == about);
     events
@@ -44,33 +44,33 @@ async fn told(nats: &NatsServer, about: &str) -> Vec<(String, Value)> {
 
 #[tokio::test]
 async fn a_run_of_the_daemon_makes_us_busy_until_it_is_killed() {
-    let server = beside();
+    let server = choria_server();
     let manifest = server.env.write("site.yaml", server.patient_manifest());
     let lines = format!("manifests: [{manifest}]\n");
     let daemon = AgentProcess::start(&server.env, NODE, NOWHERE, &lines);
     let id = busy_with(&server).await;
     let ensure = file(&server.env.at("motd"), "hi");
     assert_eq!(
-        server.ask("ensure", ensure.clone()).refused(1),
+        server.call("ensure", ensure.clone()).refused(1),
         format!("run {id} is still running: wait for it to end")
     );
     assert!(!server.env.exists("motd"));
-    assert_eq!(server.ask("ping", json!({})).ok()["current_run"], id);
+    assert_eq!(server.call("ping", json!({})).ok()["current_run"], id);
     daemon.kill();
-    assert_eq!(server.ask("ensure", ensure).ok()["changed"], true);
+    assert_eq!(server.call("ensure", ensure).ok()["changed"], true);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_daemon_waits_for_a_run_of_ours_and_says_so() {
-    let (server, nats) = (beside(), NatsServer::start());
+    let (server, nats) = (choria_server(), NatsServer::start());
     let client = nats.client().await;
     let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
-    ask(&client, NODE, Verb::Ping, "").await;
+    request_json(&client, NODE, Verb::Ping, "").await;
     let (run_id, _) = server.begin();
     let wanted = file_request(&server.env.path("motd"), "hi");
     let watching = async {
         let waits_for = eventually("the daemon waits", async || {
-            let status = ask(&client, NODE, Verb::Ping, "").await;
+            let status = request_json(&client, NODE, Verb::Ping, "").await;
             let text = status["current_run"]["waiting_for"].as_str();
             text.map(ToOwned::to_owned).ok_or(status)
         })
@@ -79,7 +79,7 @@ async fn the_daemon_waits_for_a_run_of_ours_and_says_so() {
         assert!(!server.env.exists("motd"));
         server.go();
     };
-    let asking = ask(&client, NODE, Verb::Ensure, &wanted);
+    let asking = request_json(&client, NODE, Verb::Ensure, &wanted);
     let (answer, ()) = tokio::join!(asking, watching);
     assert_eq!(answer["state"]["changed"], true, "{answer:#}");
     assert!(server.env.exists("done"), "ours was over before");
@@ -87,7 +87,7 @@ async fn the_daemon_waits_for_a_run_of_ours_and_says_so() {
 
 #[tokio::test]
 async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
-    let (server, nats) = (beside(), NatsServer::start());
+    let (server, nats) = (choria_server(), NatsServer::start());
     agent::init(&nats.client().await).await;
     let daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
     eventually("a daemon to hand over to", async || {
@@ -96,9 +96,9 @@ async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
     })
     .await;
     let motd = server.env.at("motd");
-    let done = server.ask("ensure", file(&motd, "hi")).ok();
+    let done = server.call("ensure", file(&motd, "hi")).ok();
     let events = eventually("the event of an ensure", async || {
-        let events = told(&nats, &motd).await;
+        let events = events_about(&nats, &motd).await;
         when(!events.is_empty(), events)
     })
     .await;
@@ -109,10 +109,10 @@ async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
     let other = server.env.at("other");
     let manifest = format!("ccm: {{resources: [{{exec: {{name: /usr/bin/touch {other}}}}}]}}");
     let run = json!({"manifest": manifest, "wait": 10});
-    let run_id = server.ask("apply", run).ok()["run_id"].clone();
+    let run_id = server.call("apply", run).ok()["run_id"].clone();
     let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
     let run = eventually("the summary of a run", async || {
-        told(&nats, "inline").await.pop()
+        events_about(&nats, "inline").await.pop()
     })
     .await;
     assert_eq!(run.0, "ccm.v1.default.event.web1_lab.run.changed");
@@ -124,7 +124,7 @@ async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
     );
     // By now everything was heard, and nothing twice.
     for about in [motd, format!("/usr/bin/touch {other}"), "inline".into()] {
-        assert_eq!(told(&nats, &about).await.len(), 1, "{about}");
+        assert_eq!(events_about(&nats, &about).await.len(), 1, "{about}");
     }
     let left = server.env.path(&format!("{NODE}/state/handover"));
     assert_eq!(left.read_dir().unwrap().count(), 0);
@@ -132,7 +132,7 @@ async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
 
 #[tokio::test]
 async fn what_a_killed_run_did_is_told_as_far_as_it_came() {
-    let (server, nats) = (beside(), NatsServer::start());
+    let (server, nats) = (choria_server(), NatsServer::start());
     agent::init(&nats.client().await).await;
     let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
     eventually("a daemon to hand over to", async || {
@@ -149,17 +149,21 @@ async fn what_a_killed_run_did_is_told_as_far_as_it_came() {
         "resources:\n",
         &format!("resources:\n    - exec: {{name: {command}}}\n"),
     );
-    server.ask("apply", json!({ "manifest": manifest })).ok();
+    server.call("apply", json!({ "manifest": manifest })).ok();
     let pid = server.holder().unwrap();
     eventually("the second resource", async || server.env.exists("begun")).await;
-    assert_eq!(told(&nats, &command).await, [], "the run goes on");
+    assert_eq!(events_about(&nats, &command).await, [], "the run goes on");
     let killed = Command::new("kill").args(["-9", &pid]).status();
     assert!(killed.unwrap().success());
     let events = eventually("the event of the first resource", async || {
-        let events = told(&nats, &command).await;
+        let events = events_about(&nats, &command).await;
         when(!events.is_empty(), events)
     })
     .await;
     assert_eq!(events.len(), 1);
-    assert_eq!(told(&nats, "inline").await, [], "nobody knows how it ended");
+    assert_eq!(
+        events_about(&nats, "inline").await,
+        [],
+        "nobody knows how it ended"
+    );
 }
