@@ -357,7 +357,8 @@ fn an_operator_asks_and_starts_rollouts_for_a_controller() {
     let watched = operator(&["rollout", "watch", id, "--json"]).json();
     assert_eq!(watched["state"]["name"], "done", "{watched}");
     let second = operator(&["rollout", "start", "app", "--all", "--detach", "--json"]).json();
-    operator(&["rollout", "abort", second["id"].as_str().unwrap()]).ok();
+    let aborted = operator(&["rollout", "abort", second["id"].as_str().unwrap()]);
+    assert_eq!(aborted.code, Some(3), "{aborted:?}");
     let drift = operator(&["drift", "--json"]);
     assert!(drift.stdout.contains("web1.example.net"), "{drift:?}");
     assert!(operator(&["events", "--jsonl"]).ok().contains("/bin/touch"));
