@@ -1,5 +1,5 @@
-//! Asking many nodes: thousands that answer, some that never do, and some that nobody expected.
-//! Nodes are made up here, so that they can misbehave; `fleet` asks real agents.
+//! Requests to many nodes: thousands that reply, some that never do, and some that were not expected.
+//! The nodes are fake, so that they can misbehave; `fleet` has tests with real agents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +37,10 @@ fn node_request(verb: Verb, limit: Duration) -> NodeRequest {
 
 async fn gatherer(server: &NatsServer) -> ScatterClient {
     let clock = Arc::new(SystemClock);
-    ScatterClient::new(server.client().await, subjects(), "ann@desk", clock).unwrap()
+    ScatterClient::new(server.client().await, subjects(), "ann@laptop", clock).unwrap()
 }
 
-/// Listens on a subject and leaves each request to somebody.
+/// Subscribes to a subject and calls a function for each request.
 async fn hear<F: Future<Output = ()> + Send>(
     server: &NatsServer,
     on: &str,
@@ -90,7 +90,7 @@ fn node_names(replies: &[RawReply]) -> Vec<NodeName> {
 }
 
 #[tokio::test]
-async fn thousands_of_nodes_are_each_heard_once() {
+async fn thousands_of_nodes_each_have_one_reply() {
     let server = NatsServer::start();
     let mut nodes: Vec<NodeName> = (0..3000)
         .map(|number| format!("n{number}.example.net").parse().unwrap())
@@ -124,7 +124,7 @@ async fn thousands_of_nodes_are_each_heard_once() {
 }
 
 #[tokio::test]
-async fn a_dead_node_is_told_from_one_that_is_only_silent() {
+async fn a_dead_node_is_distinguished_from_a_silent_one() {
     let server = NatsServer::start();
     hear(
         &server,
@@ -164,7 +164,7 @@ async fn a_dead_node_is_told_from_one_that_is_only_silent() {
 }
 
 #[tokio::test]
-async fn a_broadcast_that_nobody_hears_names_everybody() {
+async fn a_broadcast_without_a_reply_names_all_nodes() {
     let server = NatsServer::start();
     let gatherer = gatherer(&server).await;
     let nodes = names(&["a", "b"]);
@@ -181,7 +181,7 @@ async fn a_broadcast_that_nobody_hears_names_everybody() {
 }
 
 #[tokio::test]
-async fn strangers_are_heard_and_nobody_twice() {
+async fn unexpected_nodes_are_included_and_no_node_twice() {
     let server = NatsServer::start();
     hear(
         &server,
@@ -205,7 +205,7 @@ async fn strangers_are_heard_and_nobody_twice() {
 }
 
 #[tokio::test]
-async fn a_request_says_who_asks_and_until_when() {
+async fn a_request_has_a_caller_and_a_deadline() {
     let server = NatsServer::start();
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     hear(
@@ -229,7 +229,7 @@ async fn a_request_says_who_asks_and_until_when() {
     for request in [&plain, &bound] {
         gathered(&gatherer, request, Recipients::Nodes(&nodes)).await;
         let envelope = received.recv().await.unwrap();
-        assert_eq!(envelope.caller, "ann@desk");
+        assert_eq!(envelope.caller, "ann@laptop");
         assert_eq!(envelope.request_id, gatherer.request_id().as_str());
         assert_eq!(envelope.noop, request.noop);
         assert_eq!(envelope.deadline.is_some(), request.sends_deadline);
@@ -276,7 +276,7 @@ async fn refusals_count_as_what_they_are_and_silence_is_no_failure() {
     assert_eq!(outcomes, [Outcome::Busy, Outcome::Denied, Outcome::Failed]);
     assert!(ended.is_halted);
     assert_eq!(ended.not_contacted, names(&["spared"]));
-    // Nobody listens here, and nobody failed.
+    // No node listens here, and none failed.
     let deserted = node_request(Verb::Status, LIMIT);
     let swept = request_in_batches(&gatherer, &deserted, &course, pace, |_| {});
     let ended = swept.await.unwrap();

@@ -16,7 +16,7 @@ use rustix::fs::{CWD, RenameFlags};
 use crate::support::http::Server;
 use crate::support::{TestEnv, pack};
 
-/// Whom the yard belongs to.
+/// The owner of the directory that is attacked.
 const STRANGER: u32 = 65534;
 
 /// Tells a process of this program that it is the stranger, and where his yard is.
@@ -40,10 +40,7 @@ impl Stranger {
     fn start(yard: &Path) -> Self {
         // Whatever the path of this program: the stranger may not be able to walk it.
         let child = Command::new("/proc/self/exe")
-            .args([
-                "--exact",
-                "symlink_races::links_that_are_swapped_in_lead_nowhere",
-            ])
+            .args(["--exact", "symlink_races::swapped_links_are_never_followed"])
             .env(YARD, yard)
             .current_dir("/")
             .uid(STRANGER)
@@ -168,7 +165,7 @@ fn resources(yard: &Path, run: usize, url: &str) -> String {
 }
 
 #[test]
-fn links_that_are_swapped_in_lead_nowhere() {
+fn swapped_links_are_never_followed() {
     if let Some(yard) = std::env::var_os(YARD) {
         swap_without_end(Path::new(&yard));
     }
