@@ -1,5 +1,5 @@
 //! The archive type against a real server: every row of its decision table, every noop text, and
-//! archives that mean harm.
+//! malicious archives.
 
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::process::{Command, Stdio};

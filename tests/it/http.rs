@@ -1,4 +1,4 @@
-//! The HTTP client against servers that behave, misbehave and lie.
+//! The HTTP client against servers that behave well and badly.
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -5,7 +5,7 @@ use async_nats::{Client, ConnectOptions};
 use serde_json::Value;
 
 use crate::support::poll::LIMIT;
-use crate::trust::permissions::{Forbidden, NOT_TO_SUBSCRIBE, NOT_TO_PUBLISH, client_with};
+use crate::trust::permissions::{Forbidden, NOT_TO_PUBLISH, NOT_TO_SUBSCRIBE, client_with};
 
 use super::Fleet;
 

@@ -1,4 +1,4 @@
-//! Scaffolds whose templates lie in an archive: on disk, on a server that behaves, and on others.
+//! Scaffolds whose templates are in an archive: on disk, on a server that behaves, and on others.
 
 use super::{ABSENT, PRESENT, converge, listing};
 use crate::support::http::{Answer, Server};
