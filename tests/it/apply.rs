@@ -1,4 +1,4 @@
-//! Manifests: from file to summary, and what people are told about bad ones.
+//! Manifests: from file to summary, and the errors of invalid ones.
 
 use crate::support::TestEnv;
 
@@ -604,7 +604,7 @@ fn mistyped_flags_and_commands_are_suggested() {
 }
 
 #[test]
-fn asked_nothing_the_program_shows_what_there_is() {
+fn without_arguments_the_program_prints_its_usage() {
     let env = TestEnv::new();
     let outcome = env.ccm(&[]);
     assert_eq!(outcome.code, Some(0));

@@ -1,5 +1,5 @@
 //! The archive type against a real server: every row of its decision table, every noop text, and
-//! archives that mean harm.
+//! malicious archives.
 
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::process::{Command, Stdio};
@@ -46,7 +46,7 @@ fn a_missing_archive_is_downloaded_for_its_owner_alone() {
     let found = env.path("a.tar.gz").metadata().unwrap();
     assert_eq!(found.mode() & 0o7777, 0o600);
     assert_eq!((found.uid(), found.gid()), (0, 0));
-    // Neither noop nor a stable run asks the server.
+    // Neither noop nor a stable run sends a request.
     assert_eq!(server.requests().len(), 1);
     assert!(!env.exists("app"));
 }
@@ -160,7 +160,7 @@ fn the_right_archive_is_only_unpacked_again() {
         env.at("out/app/bin"),
         sum(&content())
     );
-    // Nothing listens there: nothing may be asked.
+    // Nothing listens there: no request may be sent.
     let entry = archive(&env, "a.tgz", "http://127.0.0.1:1/a.tgz", &properties);
     assert_eq!(env.converge(&entry), "Would have extracted");
     assert_eq!(env.read("out/app/bin"), "v1");
@@ -409,7 +409,7 @@ fn only_http_has_a_provider() {
 }
 
 #[test]
-fn a_proxy_of_the_environment_is_asked() {
+fn a_proxy_of_the_environment_is_used() {
     let mut env = TestEnv::new();
     let server = Server::serving(content());
     env.set("http_proxy", &server.url("/"));
@@ -419,7 +419,7 @@ fn a_proxy_of_the_environment_is_asked() {
 }
 
 #[test]
-fn https_trusts_whom_the_machine_trusts() {
+fn https_uses_the_trusted_certificates_of_the_machine() {
     let mut env = TestEnv::new();
     let server = Server::start_tls(&env.path("ca.pem"), |_| Answer::ok(content()));
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "");

@@ -1,4 +1,4 @@
-//! What Choria's tools hear of a real agent: each kind of event on its subject, valid by the
+//! Events that a real agent publishes for Choria's tools: each type on its subject, valid by the
 //! standard's schema and right field by field.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ const MANIFEST: &str = "ccm:
               - {name: hidden, command: /bin/echo hunter2}
 ";
 
-/// Hears everything that is said to Choria's tools.
+/// Receives everything that is published for Choria's tools.
 struct Subscriber(async_nats::Subscriber);
 
 impl Subscriber {
@@ -163,7 +163,7 @@ impl Keeper {
 const EVENTS: &str = "choria: {events: true}\n";
 
 #[tokio::test]
-async fn an_agent_tells_of_its_life_from_startup_to_shutdown() {
+async fn lifecycle_events_are_published_from_startup_to_shutdown() {
     let server = NatsServer::start();
     let mut subscriber = Subscriber::of(&server).await;
     let env = TestEnv::new();
@@ -185,7 +185,7 @@ async fn an_agent_tells_of_its_life_from_startup_to_shutdown() {
 }
 
 #[tokio::test]
-async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
+async fn every_run_of_a_manifest_is_published_as_a_watcher_state() {
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
@@ -220,7 +220,7 @@ async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
 }
 
 #[tokio::test]
-async fn every_health_check_is_told_as_scout_expects_it() {
+async fn every_health_check_is_published_as_scout_expects_it() {
     let server = NatsServer::start();
     let mut subscriber = Subscriber::of(&server).await;
     let _keeper = Keeper::start(&server, EVENTS);
@@ -258,7 +258,7 @@ async fn every_health_check_is_told_as_scout_expects_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_unless_it_is_asked_for() {
+async fn nothing_is_published_unless_it_is_configured() {
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
@@ -271,7 +271,7 @@ async fn nothing_is_told_unless_it_is_asked_for() {
     .await;
     agent.signal("TERM");
     assert_eq!(agent.wait(), Some(0));
-    // Said last, so heard first only if nothing was said before.
+    // Published last, so received first only if nothing was published before.
     let raw = async_nats::connect(server.url()).await.unwrap();
     raw.publish("choria.end", "{}".into()).await.unwrap();
     let first = tokio::time::timeout(LIMIT, subscriber.0.next())
@@ -281,7 +281,7 @@ async fn nothing_is_told_unless_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_happened_while_the_bus_was_away_is_told_when_it_is_back() {
+async fn events_during_an_outage_are_published_after_it() {
     let mut server = NatsServer::start();
     let jetstream = server.jetstream().await;
     let stream = async_nats::jetstream::stream::Config {

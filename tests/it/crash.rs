@@ -1,4 +1,4 @@
-//! Nothing half done: not after kill -9, a timeout or Ctrl-C, nor because nobody listens.
+//! Nothing is left incomplete: not after kill -9, a timeout or Ctrl-C, nor when output is not read.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -187,7 +187,7 @@ fn a_second_interrupt_ends_the_command_with_all_that_it_started() {
 }
 
 #[test]
-fn nobody_who_listens_is_no_reason_to_stop_in_the_middle() {
+fn a_closed_standard_error_does_not_stop_a_run() {
     let env = TestEnv::new();
     let request = json!({
         "protocol": "io.choria.ccm.v1.resource.ensure.request", "type": "file",
@@ -208,7 +208,7 @@ fn nobody_who_listens_is_no_reason_to_stop_in_the_middle() {
 }
 
 #[test]
-fn output_that_finds_no_room_is_an_error() {
+fn output_to_a_full_device_is_an_error() {
     let env = TestEnv::new();
     let full = std::fs::File::create("/dev/full").unwrap();
     let output = env.command(&["facts"]).stdout(full).output().unwrap();

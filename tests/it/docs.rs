@@ -14,7 +14,7 @@ use crate::support::TestEnv;
 /// What documents write to, here below a scratch directory.
 const PLACES: [&str; 2] = ["/srv", "/var/cfengine/modules/packages"];
 
-/// What a shell prints after each command, so that outputs can be told apart.
+/// What a shell prints after each command, to separate the outputs.
 const END: &str = "\u{1}";
 
 fn document(name: &str) -> String {
@@ -28,7 +28,7 @@ enum Step {
     Run { command: String, shown: String },
 }
 
-/// Returns what the marks of a document ask for, in order.
+/// Returns what the marks of a document require, in order.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut lines = text.lines();

@@ -1,5 +1,5 @@
-//! Drift of real nodes: what a check finds is stored, shown as a difference, and found again by
-//! whoever looks later.
+//! Drift of real nodes: the result of a check is stored, shown as a difference, and the same for
+//! later commands.
 
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ fn path(directory: &tempfile::TempDir, name: &str) -> String {
 }
 
 #[test]
-fn a_check_and_whoever_looks_after_it_agree() {
+fn a_check_and_later_commands_agree() {
     let directory = tempfile::tempdir().unwrap();
     let motd = path(&directory, "motd");
     let fleet = assigned(&["a"], &file(&motd, ""));

@@ -197,7 +197,7 @@ fn the_environment_is_exactly_what_is_given() {
 }
 
 #[test]
-fn output_is_shown_line_by_line_when_asked_for() {
+fn output_is_shown_line_by_line_with_logoutput() {
     let env = TestEnv::new();
     let args = ["ensure", "exec", "/usr/bin/printf 'one\\n\\ntwo\\n'"];
     let text = env.ccm(&[&args[..], &["--logoutput"]].concat()).ok();

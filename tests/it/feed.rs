@@ -1,5 +1,5 @@
-//! `ccm fleet events` as a feed: nothing lost and nothing told twice beyond what is promised,
-//! whoever is killed, stopped, blocked or late.
+//! `ccm fleet events` as a feed: nothing is lost, and nothing is repeated more than documented,
+//! also when a process is killed, stopped, blocked or late.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -119,7 +119,7 @@ impl Collector {
         whole.lines().map(str::to_owned).collect()
     }
 
-    /// Tells the program to end. Returns what it said on standard error, and its exit code.
+    /// Stops the program. Returns its standard error and its exit code.
     fn stop(mut self) -> (String, Option<i32>) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.end()
@@ -279,7 +279,7 @@ async fn a_name_keeps_its_filter() {
 }
 
 #[tokio::test]
-async fn what_expired_before_it_was_read_is_told() {
+async fn events_that_expired_before_they_were_read_are_reported() {
     let bed = Bed::new().await;
     bed.store(10, "changed").await;
     for flags in [["--durable", "late"], ["--cursor-file", "late"]] {
@@ -329,7 +329,7 @@ async fn a_reader_that_went_away_ends_the_feed_quietly() {
 }
 
 #[tokio::test]
-async fn a_feed_that_nobody_reads_still_ends_when_told() {
+async fn a_feed_without_a_reader_still_ends_on_a_signal() {
     let bed = Bed::new().await;
     bed.store(EVENTS, "changed").await;
     let mut collector = bed.collect(&["--follow", "--since", "1h", "--durable", "stuck"]);

@@ -247,7 +247,7 @@ fn the_sticky_bit_of_a_directory_is_shown_and_kept() {
 }
 
 #[test]
-fn a_set_uid_bit_that_nobody_asked_for_is_taken_away() {
+fn a_set_uid_bit_that_is_not_in_the_mode_is_removed() {
     let env = TestEnv::new();
     env.write("f", "x");
     std::fs::set_permissions(env.path("f"), PermissionsExt::from_mode(0o4644)).unwrap();
@@ -307,7 +307,7 @@ fn sensitive_content_is_in_no_diff_event_or_log() {
 }
 
 #[test]
-fn a_checksum_of_sensitive_content_is_told_by_nobody() {
+fn a_checksum_of_sensitive_content_is_never_shown() {
     let env = TestEnv::new();
     let digest = ccm_core::system::Digest::of(b"1234").to_string();
     let request = |sensitive: bool| {
@@ -325,7 +325,7 @@ fn a_checksum_of_sensitive_content_is_told_by_nobody() {
     let properties = "ensure: present, content: '1234', sensitive: true";
     let applied = env.apply(&file(&env, "pin", properties), &[]);
     assert!(!applied.document.to_string().contains(&digest));
-    // What is not sensitive tells it, as upstream does.
+    // Without sensitive it is shown, as upstream does.
     let answer = env.ccm_with_input(&pipe, &request(false)).ok();
     assert!(answer.contains(&digest), "{answer}");
 }

@@ -1,4 +1,4 @@
-//! A fleet asked from the command line: real agents, a real server, and nodes that are not there.
+//! Requests of `ccm fleet` to real agents with a real server, and to nodes that don't exist.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use crate::support::Outcome;
 use crate::support::fleet::Fleet;
 use crate::support::poll::{wait_for, when};
 
-/// Returns the nodes that lines of JSON tell of with their outcomes, in the order of their names.
+/// Returns the nodes of JSON lines with their outcomes, in the order of their names.
 fn outcomes(lines: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = lines
         .lines()
@@ -69,7 +69,7 @@ fn each_way_to_choose_nodes_reaches_those_and_no_others() {
 }
 
 #[test]
-fn nodes_that_are_not_there_are_named_and_told_apart() {
+fn missing_nodes_are_named_with_their_cause() {
     let mut fleet = Fleet::of_three();
     let output = fleet.run(&["ping"]).ok();
     let version = env!("CARGO_PKG_VERSION");
@@ -127,7 +127,7 @@ fn a_resource_changes_on_the_chosen_nodes_only() {
     );
     assert_eq!(fleet.env.read("web2.txt"), "hi\n");
     assert!(!fleet.env.exists("db1.txt"));
-    // Stable nodes have nothing to tell.
+    // Stable nodes print nothing.
     assert_eq!(ensure(&["--all"]).ok().lines().count(), 2);
     assert!(fleet.env.exists("db1.txt"));
     let state = fleet
@@ -144,7 +144,7 @@ fn a_resource_changes_on_the_chosen_nodes_only() {
 }
 
 #[test]
-fn a_failure_is_told_once_for_all_and_in_the_exit_code() {
+fn a_common_failure_is_printed_once_and_sets_the_exit_code() {
     let fleet = Fleet::of_three();
     let outcome = fleet.run(&["ensure", "exec", "/bin/false", "--all"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -196,7 +196,7 @@ fn batches_halt_when_more_fail_than_may() {
 }
 
 #[test]
-fn whoever_changes_nodes_says_which() {
+fn commands_that_change_nodes_require_a_selection() {
     let fleet = Fleet::start(&[]);
     for args in [
         &["ensure", "exec", "/bin/true"][..],
@@ -261,7 +261,7 @@ fn labels_are_set_shown_and_removed() {
         document,
         json!({"node": "web1.example.net", "labels": {"role": "db"}})
     );
-    // Whoever has a label is known, and offline until heard of.
+    // A node with a label is known, and offline until it has a presence record.
     let nodes = fleet.run(&["nodes", "--json"]).json();
     assert_eq!(nodes["nodes"][0]["identity"], "web1.example.net");
     assert_eq!(nodes["nodes"][0]["state"], "offline");
@@ -272,11 +272,11 @@ fn labels_are_set_shown_and_removed() {
     let warning = "ccm: warning: node web1.example.net is unknown\n";
     assert_eq!(warned.stderr, warning);
     let nodes = fleet.run(&["nodes", "--json"]).json();
-    assert_eq!(nodes["nodes"], json!([]), "nobody is known any more");
+    assert_eq!(nodes["nodes"], json!([]), "no node is known any more");
 }
 
 #[test]
-fn a_manifest_is_sent_along_and_its_run_told() {
+fn a_manifest_is_sent_with_the_request_and_its_run_is_printed() {
     let fleet = Fleet::of_three();
     let file = fleet.env.at("{{ Facts.node }}.out");
     let manifest = format!(
@@ -338,7 +338,7 @@ fn a_run_is_cancelled_wherever_it_is() {
 }
 
 #[test]
-fn whoever_interrupts_learns_what_was_heard_so_far() {
+fn an_interrupt_prints_the_replies_so_far() {
     let fleet = Fleet::of_three();
     // It lasts as long as the test on one of them.
     let wait = format!("while [ -e {} ]; do sleep 0.05; done", fleet.env.at(""));

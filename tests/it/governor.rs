@@ -1,5 +1,5 @@
-//! Governors on a real server, made as `choria governor add` makes them: so many runs at once and
-//! no more, whoever dies meanwhile.
+//! Governors on a real server, made as `choria governor add` makes them: limits of concurrent
+//! runs, also when agents or servers are killed.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn taken(server: &NatsServer) -> u64 {
 async fn occupy(server: &NatsServer) -> u64 {
     let jetstream = server.jetstream().await;
     let subject = format!("mcollective.governor.{DEPLOYS}");
-    let ack = jetstream.publish(subject, "somebody".into()).await.unwrap();
+    let ack = jetstream.publish(subject, "another".into()).await.unwrap();
     ack.await.unwrap().sequence
 }
 
@@ -70,7 +70,7 @@ fn governor(connection: &Connection) -> Governor {
     Governor::new(connection.clone(), &Token::choria_collective(), &name)
 }
 
-/// Hears what lifecycle events say of governors.
+/// Receives the lifecycle events of governors.
 async fn listen(server: &NatsServer) -> async_nats::Subscriber {
     let client = async_nats::connect(server.url()).await.unwrap();
     let subject = "choria.lifecycle.event.governor.ccm";
@@ -127,7 +127,7 @@ async fn server_with(capacity: i64, lease: Duration) -> (NatsServer, Connection)
     (server, client)
 }
 
-/// Starts an agent that tells of its slots, on a server with a governor.
+/// Starts an agent that publishes events of its slots, on a server with a governor.
 async fn agent_with(capacity: i64, lease: Duration) -> Setup<Agent> {
     let tells = |config: &mut Config, _: &TestEnv| config.choria.events = true;
     let setup = Setup::inside_with("web1.lab", tells).await;
@@ -281,13 +281,13 @@ async fn who_waits_for_a_slot_answers_shows_it_and_can_be_cancelled() {
     assert_eq!(
         taken(&setup.server).await,
         1,
-        "the slot of somebody else stays"
+        "the slot of another owner stays"
     );
     setup.agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_outlives_its_lease_goes_on_and_tells_of_the_eviction() {
+async fn a_run_that_outlives_its_lease_goes_on_and_reports_the_eviction() {
     let setup = agent_with(1, Duration::from_secs(1)).await;
     let mut ear = listen(&setup.server).await;
     let manifest = format!(
@@ -352,7 +352,7 @@ async fn a_slot_whose_answer_was_lost_is_found_and_not_taken_twice() {
 }
 
 #[tokio::test]
-async fn a_slot_that_somebody_freed_by_hand_is_known_to_be_gone() {
+async fn a_slot_that_was_freed_by_hand_is_known_to_be_gone() {
     let server = NatsServer::start();
     let client = server.client().await;
     make(&server, stream(1, Duration::from_secs(2))).await;
@@ -415,7 +415,7 @@ async fn an_apply_by_hand_takes_its_slot_or_says_how_to_do_without() {
         exec("/bin/true")
     );
     env.write("m.yaml", text);
-    // Nobody listens on port 1.
+    // Nothing listens on port 1.
     let error = env
         .ccm(&["apply", "m.yaml", "--server", "nats://127.0.0.1:1"])
         .error(1);

@@ -1,4 +1,4 @@
-//! Health checks: every document of `tests/data/goss` on this very machine, and checks in manifests
+//! Health checks: every document of `tests/data/goss` on this machine, and checks in manifests
 //! from file to event.
 
 mod web;

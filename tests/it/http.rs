@@ -1,4 +1,4 @@
-//! The HTTP client against servers that behave, misbehave and lie.
+//! The HTTP client against servers that behave well and badly.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -243,7 +243,7 @@ fn a_connection_that_cannot_be_made_is_tried_three_times() {
 }
 
 #[test]
-fn an_answer_that_fails_is_not_asked_for_again() {
+fn a_failed_response_is_not_retried() {
     let server = Server::start(|_| Answer::new("503 Service Unavailable", ""));
     get(&server.url("/x")).unwrap_err();
     assert_eq!(server.requests().len(), 1);
@@ -328,7 +328,7 @@ fn send(request: &Request<'_>) -> Result<(Head, String), String> {
 }
 
 #[test]
-fn who_only_asks_gets_any_answer() {
+fn a_plain_request_returns_any_status() {
     for (status, code) in [("200 OK", 200), ("404 Not Found", 404), ("503 Busy", 503)] {
         let server = Server::start(move |_| Answer::new(status, "said").with("X-A", "1"));
         let (head, body) = send(&request(&server.url("/x"))).unwrap();
@@ -338,7 +338,7 @@ fn who_only_asks_gets_any_answer() {
 }
 
 #[test]
-fn who_only_asks_does_not_ask_again() {
+fn a_plain_request_is_not_retried() {
     let server = Server::serving("");
     let url = server.url("/x");
     drop(server);
@@ -357,7 +357,7 @@ fn a_head_does_not_tell_how_a_body_was_compressed_that_is_no_longer() {
     let (head, body) = send(&request).unwrap();
     assert_eq!(body, "plain");
     assert!(!has(&head, "content-encoding") && !has(&head, "content-length"));
-    // Who asks for it gets it as it is.
+    // A caller that requests it gets it unchanged.
     let gzip = Secret::new("gzip");
     request.headers.push(("Accept-Encoding", &gzip));
     let head = http::fetch(&request, &SystemClock, None).unwrap();
@@ -365,7 +365,7 @@ fn a_head_does_not_tell_how_a_body_was_compressed_that_is_no_longer() {
 }
 
 #[test]
-fn a_body_is_sent_on_only_to_its_own_host_and_only_when_asked_for_again() {
+fn a_body_is_redirected_only_to_its_own_host_and_not_with_303() {
     let other = Server::serving("other");
     let elsewhere = other.url("/there");
     let server = Server::start(move |received| match received.path.as_str() {
@@ -411,7 +411,7 @@ fn our_certificate_is_shown_to_the_host_of_the_url_and_to_no_other() {
 }
 
 #[test]
-fn who_watches_is_told_how_far_a_body_is() {
+fn progress_of_a_body_is_reported() {
     let server = Server::serving("body ".repeat(50_000));
     let url = server.url("/x");
     let progress = RefCell::new(Vec::new());

@@ -23,7 +23,7 @@
 //! - `fleet_view`: queries, runs, status and tables, from the fleet's stores alone
 //! - `governor`: limits of concurrent runs, also when agents or servers are killed
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
-//! - `http`: the client against servers that behave, misbehave and lie
+//! - `http`: the client against servers that behave well and badly
 //! - `install`: installation of the packages that we ship
 //! - `log_levels`: the log lines that `--info` and `--debug` add
 //! - `monitoring`: documents, dashboard and alerts name existing metrics

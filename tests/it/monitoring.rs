@@ -1,5 +1,5 @@
-//! What monitoring is told about us stays true: the tables of docs/monitoring.md, the dashboard and
-//! the alert rules name metrics that there are, and the tables name all of them.
+//! The tables of docs/monitoring.md, the dashboard and the alert rules name only existing metrics,
+//! and the tables name all of them.
 //!
 //! Agents print a metric with labels once it has a value. The list of all is a data file that a
 //! unit test of the metrics compares with what they really print.
@@ -34,7 +34,7 @@ async fn metrics() -> Vec<(String, String)> {
     all
 }
 
-/// Returns the series that can be asked for.
+/// Returns the series that can be queried.
 async fn series() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (name, kind) in metrics().await {
@@ -100,7 +100,7 @@ async fn the_alerts_ask_for_metrics_that_there_are() {
 }
 
 #[tokio::test]
-async fn the_dashboard_asks_for_metrics_that_there_are() {
+async fn the_dashboard_queries_existing_metrics() {
     let document: Value = serde_json::from_str(&file("packaging/grafana/ccm-fleet.json")).unwrap();
     let mut expressions = Vec::new();
     texts(&document, "expr", &mut expressions);

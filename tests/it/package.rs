@@ -3,7 +3,7 @@
 use crate::support::TestEnv;
 
 #[test]
-fn versions_are_compared_by_the_rules_asked_for() {
+fn versions_are_compared_by_the_given_rules() {
     let env = TestEnv::new();
     for (rules, a, b, order) in [
         ("debian", "1:1.0", "2.0", "1\n"),

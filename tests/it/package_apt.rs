@@ -97,7 +97,7 @@ fn a_stable_manifest_of_two_hundred_packages_starts_one_process() {
     assert_eq!(started.len(), 1, "{started:?}");
     assert!(
         started[0].ends_with(" many7"),
-        "a single one is asked for alone: {started:?}"
+        "a single one is queried alone: {started:?}"
     );
 }
 
@@ -114,7 +114,7 @@ fn what_an_exec_installs_is_seen_by_the_packages_behind_it() {
 }
 
 #[test]
-fn a_broken_maintainer_script_is_told_seen_and_repaired() {
+fn a_broken_maintainer_script_is_reported_detected_and_repaired() {
     let root = ScratchRoot::new();
     let script = "#!/bin/sh\ntest -e /etc/repaired || { echo no repair yet >&2; exit 3; }\n";
     root.deb("broken", "1.0", "all", "", &[("DEBIAN/postinst", script)]);

@@ -145,13 +145,13 @@ fn the_distribution_decides_between_two_package_managers() {
     assert_eq!(provider(&root), "apt");
 }
 
-/// Fails until somebody made the file.
+/// Fails until the file exists.
 const BROKEN: &str = "%pre -p <lua>
 if not posix.stat('/etc/repaired') then error('no repair yet') end
 ";
 
 #[test]
-fn a_broken_scriptlet_is_told_seen_and_repaired() {
+fn a_broken_scriptlet_is_reported_detected_and_repaired() {
     let root = ScratchRoot::new();
     root.rpm("demo", "1.0-1", BROKEN);
     root.use_rpm_repository();
@@ -171,7 +171,7 @@ fn a_broken_scriptlet_is_told_seen_and_repaired() {
 fn a_held_lock_is_waited_for_and_then_named() {
     let root = system();
     let ensure = "ccm ensure package demo --provider dnf --json";
-    // One of us at work is waited for as long as we are told, dnf's own lock as long as dnf does.
+    // Another run is waited for until the timeout, dnf's own lock as long as dnf waits for it.
     let outcome = root.shell(&format!(
         "mkfifo /var/tmp/pipe
         flock /run/ccm-package.lock sh -c 'touch /var/tmp/held; cat' </var/tmp/pipe &

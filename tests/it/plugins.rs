@@ -141,7 +141,7 @@ fn what_is_not_supported_says_so_when_it_is_called_and_not_before() {
 }
 
 #[test]
-fn a_broken_plugin_stands_in_nobodys_way() {
+fn a_broken_plugin_does_not_affect_other_commands() {
     let env = env();
     env.write(".config/choria/ccm/plugins/bad-plugin.yaml", "commands: [");
     assert_eq!(call(&env, &["say", "x"]).stderr, "");
@@ -200,7 +200,7 @@ fn no_directory_is_made_for_plugins() {
 }
 
 #[test]
-fn a_dry_run_tells_what_would_be_run() {
+fn a_dry_run_prints_what_would_be_run() {
     let mut env = env();
     env.set("BUILDER_DRY_RUN", "1");
     let outcome = call(&env, &["say", "a b"]);

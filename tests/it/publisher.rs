@@ -1,4 +1,4 @@
-//! Events from the spool into a real stream, whoever is killed meanwhile: each of them once.
+//! Events from the spool into a real stream, each of them once, also when agent or server are killed.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
@@ -202,7 +202,7 @@ async fn a_broker_killed_among_a_thousand_events_has_each_of_them_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_when_told_to_stop_is_sent_first() {
+async fn waiting_events_are_sent_before_a_stop() {
     let server = NatsServer::start();
     make_streams(&server).await;
     let dir = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ async fn a_dead_broker_does_not_hold_up_a_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_stream_events_wait_and_that_is_told_once() {
+async fn without_a_stream_events_wait_and_that_is_logged_once() {
     let server = NatsServer::start();
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path());
@@ -307,7 +307,7 @@ async fn a_stream_with_a_limit_of_its_own_gets_what_it_takes() {
     assert_eq!(spool.status().dropped, 0);
 }
 
-/// What the process that is to be killed is told: where its spool and server are, and its name.
+/// Variables of the process that is to be killed: its spool, its server and its name.
 const SPOOL: &str = "CCM_TEST_SPOOL";
 const SERVER: &str = "CCM_TEST_SERVER";
 const LIFE: &str = "CCM_TEST_LIFE";

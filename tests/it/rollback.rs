@@ -120,7 +120,7 @@ fn a_node_whose_old_bundle_fails_now_is_named_and_can_be_retried() {
 #[test]
 fn a_stopped_node_is_named_and_restored_when_it_returns() {
     let mut fleet = fleet(&["a", "b"]);
-    // Nobody waits for a node that is known to be away.
+    // A node that is known to be offline is not waited for.
     let id = old_then_new(&fleet, "true", &["--node-timeout", "1h"]);
     fleet.stop("b");
     let outcome = roll_back(&fleet, &id);

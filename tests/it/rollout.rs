@@ -1,7 +1,7 @@
 //! Rollouts with a real server and real agents: bundles, waves that halt, controllers that die,
 //! nodes that are away, the way back, and drift.
 //!
-//! Every bundle here appends a line to a file of each node, so a file tells how often its node
+//! Every bundle here appends a line to a file of each node, so a file shows how often its node
 //! really ran what.
 
 use std::collections::BTreeSet;
@@ -236,7 +236,7 @@ fn a_node_that_was_away_for_the_whole_rollout_converges_when_it_returns() {
     fleet.run(&["label", "b", "tier=gold"]).ok();
     fleet.stop("b");
     push(&fleet, "app", "true");
-    // Nobody waits for a node that is known to be away.
+    // A node that is known to be offline is not waited for.
     let outcome = start(&fleet, "app", &["--node-timeout", "1h"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     let rollout = newest(&fleet);
@@ -372,7 +372,7 @@ fn the_page_drives_rollouts_that_start_while_it_drives_another() {
 }
 
 #[test]
-fn a_controller_that_is_told_to_stop_gives_its_lease_back() {
+fn a_controller_that_is_terminated_releases_its_lease() {
     let fleet = fleet(&["a", "b"]);
     push(&fleet, "app", "true");
     let flags = ["--wave", "1", "--bake", "1h", "--lease", "1h"];
@@ -429,7 +429,7 @@ fn a_node_that_is_paused_meanwhile_is_passed_over() {
 }
 
 #[test]
-fn the_way_back_leaves_alone_what_somebody_else_assigned_since() {
+fn a_rollback_keeps_assignments_that_were_made_since() {
     let fleet = fleet(&["a", "b"]);
     push(&fleet, "one", "true");
     push(&fleet, "two", "true");
@@ -554,7 +554,7 @@ fn a_plan_shows_the_waves_and_what_each_node_would_change() {
 }
 
 #[test]
-fn drift_is_told_with_its_resource_and_the_event_that_changed_it_last() {
+fn drift_is_shown_with_its_resource_and_the_last_event_that_changed_it() {
     let fleet = fleet(&["a", "b"]);
     let path = fleet.env.at("{{ Facts.node }}.txt");
     let manifest = format!(
@@ -586,7 +586,7 @@ fn drift_is_told_with_its_resource_and_the_event_that_changed_it_last() {
             .ends_with("2 nodes: 1 drifted, 1 converged\n"),
         "{outcome:?}"
     );
-    assert_eq!(fleet.env.read("b.txt"), "bad", "asking changes nothing");
+    assert_eq!(fleet.env.read("b.txt"), "bad", "a check changes nothing");
     let outcome = fleet.run(&["drift", "b", "--refresh"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stdout.contains("last changed at "), "{outcome:?}");

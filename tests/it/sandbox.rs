@@ -11,14 +11,14 @@ const UNIT: &str = include_str!("../../packaging/systemd/ccm-agent.service");
 const STRICT: &str = include_str!("../../packaging/systemd/ccm-agent.service.d/strict.conf");
 
 /// Does what package scripts do: makes a user, a program with a set-id bit, a device, a mount, and
-/// asks systemd for something.
+/// sends systemd a request.
 const POSTINST: &str = "#!/bin/sh\nset -e\nuseradd --system boxed\nchown boxed /usr/bin/boxed-id\n\
 chmod 4755 /usr/bin/boxed-id\nmknod /var/lib/boxed.null c 1 3\nmkdir -p /mnt/boxed\n\
 mount -t tmpfs tmpfs /mnt/boxed\ntouch /mnt/boxed/seen\nsystemctl daemon-reload\n";
 
 const SERVICE: &str = "[Service]\nExecStart=/usr/bin/sleep infinity\n";
 
-/// Answers every connection with the same bytes, after it has heard the question.
+/// Answers every connection with the same bytes, after it has read the request.
 const WEB_SOCKET: &str = "[Socket]\nListenStream=127.0.0.1:8099\nAccept=yes\n";
 const WEB_SERVICE: &str = "[Service]\nStandardInput=socket\nStandardOutput=socket\n\
 ExecStart=/bin/sh -c 'while read -r line && [ \"$${#line}\" -gt 1 ]; do :; done; cat /srv/answer'\n";
@@ -195,7 +195,7 @@ fn the_unit_lets_every_resource_work_and_forbids_what_none_needs() {
     assert_everyday(host);
     let mode = host.sh("stat -c '%U %a' /usr/bin/boxed-id; test -c /var/lib/boxed.null");
     assert_eq!(mode, "boxed 4755\n", "{}", boxed.log());
-    // What a package mounts is there for everybody.
+    // What a package mounts is visible to every process.
     assert!(host.exists("/mnt/boxed/seen"), "{}", boxed.log());
 
     // The same script, in a service without a sandbox and run by the agent.

@@ -1,5 +1,5 @@
-//! Asking many nodes: thousands that answer, some that never do, and some that nobody expected.
-//! Nodes are made up here, so that they can misbehave; `fleet` asks real agents.
+//! Requests to many nodes: thousands that reply, some that never do, and some that were not expected.
+//! The nodes are fake, so that they can misbehave; `fleet` has tests with real agents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,13 +35,13 @@ fn node_request(verb: Verb, limit: Duration) -> NodeRequest {
     }
 }
 
-async fn gatherer(server: &NatsServer) -> ScatterClient {
+async fn scatter_client(server: &NatsServer) -> ScatterClient {
     let clock = Arc::new(SystemClock);
-    ScatterClient::new(server.client().await, subjects(), "ann@desk", clock).unwrap()
+    ScatterClient::new(server.client().await, subjects(), "ann@laptop", clock).unwrap()
 }
 
-/// Listens on a subject and leaves each request to somebody.
-async fn hear<F: Future<Output = ()> + Send>(
+/// Subscribes to a subject and calls a function for each request.
+async fn serve<F: Future<Output = ()> + Send>(
     server: &NatsServer,
     on: &str,
     each: impl Fn(Connection, Message) -> F + Send + 'static,
@@ -71,13 +71,13 @@ fn node_of(request: &Message) -> String {
     word.replace('_', ".")
 }
 
-async fn gathered(
-    gatherer: &ScatterClient,
+async fn send_request(
+    client: &ScatterClient,
     request: &NodeRequest,
     recipients: Recipients<'_>,
 ) -> Vec<RawReply> {
     let mut replies = Vec::new();
-    gatherer
+    client
         .scatter(request, recipients, |one| replies.push(one))
         .await
         .unwrap();
@@ -90,19 +90,19 @@ fn node_names(replies: &[RawReply]) -> Vec<NodeName> {
 }
 
 #[tokio::test]
-async fn thousands_of_nodes_are_each_heard_once() {
+async fn thousands_of_nodes_each_have_one_reply() {
     let server = NatsServer::start();
     let mut nodes: Vec<NodeName> = (0..3000)
         .map(|number| format!("n{number}.example.net").parse().unwrap())
         .collect();
     nodes.sort();
-    hear(&server, "ccm.v1.default.node.*.ping", |client, request| {
+    serve(&server, "ccm.v1.default.node.*.ping", |client, request| {
         let node = node_of(&request);
         async move { answer(&client, &request, &node, &[]).await }
     })
     .await;
     let all = nodes.clone();
-    hear(
+    serve(
         &server,
         "ccm.v1.default.all.ping",
         move |client, request| {
@@ -115,18 +115,18 @@ async fn thousands_of_nodes_are_each_heard_once() {
         },
     )
     .await;
-    let gatherer = gatherer(&server).await;
+    let client = scatter_client(&server).await;
     for recipients in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
-        let replies = gathered(&gatherer, &node_request(Verb::Ping, LIMIT), recipients).await;
+        let replies = send_request(&client, &node_request(Verb::Ping, LIMIT), recipients).await;
         assert!(replies.iter().all(|one| one.reply.is_ok()));
         assert_eq!(node_names(&replies), nodes);
     }
 }
 
 #[tokio::test]
-async fn a_dead_node_is_told_from_one_that_is_only_silent() {
+async fn a_dead_node_is_distinguished_from_a_silent_one() {
     let server = NatsServer::start();
-    hear(
+    serve(
         &server,
         "ccm.v1.default.node.good.ensure",
         |client, request| async move {
@@ -134,7 +134,7 @@ async fn a_dead_node_is_told_from_one_that_is_only_silent() {
         },
     )
     .await;
-    hear(
+    serve(
         &server,
         "ccm.v1.default.all.ensure",
         |client, request| async move {
@@ -142,12 +142,12 @@ async fn a_dead_node_is_told_from_one_that_is_only_silent() {
         },
     )
     .await;
-    hear(&server, "ccm.v1.default.node.silent.*", |_, _| async {}).await;
-    let gatherer = gatherer(&server).await;
+    serve(&server, "ccm.v1.default.node.silent.*", |_, _| async {}).await;
+    let client = scatter_client(&server).await;
     let nodes = names(&["dead", "good", "silent"]);
     let limit = Duration::from_secs(2);
     for recipients in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
-        let replies = gathered(&gatherer, &node_request(Verb::Ensure, limit), recipients).await;
+        let replies = send_request(&client, &node_request(Verb::Ensure, limit), recipients).await;
         let [dead, good, silent] = replies.as_slice() else {
             panic!("{replies:?}");
         };
@@ -164,12 +164,12 @@ async fn a_dead_node_is_told_from_one_that_is_only_silent() {
 }
 
 #[tokio::test]
-async fn a_broadcast_that_nobody_hears_names_everybody() {
+async fn a_broadcast_without_a_reply_names_all_nodes() {
     let server = NatsServer::start();
-    let gatherer = gatherer(&server).await;
+    let client = scatter_client(&server).await;
     let nodes = names(&["a", "b"]);
-    let replies = gathered(
-        &gatherer,
+    let replies = send_request(
+        &client,
         &node_request(Verb::Ping, LIMIT),
         Recipients::Broadcast(&nodes),
     )
@@ -181,9 +181,9 @@ async fn a_broadcast_that_nobody_hears_names_everybody() {
 }
 
 #[tokio::test]
-async fn strangers_are_heard_and_nobody_twice() {
+async fn unexpected_nodes_are_included_and_no_node_twice() {
     let server = NatsServer::start();
-    hear(
+    serve(
         &server,
         "ccm.v1.default.all.ping",
         |client, request| async move {
@@ -193,10 +193,10 @@ async fn strangers_are_heard_and_nobody_twice() {
         },
     )
     .await;
-    let gatherer = gatherer(&server).await;
+    let client = scatter_client(&server).await;
     let expected = names(&["a", "b"]);
-    let replies = gathered(
-        &gatherer,
+    let replies = send_request(
+        &client,
         &node_request(Verb::Ping, LIMIT),
         Recipients::Broadcast(&expected),
     )
@@ -205,10 +205,10 @@ async fn strangers_are_heard_and_nobody_twice() {
 }
 
 #[tokio::test]
-async fn a_request_says_who_asks_and_until_when() {
+async fn a_request_has_a_caller_and_a_deadline() {
     let server = NatsServer::start();
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
-    hear(
+    serve(
         &server,
         "ccm.v1.default.node.a.ensure",
         move |client, request| {
@@ -218,7 +218,7 @@ async fn a_request_says_who_asks_and_until_when() {
         },
     )
     .await;
-    let gatherer = gatherer(&server).await;
+    let client = scatter_client(&server).await;
     let nodes = names(&["a"]);
     let plain = node_request(Verb::Ensure, LIMIT);
     let bound = NodeRequest {
@@ -227,10 +227,10 @@ async fn a_request_says_who_asks_and_until_when() {
         ..plain.clone()
     };
     for request in [&plain, &bound] {
-        gathered(&gatherer, request, Recipients::Nodes(&nodes)).await;
+        send_request(&client, request, Recipients::Nodes(&nodes)).await;
         let envelope = received.recv().await.unwrap();
-        assert_eq!(envelope.caller, "ann@desk");
-        assert_eq!(envelope.request_id, gatherer.request_id().as_str());
+        assert_eq!(envelope.caller, "ann@laptop");
+        assert_eq!(envelope.request_id, client.request_id().as_str());
         assert_eq!(envelope.noop, request.noop);
         assert_eq!(envelope.deadline.is_some(), request.sends_deadline);
     }
@@ -239,7 +239,7 @@ async fn a_request_says_who_asks_and_until_when() {
 #[tokio::test]
 async fn refusals_count_as_what_they_are_and_silence_is_no_failure() {
     let server = NatsServer::start();
-    hear(
+    serve(
         &server,
         "ccm.v1.default.node.*.ensure",
         |client, request| async move {
@@ -257,8 +257,8 @@ async fn refusals_count_as_what_they_are_and_silence_is_no_failure() {
         },
     )
     .await;
-    let gatherer = gatherer(&server).await;
-    let course = Targets {
+    let client = scatter_client(&server).await;
+    let targets = Targets {
         nodes: names(&["busy", "denied", "failed", "spared"]),
         is_whole_fleet: true,
     };
@@ -268,18 +268,18 @@ async fn refusals_count_as_what_they_are_and_silence_is_no_failure() {
     };
     let mut replies = Vec::new();
     let ensure_request = node_request(Verb::Ensure, LIMIT);
-    let swept = request_in_batches(&gatherer, &ensure_request, &course, pace, |one| {
+    let batches = request_in_batches(&client, &ensure_request, &targets, pace, |one| {
         replies.push(one)
     });
-    let ended = swept.await.unwrap();
+    let ended = batches.await.unwrap();
     let outcomes: Vec<Outcome> = replies.iter().map(|one| one.outcome).collect();
     assert_eq!(outcomes, [Outcome::Busy, Outcome::Denied, Outcome::Failed]);
     assert!(ended.is_halted);
     assert_eq!(ended.not_contacted, names(&["spared"]));
-    // Nobody listens here, and nobody failed.
-    let deserted = node_request(Verb::Status, LIMIT);
-    let swept = request_in_batches(&gatherer, &deserted, &course, pace, |_| {});
-    let ended = swept.await.unwrap();
+    // No node listens here, and none failed.
+    let status_request = node_request(Verb::Status, LIMIT);
+    let batches = request_in_batches(&client, &status_request, &targets, pace, |_| {});
+    let ended = batches.await.unwrap();
     assert!(!ended.is_halted);
     assert_eq!(ended.counts.exit_code(), 2);
 }

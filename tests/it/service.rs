@@ -19,7 +19,7 @@ fn plain_unit(host: &SystemdHost, name: &str) {
     host.unit(&format!("{name}.service"), &format!("{RUNS}{AT_BOOT}"));
 }
 
-/// Returns what services are, running and enabled, as systemd tells.
+/// Returns what services are, running and enabled, as systemd reports.
 fn found(host: &SystemdHost, names: &[&str]) -> Vec<(bool, bool)> {
     let query = |question, yes: &'static str| {
         let mut argv = vec!["systemctl", question];
@@ -301,7 +301,7 @@ fn a_start_that_fails_says_why_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_start_that_takes_too_long_is_told_as_a_timeout() {
+fn a_start_that_takes_too_long_is_reported_as_a_timeout() {
     let host = systemd_host();
     host.unit(
         "hangs.service",
@@ -364,7 +364,7 @@ fn a_unit_on_its_way_is_judged_when_it_has_arrived() {
     assert_eq!(host.word("is-active", "lingers"), "active");
 
     // Longer than we wait for: starting it joins the start that is under way. It gets to its end
-    // only once that is so, which the lock tells.
+    // only once that is so, which the lock shows.
     host.sh("systemctl start --no-block slower");
     let entry = "- service: {name: slower}\n";
     let noop = host.apply(entry, &["--noop"]);
@@ -491,7 +491,7 @@ fn an_unknown_unit_is_not_found_in_every_mode() {
 }
 
 #[test]
-fn a_change_waits_for_whoever_changes_services() {
+fn a_change_waits_for_another_change_of_services() {
     let host = systemd_host();
     let gate = "ExecStartPre=/usr/bin/test -e /run/let-go\n";
     host.unit("queues.service", &format!("{RUNS}{gate}"));

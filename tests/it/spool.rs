@@ -75,7 +75,7 @@ fn a_full_disk_costs_records_but_neither_the_count_nor_what_is_there() {
     let (spool, recovered) = open();
     assert_eq!((recovered.torn_bytes, recovered.damaged), (0, 0));
     assert_eq!(spool.status(), status);
-    // When there is room again it goes on.
+    // When there is free space again it continues.
     std::fs::remove_file(disk.join("ballast")).unwrap();
     let seq = spool.append(&record(60, Class::Important)).unwrap();
     let last = spool.next(seq - 1, 1).unwrap();
@@ -86,9 +86,9 @@ fn a_full_disk_costs_records_but_neither_the_count_nor_what_is_there() {
 }
 
 #[test]
-fn stable_records_make_room_on_a_full_disk_for_what_changed() {
+fn stable_records_are_dropped_on_a_full_disk_before_important_ones() {
     let Some(disk) = std::env::var_os(INSIDE) else {
-        let test = "spool::stable_records_make_room_on_a_full_disk_for_what_changed";
+        let test = "spool::stable_records_are_dropped_on_a_full_disk_before_important_ones";
         return on_a_small_disk(test);
     };
     let disk = Path::new(&disk);

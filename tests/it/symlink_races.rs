@@ -16,11 +16,11 @@ use rustix::fs::{CWD, RenameFlags};
 use crate::support::http::Server;
 use crate::support::{TestEnv, pack};
 
-/// Whom the yard belongs to.
-const STRANGER: u32 = 65534;
+/// The user who replaces the paths.
+const ATTACKER: u32 = 65534;
 
-/// Tells a process of this program that it is the stranger, and where his yard is.
-const YARD: &str = "CCM_TEST_YARD";
+/// Set in the process that is the attacker: the directory of that user.
+const DIRECTORY: &str = "CCM_TEST_DIRECTORY";
 
 /// How many runs of the program, and how many resources of each sort a run has.
 const RUNS: usize = 25;
@@ -33,28 +33,25 @@ const SWAPPED: [(&str, &str); 3] = [
     ("leaf", "leaf-link"),
 ];
 
-/// The stranger at work; he ends with the test.
-struct Stranger(Child);
+/// The process of the attacker. Killed when dropped.
+struct Attacker(Child);
 
-impl Stranger {
-    fn start(yard: &Path) -> Self {
-        // Whatever the path of this program: the stranger may not be able to walk it.
+impl Attacker {
+    fn start(attacked: &Path) -> Self {
+        // Whatever the path of this program: the attacker may not have access to it.
         let child = Command::new("/proc/self/exe")
-            .args([
-                "--exact",
-                "symlink_races::links_that_are_swapped_in_lead_nowhere",
-            ])
-            .env(YARD, yard)
+            .args(["--exact", "symlink_races::swapped_links_are_never_followed"])
+            .env(DIRECTORY, attacked)
             .current_dir("/")
-            .uid(STRANGER)
-            .gid(STRANGER)
+            .uid(ATTACKER)
+            .gid(ATTACKER)
             .stdout(Stdio::null())
             .spawn();
         Self(child.unwrap())
     }
 }
 
-impl Drop for Stranger {
+impl Drop for Attacker {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -62,8 +59,8 @@ impl Drop for Stranger {
 }
 
 /// Swaps until killed.
-fn swap_without_end(yard: &Path) -> ! {
-    std::env::set_current_dir(yard).unwrap();
+fn swap_without_end(attacked: &Path) -> ! {
+    std::env::set_current_dir(attacked).unwrap();
     loop {
         for (real, link) in SWAPPED {
             // What root has removed meanwhile can't be swapped.
@@ -101,8 +98,8 @@ fn fingerprint(directory: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Makes what resources look for, in a directory of the stranger or in the guarded place.
-fn furnish(directory: &Path, owner: u32) {
+/// Makes what resources look for, in the directory of the attacker or in the guarded place.
+fn populate(directory: &Path, owner: u32) {
     std::fs::create_dir_all(directory).unwrap();
     for index in 0..EACH {
         for name in ["goes", "owned", "kept", "tar.tar.gz"] {
@@ -123,14 +120,14 @@ fn furnish(directory: &Path, owner: u32) {
 }
 
 /// Returns the resources of one run, all of them below parts that are being swapped.
-fn resources(yard: &Path, run: usize, url: &str) -> String {
+fn resources(attacked: &Path, run: usize, url: &str) -> String {
     let mut entries = String::new();
     let mut add = |kind: &str, path: &str, properties: &str| {
-        let path = yard.join(path);
+        let path = attacked.join(path);
         let path = path.display();
         entries.push_str(&format!("- {kind}:\n    - {path}: {{{properties}}}\n"));
     };
-    let owned = format!("owner: '{STRANGER}', group: root");
+    let owned = format!("owner: '{ATTACKER}', group: root");
     let mode = ["'0600'", "'0666'"][run % 2];
     for index in 0..EACH {
         let part = ["a", "deep/b"][index % 2];
@@ -152,7 +149,7 @@ fn resources(yard: &Path, run: usize, url: &str) -> String {
             &at("scaffold"),
             &format!("ensure: present, source: templates, purge: true, data: {{run: {run}}}"),
         );
-        let out = yard.join(at("out"));
+        let out = attacked.join(at("out"));
         let extract = format!(
             "url: '{url}', owner: root, group: root, ensure: present, extract_parent: {}, creates: /nowhere/{run}",
             out.display()
@@ -168,9 +165,9 @@ fn resources(yard: &Path, run: usize, url: &str) -> String {
 }
 
 #[test]
-fn links_that_are_swapped_in_lead_nowhere() {
-    if let Some(yard) = std::env::var_os(YARD) {
-        swap_without_end(Path::new(&yard));
+fn swapped_links_are_never_followed() {
+    if let Some(attacked) = std::env::var_os(DIRECTORY) {
+        swap_without_end(Path::new(&attacked));
     }
     let env = TestEnv::new();
     let open = std::fs::Permissions::from_mode(0o711);
@@ -178,26 +175,26 @@ fn links_that_are_swapped_in_lead_nowhere() {
     env.write("templates/sub/file", "run [[ data.run ]]\n");
     env.write("templates/other/file", "run [[ data.run ]]\n");
     let server = Server::serving(pack::tgz(&[("sub/file", "unpacked"), ("other/file", "x")]));
-    let (guard, yard) = (env.path("guard"), env.path("yard"));
-    furnish(&guard, 0);
+    let (guard, attacked) = (env.path("guard"), env.path("attacked"));
+    populate(&guard, 0);
     for (real, link) in SWAPPED {
         if real == "leaf" {
-            env.write("yard/leaf", "as it was");
-            symlink(guard.join("kept0"), yard.join(link)).unwrap();
+            env.write("attacked/leaf", "as it was");
+            symlink(guard.join("kept0"), attacked.join(link)).unwrap();
         } else {
-            furnish(&yard.join(real), STRANGER);
-            symlink(&guard, yard.join(link)).unwrap();
+            populate(&attacked.join(real), ATTACKER);
+            symlink(&guard, attacked.join(link)).unwrap();
         }
-        std::os::unix::fs::lchown(yard.join(link), Some(STRANGER), Some(STRANGER)).unwrap();
+        std::os::unix::fs::lchown(attacked.join(link), Some(ATTACKER), Some(ATTACKER)).unwrap();
     }
     for directory in ["deep", ""] {
-        chown(yard.join(directory), Some(STRANGER), Some(STRANGER)).unwrap();
+        chown(attacked.join(directory), Some(ATTACKER), Some(ATTACKER)).unwrap();
     }
     let before = fingerprint(&guard);
     let (mut changed, mut refused) = (0, 0);
-    let stranger = Stranger::start(&yard);
+    let attacker = Attacker::start(&attacked);
     for run in 0..RUNS {
-        let applied = env.apply(&resources(&yard, run, &server.url("/x.tar.gz")), &[]);
+        let applied = env.apply(&resources(&attacked, run, &server.url("/x.tar.gz")), &[]);
         for event in applied.document["events"].as_array().unwrap() {
             let error = event["error"][0].as_str().unwrap_or_default();
             changed += usize::from(event["changed"] == true);
@@ -205,7 +202,7 @@ fn links_that_are_swapped_in_lead_nowhere() {
         }
         assert_eq!(fingerprint(&guard), before, "run {run}");
     }
-    drop(stranger);
+    drop(attacker);
     // Thousands of tries, and either side won many of them.
     println!("{changed} changed, {refused} refused");
     assert!(changed > RUNS && refused > RUNS, "{changed} {refused}");

@@ -187,7 +187,7 @@ fn every_test_file_belongs_to_the_one_binary() {
     }
 }
 
-/// Where a shell may be started: for commands whose author asked for one, goss's own commands, and
+/// Where a shell may be started: for commands whose author requests one, goss's own commands, and
 /// scripts of plugins.
 const SHELLS: [&str; 3] = [
     "crates/ccm-core/src/health/goss/probe/command.rs",
@@ -229,7 +229,7 @@ fn a_shell_is_started_only_for_those_who_ask_for_one() {
 }
 
 #[test]
-fn nothing_panics_because_nobody_reads() {
+fn nothing_panics_on_a_closed_output() {
     let macros = ["print!(", "println!(", "eprint!(", "eprintln!("];
     for file in program_sources() {
         let text = std::fs::read_to_string(&file).unwrap();

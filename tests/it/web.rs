@@ -32,7 +32,7 @@ fn read_until(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_state_of_a_node_is_told_and_filtered_by() {
+async fn every_state_of_a_node_is_listed_and_can_be_filtered() {
     let web = Web::start().await;
     web.presence("web1", json!({"groups": ["web"]})).await;
     web.presence(
@@ -101,7 +101,7 @@ async fn every_state_of_a_node_is_told_and_filtered_by() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_told_by_filter_and_counted() {
+async fn events_are_filtered_and_counted() {
     let web = Web::start().await;
     web.presence("web1", json!({})).await;
     web.until_state("web1", "stable");
@@ -133,7 +133,7 @@ async fn events_are_told_by_filter_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stream_tells_what_is_new_and_goes_on_where_it_was_left() {
+async fn the_stream_sends_new_events_and_resumes_after_the_last_one() {
     let web = Web::start().await;
     web.presence("web1", json!({})).await;
     web.until_state("web1", "stable");
@@ -147,7 +147,7 @@ async fn the_stream_tells_what_is_new_and_goes_on_where_it_was_left() {
     let (_, id, _) = read_until(stream, |name, data| {
         name == "news" && data["nodes"][0]["state"] == "failed"
     });
-    // While nobody listens, more happens.
+    // More events while no client is connected.
     web.presence("web2", json!({})).await;
     web.until_state("web2", "stable");
     let again = web.request("GET", "/api/stream", &[("Last-Event-ID", &id)], "");
@@ -176,7 +176,7 @@ async fn a_server_that_was_away_is_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_acts_on_a_server_that_is_only_to_be_looked_at() {
+async fn a_read_only_server_refuses_actions() {
     let web = Web::start().await;
     let answer = web.post("/api/nodes/web1/pause", TOKEN, &json!({}));
     assert_eq!(answer.status, 403);
@@ -253,7 +253,7 @@ async fn rollouts_are_shown_and_steered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_tells_browsers_to_trust_nobody_else() {
+async fn every_response_has_restrictive_security_headers() {
     let web = Web::start().await;
     for path in [
         "/",
@@ -307,7 +307,7 @@ async fn a_missing_stream_of_events_is_noticed_and_so_is_its_return() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_nodes_are_asked_with_one_request_and_equal_answers_told_once() {
+async fn one_request_reaches_many_nodes_and_equal_replies_are_grouped() {
     let web = Web::with_actions().await;
     let _nodes = Simulation::start(&web.nats, 5, &[]);
     web.until("/api/nodes?state=stable", |answer| {
@@ -345,7 +345,7 @@ async fn many_nodes_are_asked_with_one_request_and_equal_answers_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_noop_only_tells_what_would_change() {
+async fn a_noop_only_reports_what_would_change() {
     let web = Web::with_actions().await;
     let home = tempfile::tempdir().unwrap();
     let _agent = agent::start(&agent::config("web1", home.path()), &web.nats).await;

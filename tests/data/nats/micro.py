@@ -23,7 +23,7 @@ async def gather(client, subject, body, expected):
 
 async def main(url, subject, expected):
     client = await nats.connect(url)
-    # A question without a place to answer to must harm nobody.
+    # A request without a reply subject must do no harm.
     await client.publish("$SRV.PING", b"")
     await client.publish(subject, b"{}")
     await client.flush()

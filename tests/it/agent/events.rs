@@ -37,7 +37,7 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
         let name = format!("n{number}.lab");
         agents.push(start(&config(&name, &dir.path().join(&name)), &server).await);
     }
-    eventually("all are heard", async || {
+    eventually("all agents reply", async || {
         let stop = ReplyLimits {
             expected: Some(NODES),
             silence: Duration::from_secs(1),
@@ -126,7 +126,7 @@ async fn a_broker_that_dies_during_a_run_delays_events_and_loses_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_twice() {
+async fn an_agent_that_is_killed_repeatedly_publishes_every_event_once() {
     let env = TestEnv::new();
     let server = NatsServer::start();
     let client = server.client().await;
@@ -135,7 +135,7 @@ async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_t
     for round in 0..10_u64 {
         let agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
         request_json(&client, "web1.lab", Verb::Ping, "").await;
-        // Killed one answer later in every round, when it has been asked for the next.
+        // Killed one answer later in every round, when the next request has been sent.
         let body = |number| file_request(&env.path(&format!("f{round}-{number}")), "x");
         for number in 0..round {
             let answer = request_json(&client, "web1.lab", Verb::Ensure, &body(number)).await;
@@ -149,7 +149,7 @@ async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_t
     }
     let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
     request_json(&client, "web1.lab", Verb::Ping, "").await;
-    let events = eventually("everything that was told is stored", async || {
+    let events = eventually("every event of a reply is stored", async || {
         let events = stored_events(&server).await;
         let (stored, _) = ids(&events, "file");
         event_ids.is_subset(&stored).then_some(events)

@@ -1,5 +1,4 @@
-//! What people learn beside the answers: lines in the log, the record of
-//! presence, and errors that fit into a message.
+//! The agent's log, its presence record, and errors that must fit into a message.
 
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ async fn line(agent: &AgentProcess, parts: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn the_log_tells_when_the_bus_is_there_and_when_it_is_lost() {
+async fn the_log_has_connects_and_disconnects() {
     let env = TestEnv::new();
     let mut server = NatsServer::start();
     let agent = AgentProcess::start(&env, NODE, &server.url(), "");
@@ -40,7 +39,7 @@ async fn the_log_tells_when_the_bus_is_there_and_when_it_is_lost() {
 }
 
 #[tokio::test]
-async fn the_log_tells_what_is_in_the_way_of_the_bus() {
+async fn the_log_has_the_cause_of_a_failed_connection() {
     let env = TestEnv::new();
     let unused_url = "nats://127.0.0.1:1";
     let agent = AgentProcess::start(&env, NODE, unused_url, "");
@@ -59,7 +58,7 @@ async fn the_log_tells_what_is_in_the_way_of_the_bus() {
 }
 
 #[tokio::test]
-async fn a_run_that_failed_or_changed_something_is_closed_louder() {
+async fn a_run_that_failed_or_changed_something_ends_with_a_higher_log_level() {
     let setup = Setup::process(NODE, "").await;
     for (command, mode, level) in [
         ("/bin/false", "", "level=ERROR"),
@@ -78,7 +77,7 @@ async fn a_run_that_failed_or_changed_something_is_closed_louder() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
+async fn a_refused_request_is_logged_without_its_content() {
     let setup = Setup::process(NODE, "").await;
     let send = async |verb, name: &'static str, value: &str, body: &str| {
         let headers = Headers::new().with(name, value).unwrap();
@@ -129,7 +128,7 @@ async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
 }
 
 #[tokio::test]
-async fn the_log_tells_that_an_object_or_its_bucket_is_missing() {
+async fn the_log_names_a_missing_object_or_bucket() {
     let lines = "manifests: [\"obj://NOWHERE/a.tgz\", \"obj://CCM_MANIFESTS/b.tgz\"]\n";
     let setup = Setup::process(NODE, lines).await;
     let failed = "Could not fetch a manifest";

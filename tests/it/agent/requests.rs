@@ -1,4 +1,4 @@
-//! What a node can be asked.
+//! Requests to an agent: every verb, malformed bodies, headers, filters, deadlines and pauses.
 
 use ccm_core::model::envelope;
 use ccm_core::system::{Clock as _, SystemClock};
@@ -48,7 +48,7 @@ async fn ensure_changes_the_file_and_its_event_is_in_the_stream() {
 }
 
 #[tokio::test]
-async fn a_client_that_nobody_here_wrote_is_answered() {
+async fn a_client_of_another_project_gets_a_reply() {
     let setup = Setup::inside(NODE).await;
     let file = setup.env.root().join("motd");
     let request = file_request(&file, "hello\n");
@@ -164,7 +164,7 @@ async fn the_noop_header_changes_nothing_and_says_what_it_would_do() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_it_is_shown_what_would_change() {
+async fn a_diff_is_in_the_reply_only_when_it_is_requested() {
     let setup = Setup::inside(NODE).await;
     let file = setup.env.root().join("motd");
     std::fs::write(&file, "old\n").unwrap();
@@ -179,7 +179,7 @@ async fn whoever_asks_for_it_is_shown_what_would_change() {
     assert!(diff.ends_with("@@ -1 +1 @@\n-old\n+new\n"), "{diff}");
     let reply = request(&setup.client, NODE, Verb::Ensure, Headers::new(), &body).await;
     let answer: Value = serde_json::from_slice(&reply.body).unwrap();
-    assert_eq!(answer.get("diff"), None, "nobody asked");
+    assert_eq!(answer.get("diff"), None, "not requested");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! What an agent does by itself: at its start, by the clock, when something is new, and while the
-//! bus is away.
+//! Runs that no request started: at the start, on schedule, for a new object or assignment, and while
+//! the NATS server is unreachable. Also presence, remediation, metrics and reloads.
 
 use std::path::Path;
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn object_store(server: &NatsServer) {
 }
 
 #[tokio::test]
-async fn a_manifest_is_applied_at_the_start_without_any_bus() {
+async fn a_manifest_is_applied_at_the_start_without_a_server() {
     let env = TestEnv::new();
     let file = env.write("site.yaml", manifest(&env.at("motd"), "hello"));
     let agent = AgentProcess::start(
@@ -100,7 +100,7 @@ async fn an_object_is_followed_through_restarts_and_removals() {
 }
 
 #[tokio::test]
-async fn what_was_fetched_once_is_applied_after_a_restart_without_the_bus() {
+async fn what_was_fetched_once_is_applied_after_a_restart_without_a_server() {
     let env = TestEnv::new();
     let mut server = NatsServer::start();
     object_store(&server).await;
@@ -226,7 +226,7 @@ async fn a_bundle_that_is_not_what_was_promised_is_not_applied() {
     agent::init(&client).await;
     let text = manifest(&env.at("motd"), "good");
     assign(&client, 1, &text, false).await;
-    // Somebody replaces the object under the same name.
+    // The object is replaced under the same name.
     let digest = ccm_core::system::Digest::of(&bundle(&text)).to_string();
     let store = client.objects(MANIFESTS).await.unwrap();
     let evil = bundle(&manifest(&env.at("motd"), "evil"));
@@ -244,7 +244,7 @@ async fn a_bundle_that_is_not_what_was_promised_is_not_applied() {
 }
 
 #[tokio::test]
-async fn a_refresh_that_is_owed_is_paid_by_the_next_run() {
+async fn a_pending_refresh_is_done_by_the_next_run() {
     let setup = Setup::inside("web1.lab").await;
     let manifest = |between: &str| {
         format!(
@@ -323,7 +323,7 @@ async fn a_hangup_reads_the_file_again_and_a_bad_file_is_ignored() {
         .env
         .write("web1.lab.yaml", format!("{good}group: [db]\n"));
     setup.agent.signal("HUP");
-    eventually("the bad file is told", async || {
+    eventually("the bad file is logged", async || {
         let log = setup.agent.log();
         when(
             log.contains("unknown key \\\"group\\\", did you mean \\\"groups\\\"?"),

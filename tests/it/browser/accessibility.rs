@@ -1,5 +1,5 @@
-//! For people who see little, use no mouse, or want nothing to move: names and landmarks as screen
-//! readers have them, contrast in both schemes, the way of the focus, and motion.
+//! Accessibility: names and landmarks for screen readers, contrast in both color schemes, keyboard
+//! focus, and reduced motion.
 
 use serde_json::{Value, json};
 
@@ -195,7 +195,7 @@ async fn the_squares_are_walked_with_arrows_and_opened_with_enter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_row_that_arrows_lead_to_is_told_and_space_selects_it() {
+async fn arrow_keys_announce_the_active_row_and_space_selects_it() {
     let web = small().await;
     let mut browser = unlocked(&web, "#/nodes");
     browser.wait("document.querySelectorAll('.tr').length === 3");
@@ -213,7 +213,7 @@ async fn the_row_that_arrows_lead_to_is_told_and_space_selects_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_moves_for_those_who_asked_for_that() {
+async fn nothing_moves_with_reduced_motion() {
     let web = small().await;
     let mut browser = unlocked(&web, "#/");
     let moving = "document.querySelector('.events li.fresh') && document.getAnimations().length";
@@ -236,7 +236,7 @@ async fn nothing_moves_for_those_who_asked_for_that() {
     check_quiet_but_blank(&browser, &web);
 }
 
-/// Between two visits an empty page was opened, which asks nobody.
+/// Between two visits an empty page was opened, which sends no request.
 fn check_quiet_but_blank(browser: &Browser, web: &Web) {
     assert_eq!(browser.errors, Vec::<String>::new());
     let strangers = browser

@@ -1,7 +1,7 @@
-//! Deeds from the page, on real agents: a rollout that is under way is paused and resumed, one that
+//! Actions of the page on real agents: a rollout that is under way is paused and resumed, one that
 //! halted is retried and rolled back, resources are ensured and nodes paused by selection.
 //!
-//! Every bundle here appends a line to a file of each node, so a file tells how often its node
+//! Every bundle here appends a line to a file of each node, so a file shows how often its node
 //! really ran what.
 
 use std::os::unix::fs::PermissionsExt as _;

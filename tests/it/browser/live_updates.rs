@@ -1,5 +1,5 @@
-//! The page follows the fleet: simulated nodes that really run what a rollout brings them, and
-//! records where hostile words or thousands of nodes matter.
+//! Live updates of the page: simulated nodes that really run the bundle of a rollout, and stored
+//! records where hostile texts or thousands of nodes matter.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ const SQUARE: &str = "(index, state) => {
     .map((one) => [...one.data].join(','));
 }";
 
-/// Waits until every node has the colour of its state, as the API tells it, and so many of them
+/// Waits until every node has the colour of its state, as the API reports it, and so many of them
 /// the colour of this one.
 fn wait_for_colours(browser: &mut Browser, web: &Web, state: &str, count: usize) {
     wait_for(&format!("{count} nodes as {state}"), || {
@@ -192,14 +192,14 @@ async fn new_events_wait_while_one_of_them_has_the_focus() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_events_is_told_in_the_rows_in_sight_until_somebody_reads_on() {
+async fn a_flood_of_events_updates_only_visible_rows_until_the_user_scrolls() {
     let web = Web::start().await;
     let _nodes = Simulation::start(&web.nats, 10, &["--events", "800"]);
     let mut browser = Browser::start();
     browser.open(&web.url("#/events"));
     browser.wait("document.querySelector('h1 + span').innerText === 'the last 1,000 events'");
     let rows = "document.querySelectorAll('.events li').length";
-    // No more than the lowest rows that a screen of 900 pixels has room for.
+    // No more than the lowest rows that a screen of 900 pixels can show.
     assert_eq!(browser.eval(rows), 25);
     browser.eval("window.row = document.querySelector('.events li:nth-child(9)')");
     browser.eval("window.seen = new Set()");

@@ -40,7 +40,7 @@ fn reopened(page: &Page, hash: &str) -> Browser {
     browser
 }
 
-/// Gives the token to a page that asks for it.
+/// Enters the token in the dialog of the page.
 fn unlock(browser: &mut Browser, token: &str) {
     browser
         .wait("document.querySelector('#ask').open && document.activeElement.id === 'ask-input'");

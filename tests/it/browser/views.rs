@@ -68,7 +68,7 @@ fn every_view_of_the_demos_fleet_can_be_read_by_everyone() {
     check_quiet(&browser, &demo.url);
 }
 
-/// Asks what a resource would change on two nodes.
+/// Requests what a resource would change on two nodes.
 fn look_before_doing(browser: &mut Browser, demo: &Demo) {
     browser.open(&format!("{}#/nodes", demo.url));
     browser.wait("document.querySelectorAll('.tr').length > 5");

@@ -1,4 +1,4 @@
-//! Activation, and what each action tells.
+//! Activation, and the reply of each action.
 
 use serde_json::json;
 
@@ -100,7 +100,7 @@ fn a_paused_node_only_looks() {
 }
 
 #[test]
-fn status_tells_the_state_of_a_resource() {
+fn status_returns_the_state_of_a_resource() {
     let server = Server::new();
     let path = server.env.write("motd", "hello");
     let reply = server
@@ -140,7 +140,7 @@ fn facts_are_ours_whole_or_by_path() {
 }
 
 #[test]
-fn ping_tells_who_the_node_is_and_what_it_is_doing() {
+fn ping_returns_the_identity_and_the_current_run() {
     let server = Server::new();
     let idle = server.call("ping", json!({})).ok();
     assert_eq!(idle["version"], env!("CARGO_PKG_VERSION"));

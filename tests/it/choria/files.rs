@@ -1,4 +1,4 @@
-//! What the agent leaves behind: the audit, files for root alone, an installed agent, its DDL.
+//! Files of the external agent: the audit log, file modes, an installed agent, its DDL.
 
 use std::path::PathBuf;
 

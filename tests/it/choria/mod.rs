@@ -154,7 +154,7 @@ impl Server {
         self.send(&Self::request(action, data))
     }
 
-    /// Asks about a run until it is over.
+    /// Requests the status of a run until it has ended.
     pub(crate) fn wait_for(&self, run_id: &Value) -> Value {
         poll::wait_for("the end of a run", || {
             let run = self.call("run_status", json!({ "run_id": run_id })).ok();

@@ -11,10 +11,10 @@ use crate::support::poll::{wait_for, when};
 use crate::support::{http, pack};
 
 #[test]
-fn an_apply_outlives_its_request_and_is_asked_about() {
+fn an_apply_outlives_its_request_and_has_a_status() {
     let server = Server::new();
     let (run_id, pid) = server.begin();
-    // The server heard the end of our output, and the run goes on in a session of its own.
+    // The server read our output to its end, and the run goes on in a session of its own.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let fields: Vec<&str> = fields.split(' ').collect();

@@ -1,4 +1,4 @@
-//! Every code of the protocol, and requests that are none.
+//! Every status code of the protocol, and invalid requests.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn a_resource_that_fails_is_code_1_with_everything_there_is_to_tell() {
     assert_eq!(reply.data["events"][0]["outcome"], "failed");
     let run_id = reply.data["run_id"].clone();
     let _ = reply.refused(1);
-    // Asking is no failure.
+    // The status request itself does not fail.
     let run = server.call("run_status", json!({ "run_id": run_id })).ok();
     assert_eq!(run["state"], "failed");
 }

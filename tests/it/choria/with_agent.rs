@@ -1,4 +1,4 @@
-//! Beside a daemon: one run at a time whoever makes it, and one place where events come together.
+//! Together with `ccm agent` on the same node: one run at a time, and one spool for all events.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::support::poll::{eventually, when};
 
 const NODE: &str = "web1.lab";
 
-/// Nobody listens there; a daemon works all the same.
+/// Nothing listens there; a daemon works without a server.
 const NOWHERE: &str = "nats://127.0.0.1:1";
 
 /// Returns a server whose agent knows where the daemon of the node keeps its state.
@@ -43,7 +43,7 @@ async fn events_about(nats: &NatsServer, about: &str) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn a_run_of_the_daemon_makes_us_busy_until_it_is_killed() {
+async fn a_run_of_the_agent_makes_choria_requests_busy_until_it_is_killed() {
     let server = choria_server();
     let manifest = server.env.write("site.yaml", server.patient_manifest());
     let lines = format!("manifests: [{manifest}]\n");
@@ -61,7 +61,7 @@ async fn a_run_of_the_daemon_makes_us_busy_until_it_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_daemon_waits_for_a_run_of_ours_and_says_so() {
+async fn the_agent_waits_for_a_run_of_choria_and_logs_it() {
     let (server, nats) = (choria_server(), NatsServer::start());
     let client = nats.client().await;
     let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
@@ -86,7 +86,7 @@ async fn the_daemon_waits_for_a_run_of_ours_and_says_so() {
 }
 
 #[tokio::test]
-async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
+async fn events_of_choria_runs_are_published_once_also_when_the_agent_was_stopped() {
     let (server, nats) = (choria_server(), NatsServer::start());
     agent::init(&nats.client().await).await;
     let daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
@@ -122,7 +122,7 @@ async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
         (&document["identity"], &document["caller"]),
         (&json!(NODE), &json!("choria=ann.mcollective"))
     );
-    // By now everything was heard, and nothing twice.
+    // By now every event was published once.
     for about in [motd, format!("/usr/bin/touch {other}"), "inline".into()] {
         assert_eq!(events_about(&nats, &about).await.len(), 1, "{about}");
     }
@@ -131,7 +131,7 @@ async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_did_is_told_as_far_as_it_came() {
+async fn events_of_a_killed_run_are_published_as_far_as_it_came() {
     let (server, nats) = (choria_server(), NatsServer::start());
     agent::init(&nats.client().await).await;
     let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
@@ -164,6 +164,6 @@ async fn what_a_killed_run_did_is_told_as_far_as_it_came() {
     assert_eq!(
         events_about(&nats, "inline").await,
         [],
-        "nobody knows how it ended"
+        "its end is not known"
     );
 }

@@ -27,7 +27,7 @@ fn a_node_waits_until_it_is_approved() {
 }
 
 #[test]
-fn a_rejected_node_is_told_the_reason() {
+fn a_rejected_node_gets_the_reason() {
     let fleet = Fleet::start();
     let token = fleet.token(&["--manual"]);
     let waiting = fleet.start_enroll(NODE, NODE, &token);
@@ -110,7 +110,7 @@ fn a_name_that_is_taken_needs_replace() {
 }
 
 #[test]
-fn two_requests_with_one_name_are_told_apart_by_their_keys() {
+fn two_requests_with_one_name_are_distinguished_by_their_keys() {
     let fleet = Fleet::start();
     let token = fleet.token(&["--manual"]);
     let first = fleet.start_enroll(NODE, "first", &token);

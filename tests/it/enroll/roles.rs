@@ -5,7 +5,7 @@ use async_nats::{Client, ConnectOptions};
 use serde_json::Value;
 
 use crate::support::poll::LIMIT;
-use crate::trust::permissions::{Forbidden, NOT_TO_HEAR, NOT_TO_PUBLISH, client_with};
+use crate::trust::permissions::{Forbidden, NOT_TO_PUBLISH, NOT_TO_SUBSCRIBE, client_with};
 
 use super::Fleet;
 
@@ -71,7 +71,7 @@ async fn no_role_may_publish_more_than_it_needs() {
 async fn no_role_may_receive_more_than_it_needs() {
     let (fleet, contexts) = users();
     for (user, context) in &contexts {
-        let (_, _, subjects) = NOT_TO_HEAR.iter().find(|it| it.0 == *user).unwrap();
+        let (_, _, subjects) = NOT_TO_SUBSCRIBE.iter().find(|it| it.0 == *user).unwrap();
         let (client, mut forbidden) = connect(&fleet, context).await;
         let inboxes = ["_INBOX_AGENT.>", "_INBOX_OPERATOR.>", "_INBOX_ENROLL.>"];
         for subject in subjects.iter().chain(&inboxes) {

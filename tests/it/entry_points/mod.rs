@@ -1,5 +1,5 @@
-//! One table of cases through every way in: the same request gives the same events, the same files
-//! and the same errors, whoever asks.
+//! One table of cases through every entry point: the same request gives the same events, the same
+//! files and the same errors.
 //!
 //! Manifests go through `ccm apply`, NATS `apply`, an assignment and Choria's `apply`; a case of one
 //! plain resource goes through `ccm ensure`, the pipe, NATS `ensure` and Choria's `ensure` as well.
@@ -24,7 +24,7 @@ use crate::support::{http, pack};
 
 const NODE: &str = "web1.lab";
 
-/// What is asked for, with `$DIR` for a directory that each way in has to itself.
+/// The request, with `$DIR` for a directory of each entry point.
 struct Case {
     name: &'static str,
     /// Prepares the directory.
@@ -32,7 +32,7 @@ struct Case {
     /// The resources, as a list of `{type: [{name: properties}]}`.
     resources: Value,
     noop: bool,
-    /// What `ccm apply` makes of each resource; everybody else must, too.
+    /// What `ccm apply` makes of each resource; every other entry point must, too.
     outcomes: &'static [&'static str],
 }
 
@@ -265,7 +265,7 @@ struct Result {
     files: BTreeMap<String, String>,
 }
 
-/// Every way in, over one daemon on one server.
+/// Every entry point, with one daemon on one server.
 struct World {
     choria: Server,
     nats: NatsServer,
@@ -420,7 +420,7 @@ impl World {
         let reply = agent::request(&self.client, NODE, Verb::Ensure, headers, &request).await;
         let (events, error) = answered(&serde_json::from_slice(&reply.body).unwrap());
         if !events.is_empty() {
-            // Else it may be taken for an event of the next way in.
+            // Else it may be taken for an event of the next entry point.
             self.next_events(case).await;
         }
         Some((events, error))
@@ -559,7 +559,7 @@ fn restored(document: &Value, root: &str) -> Value {
 }
 
 /// Removes from an event what differs between two runs of the same case: ids, times, durations, and
-/// the directory of the way in.
+/// the directory of the entry point.
 fn comparable(event: &Value, directory: &str) -> Value {
     let text = event.to_string().replace(directory, "$DIR");
     let mut event: Value = serde_json::from_str(&text).unwrap();
@@ -631,7 +631,7 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// A way in.
+/// An entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Apply,

@@ -1,4 +1,4 @@
-//! What the daemon of a node learns of runs that Choria's agent makes there, and what such a run
+//! How runs of Choria's agent reach the daemon of the node, and what such a run
 //! takes from the node: slots, pending refreshes, the package module, registrations, checks, the log.
 //! And the session of the pipe, and two counters of the daemon.
 
@@ -54,7 +54,7 @@ async fn a_choria_apply_takes_the_slot_that_the_manifest_names() {
     let run = apply(&world, &manifest);
     assert_eq!(run["state"], "finished", "{run:#}");
     assert_eq!(slots(&world.nats, "deploys").await, (1, 0));
-    // Somebody else has the only slot.
+    // Another owner has the only slot.
     let jetstream = world.nats.jetstream().await;
     let published = jetstream.publish("mcollective.governor.deploys", "db1".into());
     published.await.unwrap().await.unwrap();

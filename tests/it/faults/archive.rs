@@ -144,7 +144,7 @@ fn kill_9_while_unpacking_a_new_tree_is_noticed_by_the_next_run() {
 fn kill_9_while_unpacking_over_a_tree_is_noticed_by_the_next_run() {
     kill_repeatedly("creates: $OUT/app/first, checksum: $SUM", |env| {
         env.write("out/app/first", "an older version");
-        env.write("out/old", "of somebody else");
+        env.write("out/old", "of another owner");
     });
 }
 

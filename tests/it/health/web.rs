@@ -203,7 +203,7 @@ fn a_server_that_does_not_answer_in_time_is_critical() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_asked_once_and_critical() {
+fn an_unreachable_server_is_tried_once_and_critical() {
     let server = Server::serving("");
     let url = server.url("ann:secret@/");
     drop(server);
@@ -215,7 +215,7 @@ fn a_server_that_is_not_there_is_asked_once_and_critical() {
 }
 
 #[test]
-fn a_proxy_that_the_rule_names_is_asked_instead() {
+fn a_proxy_that_the_rule_names_is_used() {
     let proxy = Server::serving("by proxy");
     passes(
         "http://nowhere.example.net/x",

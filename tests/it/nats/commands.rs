@@ -92,7 +92,7 @@ fn a_server_that_is_away_is_one_clear_error() {
 }
 
 #[test]
-fn a_run_that_needs_no_server_asks_for_none() {
+fn a_run_that_needs_no_server_connects_to_none() {
     let mut env = TestEnv::new();
     env.set("NATS_URL", "nats://127.0.0.1:1");
     env.set("NATS_CONTEXT", "none");

@@ -1,4 +1,4 @@
-//! Every way to log in, from a context file to a server that asks for it.
+//! Every way to log in, from a context file to a server that requires it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,12 +41,12 @@ impl World {
     }
 }
 
-/// Checks that a context leads in and that a stranger stays out.
+/// Checks that a context logs in and that a client without credentials does not.
 async fn leads_in(server: &NatsServer, world: &World, fields: Value, wrong: Value) {
     let connection = world.connect(server, fields).await.unwrap();
     connection.flush().await.unwrap();
     let stranger = connect(&server.settings(), ConnectMode::Once(LIMIT), "stranger").await;
-    assert!(stranger.is_err(), "the server asks for nothing");
+    assert!(stranger.is_err(), "the server requires nothing");
     let error = world.connect(server, wrong).await.unwrap_err().to_string();
     let start = format!("can't connect to NATS at {}: ", server.url());
     assert!(error.starts_with(&start), "{error}");

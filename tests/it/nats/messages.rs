@@ -29,7 +29,7 @@ async fn echo(server: &NatsServer, on: &str) {
 }
 
 #[tokio::test]
-async fn a_request_is_answered_or_says_that_nobody_listens() {
+async fn a_request_gets_a_reply_or_a_no_responders_error() {
     let server = NatsServer::start();
     let connection = server.client().await;
     echo(&server, "echo").await;

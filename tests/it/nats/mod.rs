@@ -1,5 +1,5 @@
-//! The bus against real servers:
-//! - `contexts`: every way to log in, on a server that asks for it
+//! The NATS layer with real servers:
+//! - `contexts`: every way to log in, on a server that requires it
 //! - `messages`: requests, many answers, publishing into streams, lost and regained connections
 //! - `stores`: buckets and objects, and watching them through a restarted server
 //! - `feed`: stored events, read and followed through a restarted server

@@ -1,5 +1,5 @@
 //! Discovery as other tools see it: every verb on every subject, valid against the schemas, and
-//! asked by a client that nobody here wrote.
+//! used by a client of another project.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -154,10 +154,10 @@ async fn every_instance_hears_every_request() {
 }
 
 #[tokio::test]
-async fn a_full_queue_is_told_at_once_and_discovery_goes_on() {
+async fn a_full_queue_is_reported_at_once_and_discovery_goes_on() {
     let server = NatsServer::start();
     let connection = server.client().await;
-    // Nobody takes requests from it.
+    // Nothing takes requests from it.
     let served = start(&connection, "web1").await;
     for _ in 0..256 {
         connection
@@ -214,7 +214,7 @@ async fn a_service_outlives_its_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_implementation_finds_and_asks_the_fleet() {
+async fn another_implementation_discovers_and_calls_the_service() {
     let server = NatsServer::start();
     for number in 0..3 {
         answering(start(&server.client().await, &format!("web{number}")).await);

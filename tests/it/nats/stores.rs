@@ -104,7 +104,7 @@ async fn all_live_entries_of_a_pattern_come_in_one_pass() {
     no_consumers(&server, "KV_B").await;
 }
 
-/// Waits until nobody reads a stream any more.
+/// Waits until a stream has no consumer any more.
 async fn no_consumers(server: &NatsServer, stream: &str) {
     let mut stream = server.jetstream().await.get_stream(stream).await.unwrap();
     eventually("no consumer is left behind", async || {
@@ -137,7 +137,7 @@ async fn present(watch: &mut ccm_nats::kv::Watch) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_watch_tells_the_present_then_news_then_after_a_restart_the_present_again() {
+async fn a_watch_yields_current_values_then_changes_and_starts_over_after_a_restart() {
     let mut server = NatsServer::start();
     make_bucket(&server).await;
     let connection = server.client().await;
@@ -171,7 +171,7 @@ async fn a_watch_waits_for_a_bucket_that_does_not_exist_yet() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_was_made_anew_is_told_anew() {
+async fn a_bucket_that_was_recreated_is_read_again() {
     let server = NatsServer::start();
     make_bucket(&server).await;
     let connection = server.client().await;

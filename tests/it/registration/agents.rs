@@ -109,7 +109,7 @@ async fn an_outage_delays_a_registration_and_fails_no_run() {
 }
 
 #[tokio::test]
-async fn health_checks_alone_keep_a_service_registered_on_the_plain_bus() {
+async fn health_checks_alone_keep_a_service_registered_with_core_nats() {
     let (env, server) = (TestEnv::new(), NatsServer::start());
     let raw = async_nats::connect(server.url()).await.unwrap();
     let mut messages = raw.subscribe("choria.ccm.registration.v1.>").await.unwrap();
@@ -217,7 +217,7 @@ impl<'h> Site<'h> {
         let bus = "/usr/local/bin/nats-server -a 127.0.0.1 -js -sd /root/nats";
         site.begin("bus", "exec", bus);
         let init = ["registration", "init"];
-        site.eventually("a bus", || host.ccm(&init).code == Some(0));
+        site.eventually("a NATS server", || host.ccm(&init).code == Some(0));
         site
     }
 
@@ -244,7 +244,7 @@ impl<'h> Site<'h> {
     }
 
     /// Waits until the balancer has loaded a file that holds these lines. Its agent watches the
-    /// registry, so nobody has to tell it.
+    /// registry, so it needs no request.
     fn balancer_follows(&self, backends: &str) {
         let expected = format!("# managed by ccm\n{backends}");
         self.eventually("the balancer follows", || {

@@ -171,7 +171,7 @@ Service: web @ prod
 }
 
 #[test]
-fn what_nobody_could_use_is_refused_before_anything_is_sent() {
+fn unusable_registrations_are_refused_before_anything_is_sent() {
     let env = TestEnv::new();
     for (address, port, more, text) in [
         (
@@ -321,7 +321,7 @@ fn a_watcher_that_is_a_program_gets_lines_of_json() {
     let first = document(watch.line());
     assert_eq!(first["action"], "register");
     assert_eq!(first["entry"]["port"], 80);
-    // What is still there after a restart is not told again.
+    // What is still there after a restart is not published again.
     server.restart();
     let rm = identity("rm", "10.0.0.1", "80");
     env.ccm(&[&rm[..], &["--force"]].concat()).ok();

@@ -1,4 +1,4 @@
-//! Scaffolds whose templates lie in an archive: on disk, on a server that behaves, and on others.
+//! Scaffolds whose templates are in an archive: on disk, on a server that behaves, and on others.
 
 use super::{ABSENT, PRESENT, converge, listing};
 use crate::support::http::{Answer, Server};
@@ -75,7 +75,7 @@ fn an_archive_on_disk_is_rendered_where_the_manifest_lies() {
 }
 
 #[test]
-fn a_run_asks_for_an_archive_once() {
+fn a_run_fetches_an_archive_once() {
     let env = world();
     let server = Server::serving(pack::tgz(&FILES));
     let source = server.url("ann:secret@/x.tgz");

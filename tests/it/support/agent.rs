@@ -60,13 +60,13 @@ pub async fn start(config: &Config, server: &NatsServer) -> Agent {
         .unwrap()
 }
 
-/// Asks one node and returns its answer as a document.
+/// Sends a request to one node and returns its reply as JSON.
 pub async fn request_json(connection: &Connection, node: &str, verb: Verb, body: &str) -> Value {
     let reply = request(connection, node, verb, Headers::new(), body).await;
     serde_json::from_slice(&reply.body).unwrap()
 }
 
-/// Asks one node and returns its answer with its headers.
+/// Sends a request to one node and returns its reply with its headers.
 pub async fn request(
     connection: &Connection,
     node: &str,
@@ -79,7 +79,7 @@ pub async fn request(
 }
 
 /// Sends a request and returns the answer. What may change a node is sent once: after the node has
-/// answered a ping, and again only if nobody was there to take it.
+/// answered a ping, and again only if there was no responder.
 pub async fn send_when_there(
     connection: &Connection,
     node: &NodeName,
@@ -103,7 +103,7 @@ pub async fn send_when_there(
     })
     .await;
     // In a cluster one subject may be known before another is.
-    eventually("somebody to take the request", async || {
+    eventually("a responder", async || {
         match send(verb, headers(), body, LIMIT).await {
             Err(NatsError::NoResponders(subject)) => Err(subject),
             sent => Ok(sent.unwrap_or_else(|err| panic!("{verb}: {err}"))),

@@ -28,7 +28,7 @@ pub struct Browser {
     next: u64,
     /// What the page complained about.
     pub errors: Vec<String>,
-    /// Every address that was asked for.
+    /// Every URL that was requested.
     pub requests: Vec<String>,
     _profile: tempfile::TempDir,
 }
@@ -153,7 +153,7 @@ impl Browser {
         self.command("Emulation.setEmulatedMedia", media);
     }
 
-    /// Returns what people hear who can't see the page: role and name of everything in it.
+    /// Returns the accessibility tree, as screen readers get it: role and name of every node.
     pub fn accessibility_tree(&mut self) -> Vec<AccessibleNode> {
         let tree = self.command("Accessibility.getFullAXTree", json!({}));
         let nodes = tree["nodes"].as_array().unwrap().iter();

@@ -1,5 +1,5 @@
 //! Debian packages made by a test, and repositories of them in a directory. Nothing is installed
-//! here: whoever has an apt is pointed to the directory.
+//! here: apt is configured to use the directory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

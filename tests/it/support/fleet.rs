@@ -1,4 +1,4 @@
-//! A small fleet: a real server, real agents, and the program that asks them. All gone when
+//! A small fleet: a real server, real agents, and the command line. All gone when
 //! dropped.
 //!
 //! Agents share the machine, so whatever must differ between them goes by the fact `node`, which
@@ -20,7 +20,7 @@ struct Agent {
     child: Child,
 }
 
-/// A server, agents by name, and a place to ask from.
+/// A server, agents by name, and the environment of an operator.
 pub struct Fleet {
     pub env: TestEnv,
     pub server: NatsServer,

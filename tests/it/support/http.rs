@@ -1,5 +1,5 @@
-//! A web server on loopback that does what a test says, well or badly, and remembers what it was
-//! asked. Speaks HTTP/1.1, one request per connection, with or without TLS.
+//! A web server on loopback that does what a test says, well or badly, and records its
+//! requests. Speaks HTTP/1.1, one request per connection, with or without TLS.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::poll::wait_for;
 
-/// What the server was asked.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     pub method: String,
@@ -41,7 +41,7 @@ impl ReceivedRequest {
     }
 }
 
-/// What the server says.
+/// The response of the server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     status: &'static str,

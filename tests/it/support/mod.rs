@@ -1,4 +1,4 @@
-//! A world of its own for every test: an empty directory, a cleared environment, the real program.
+//! The environment of every test: an empty directory, cleared variables, the real program.
 
 pub mod agent;
 pub mod browser;
@@ -64,7 +64,7 @@ impl TestEnv {
         self.at(name)
     }
 
-    /// Writes a file that nobody else can read.
+    /// Writes a file that no other user can read.
     pub fn write_secret(&self, name: &str, text: impl AsRef<[u8]>) -> String {
         let path = self.write(name, text);
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -151,7 +151,7 @@ impl TestEnv {
         Applied::read(&outcome)
     }
 
-    /// Applies one resource in noop, for real and again, and returns what noop said.
+    /// Applies one resource in noop, for real and again, and returns the noop message.
     pub fn converge(&self, resource: &str) -> String {
         let noop = self.apply(resource, &["--noop"]);
         let event = noop.event(0);
@@ -282,7 +282,7 @@ pub fn processes_with(text: &str) -> Vec<u32> {
     found
 }
 
-/// Runs a tool of the host that only writes where it is told to.
+/// Runs a tool of the host that only writes to the given paths.
 pub fn tool(program: &str, args: &[&Path]) {
     let output = Command::new(program)
         .args(args)

@@ -174,7 +174,7 @@ impl Cluster {
     }
 }
 
-/// Runs a Python program with nats-py, a client that nobody here wrote, and returns what it says.
+/// Runs a Python program with nats-py, a client of another project, and returns its output.
 pub fn python(program: &str, args: &[&str]) -> String {
     let output = Command::new(tool("python3"))
         .arg(
@@ -216,7 +216,7 @@ fn client_port(file: &Path) -> Option<u16> {
 /// The port of an agent's monitor at an address of its own.
 pub const MONITOR: u16 = 9100;
 
-/// Returns a loopback address that nobody else uses, for what can't be given port 0: there, every
+/// Returns a loopback address that no other test uses, for what can't be given port 0: there, every
 /// port is free.
 pub fn own_address() -> Ipv4Addr {
     static COUNT: AtomicU8 = AtomicU8::new(1);

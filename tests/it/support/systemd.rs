@@ -17,7 +17,7 @@ use super::{Applied, Outcome, manifest};
 /// Where the program runs inside.
 const HOME: &str = "/root";
 
-/// How often we ask a booting system whether it is up, a tenth of a second apart.
+/// How often a booting system is queried whether it is up, a tenth of a second apart.
 const BOOT_TRIES: usize = 1200;
 
 /// A booted host.
@@ -28,7 +28,7 @@ pub struct SystemdHost {
     _watch: Child,
 }
 
-/// Returns the host, booted if this is the first test to ask, once no other test has it.
+/// Returns the host, booted if this is the first test that needs it, once no other test has it.
 pub fn systemd_host() -> MutexGuard<'static, SystemdHost> {
     static HOST: OnceLock<Result<Mutex<SystemdHost>, String>> = OnceLock::new();
     match HOST.get_or_init(|| SystemdHost::boot().map(Mutex::new)) {
@@ -56,7 +56,7 @@ impl SystemdHost {
             .args([&suite, env!("CARGO_BIN_EXE_ccm")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Whoever interrupts the tests must not interrupt the one that cleans up.
+            // An interrupt of the tests must not interrupt the process that cleans up.
             .process_group(0)
             .spawn()
             .map_err(|err| err.to_string())?;

@@ -92,7 +92,7 @@ impl Page {
         }
     }
 
-    /// Waits until everything is heard.
+    /// Waits until every record has been read.
     pub fn settled(self) -> Self {
         self.until("/healthz", |answer| answer.status == 200);
         self
@@ -138,7 +138,7 @@ impl Page {
         )
     }
 
-    /// Asks and returns the whole answer.
+    /// Sends a request and returns the whole response.
     pub fn fetch(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut stream = self.request(method, path, headers, body);
         let mut bytes = Vec::new();
@@ -154,7 +154,7 @@ impl Page {
         }
     }
 
-    /// Asks and returns the connection that the answer comes on.
+    /// Sends a request and returns the connection.
     pub fn request(
         &self,
         method: &str,
@@ -177,7 +177,7 @@ impl Page {
         stream
     }
 
-    /// Asks until the answer is as expected, and returns it.
+    /// Sends a request until the response is as expected, and returns it.
     pub fn until(&self, path: &str, is_expected: impl Fn(&Answer) -> bool) -> Answer {
         wait_for(path, || {
             let answer = self.get(path);
@@ -267,7 +267,7 @@ impl Web {
         let mut rollout = json!({
             "protocol": "io.choria.ccm.v1.rollout", "id": id, "collective": "default",
             "bundle": {"name": "app", "digest": "ab".repeat(32)}, "created": now(),
-            "caller": "ann@desk", "selection": ["--all"],
+            "caller": "ann@laptop", "selection": ["--all"],
             "plan": {"waves": [{"name": "wave 1", "nodes": ["web1", "web2"]}]},
             "state": {"name": "running"}
         });

@@ -1,4 +1,4 @@
-//! Assignments that somebody put into the bucket: only a trusted signer's are followed.
+//! Assignments in the bucket: only those of a trusted signer are followed.
 
 use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, NodeReport};
 use ccm_core::system::{Clock as _, SystemClock};

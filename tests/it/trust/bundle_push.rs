@@ -1,4 +1,4 @@
-//! Bundles that one command packs, signs and stores, for agents whose own file names them.
+//! `ccm fleet bundle push`: packs, signs and stores a bundle for agents whose configuration names it.
 
 use ccm_nats::request_signature::Signer;
 use ccm_nats::streams::MANIFESTS;

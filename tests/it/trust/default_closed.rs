@@ -11,7 +11,7 @@ use crate::support::namespace::{ADDRESS, inside};
 use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, when};
 
-/// Asks a node and returns the code and the answer.
+/// Sends a request to a node and returns the code and the reply.
 async fn request_with_code(
     client: &Connection,
     node: &str,
@@ -206,7 +206,7 @@ fn an_agent_without_trust_obeys_only_servers_on_its_own_machine() {
     });
 }
 
-/// A cluster tells its clients of other servers; whoever is led to one of them is not on loopback
+/// A cluster announces other servers to its clients; a client that moves to one is not on loopback
 /// any more.
 #[test]
 fn an_agent_that_was_led_to_a_server_elsewhere_is_closed() {
@@ -229,7 +229,7 @@ fn an_agent_that_was_led_to_a_server_elsewhere_is_closed() {
         let body = file_request(&env.path("before"), "hi\n");
         let (code, answer) = request_with_code(&client, "led", Verb::Ensure, &body).await;
         assert_eq!(code, 200, "{answer}");
-        // Each server tells of the other once they have met.
+        // Each server announces the other once they are connected.
         let known_urls = async || -> Vec<String> {
             let raw = async_nats::connect(first.url()).await.unwrap();
             let other = format!("{ADDRESS}:");

@@ -151,7 +151,7 @@ fn a_monitor_port_without_an_address_is_for_this_machine_alone() {
         let lines = "monitor_port: 9101\n";
         let _running = AgentProcess::start(&env, NODE, &server.url(), lines);
         eventually("the port", async || connect("127.0.0.1", 9101)).await;
-        // All of 127.0.0.0/8 is this machine, but only what listens everywhere hears it there.
+        // All of 127.0.0.0/8 is this machine, but only a listener on all addresses accepts it there.
         for elsewhere in ["127.0.0.2", ADDRESS] {
             let connected = connect(elsewhere, 9101);
             assert!(connected.is_err(), "it listens on {elsewhere}");

@@ -63,7 +63,7 @@ async fn no_generation_of_a_weak_signer_keeps_operations_from_assigning() {
     follows(500_000).await;
     assign(8, &ops).await;
     follows(8).await;
-    // Nobody brings the weak signer's back, nor an older one of operations.
+    // Neither the weak signer's nor an older one of operations is accepted again.
     assign(500_000, &weak).await;
     assign(7, &ops).await;
     assign(9, &ops).await;

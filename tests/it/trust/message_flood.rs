@@ -1,4 +1,5 @@
-//! Floods and eavesdroppers: an agent under fire stays small and alive, and tells nobody a secret.
+//! A flood of malicious messages: the agent keeps running within its memory limit, and no output has
+//! secrets.
 
 use std::path::Path;
 
@@ -152,7 +153,7 @@ fn holding(directory: &Path, text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
+async fn no_secret_is_in_events_logs_replies_metrics_audit_or_files() {
     const SECRET: &str = "hunter2hunter2";
     let server = NatsServer::start();
     let client = server.client().await;
@@ -187,7 +188,7 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         "owner": "root", "group": "root"});
     let exec = json!({"name": "secret command", "command": format!("/bin/echo {SECRET}"),
         "environment": [format!("TOKEN={SECRET}")], "sensitive": true, "logoutput": true});
-    // A secret that can be guessed is told by its checksum, too.
+    // A secret that can be guessed is revealed by its checksum, too.
     let digest = ccm_core::system::Digest::of(SECRET.as_bytes()).to_string();
     let mut answers = String::new();
     for (type_name, properties) in [

@@ -68,7 +68,7 @@ async fn setup(signers: &[(&Signer, &str, Option<&str>)]) -> Setup<Agent> {
     Setup::inside_with(NODE, trust).await
 }
 
-/// Asks the node with a signature and returns the code and the document of its answer.
+/// Sends a signed request and returns the code and the JSON of the reply.
 async fn answer_to(
     client: &Connection,
     signer: &Signer,
@@ -90,7 +90,7 @@ fn ensure_body(type_name: &str, properties: &serde_json::Value) -> serde_json::V
     })
 }
 
-/// Asks the node with a signature over this very request, which is sent once: as
+/// Sends a request with a signature over this very request, which is sent once: as
 /// [`agent::request`] does.
 async fn request_signed(
     client: &Connection,

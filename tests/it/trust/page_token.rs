@@ -1,4 +1,4 @@
-//! The page's token: with one, nothing about the fleet is told without it, not even on loopback.
+//! The page's token: where one is configured, no data is served without it, not even on loopback.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ const READS: [&str; 11] = [
     "/no/such/path",
 ];
 
-/// The files of the page, which hold no data: they are what asks for the token.
+/// The files of the page, which hold no data: they show the dialog for the token.
 const ASSETS: [&str; 4] = ["/", "/app.js", "/style.css", "/icon.svg"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +98,7 @@ fn give(browser: &mut Browser, token: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_asks_for_the_token_and_says_that_one_is_wrong() {
+async fn the_page_prompts_for_the_token_and_rejects_a_wrong_one() {
     let web = Web::with_token().await;
     web.presence("web1", json!({})).await;
     web.until_state("web1", "stable");
@@ -113,7 +113,7 @@ async fn the_page_asks_for_the_token_and_says_that_one_is_wrong() {
             .unwrap()
             .contains("Wrong token")
     );
-    // Nothing was asked for that would be refused.
+    // No request was sent that would be refused.
     assert_eq!(browser.errors, Vec::<String>::new());
     give(&mut browser, "wrong-token-0123456789");
     browser.wait(&format!("{dialog_text}.includes('Wrong token')"));
@@ -127,7 +127,7 @@ async fn the_page_asks_for_the_token_and_says_that_one_is_wrong() {
     give(&mut browser, TOKEN);
     browser.live();
     browser.wait("document.querySelector('.tr[data-node=web1]')");
-    // The tab remembers it, until it is told to forget.
+    // The tab remembers it, until it is locked.
     browser.command("Page.reload", json!({}));
     browser.wait("document.querySelector('.tr[data-node=web1]')");
     browser.click("#token");

@@ -1,5 +1,5 @@
 //! What no role may do, on a real server with the permissions that `ccm fleet permissions` prints,
-//! and that a refusal is told as one: at once, with the subject.
+//! and that a denial is reported as one: at once, with the subject.
 
 use std::path::Path;
 
@@ -161,8 +161,8 @@ pub(crate) const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// What each role must not hear.
-pub(crate) const NOT_TO_HEAR: &[(&str, &str, &[&str])] = &[
+/// Subjects that each role must not subscribe to.
+pub(crate) const NOT_TO_SUBSCRIBE: &[(&str, &str, &[&str])] = &[
     (
         "web1",
         "_INBOX_web1_example_net",
@@ -214,7 +214,7 @@ async fn no_role_may_publish_or_hear_more_than_it_needs() {
             forbidden.expect(&what).await;
         }
     }
-    for (user, inbox, subjects) in NOT_TO_HEAR {
+    for (user, inbox, subjects) in NOT_TO_SUBSCRIBE {
         let (client, mut forbidden) = client(&site.server, user, inbox).await;
         for subject in *subjects {
             let _listening = client.subscribe(*subject).await.unwrap();
@@ -285,7 +285,7 @@ async fn one_node_can_not_order_another_through_jetstream() {
     stored.await.unwrap();
     let ensure = format!("ccm.v1.default.node.{WEB2}.ensure");
 
-    // The server sends the answer to a direct get wherever it is told, headers and all, or none.
+    // The server sends the answer to a direct get to the given subject, headers and all, or none.
     for question in [
         json!({ "last_by_subj": SERVICE }),
         json!({ "last_by_subj": SERVICE, "no_hdr": true }),
@@ -300,7 +300,7 @@ async fn one_node_can_not_order_another_through_jetstream() {
         until_reached(&site, Verb::Ensure, before).await;
     }
 
-    // Somebody who may make consumers has no better luck.
+    // A user who may create consumers can't either.
     let before = reached(&site, Verb::Ensure).await;
     let (admin, _) = client(&site.server, "admin", "_INBOX").await;
     let jetstream = async_nats::jetstream::new(admin.clone());
@@ -369,7 +369,7 @@ async fn a_monitor_can_not_resume_a_node_that_is_paused() {
         ),
         (&monitor, format!("{get}.{last}"), String::new()),
         (&monitor, "$JS.API.INFO".into(), String::new()),
-        // A stream tells whoever the writer names that it stored a message.
+        // A stream sends its acknowledgement to the reply subject that the writer gives.
         (
             &web1,
             format!("$KV.CCM_NODES.default.{WEB1}"),
@@ -388,7 +388,7 @@ async fn a_monitor_can_not_resume_a_node_that_is_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denial_is_told_as_one_to_every_call() {
+async fn a_denial_is_reported_by_every_call() {
     let site = Site::start();
     let web1 = site.connect("web1").await;
     let denied = |err: NatsError, what: &str| {
@@ -550,9 +550,9 @@ fn commands_tell_a_denial_at_once() {
 }
 
 #[test]
-fn an_agent_tells_in_its_log_what_is_forbidden() {
+fn an_agent_logs_denials() {
     let mut site = Site::start();
-    // The server lets it hear requests to the group web only.
+    // The server lets it subscribe to requests for the group web only.
     site.agent_in("web2", "[web, db]", "");
     wait_for("the denial in the log", || {
         let log = site.env("web2").read("log");

@@ -84,7 +84,7 @@ impl World {
         desired.put(&key, text.into()).await.unwrap();
     }
 
-    /// Tells the node to look at its assignment, as somebody does whose requests it refuses.
+    /// Nudges the node, with a request that it refuses.
     async fn nudge(&self) {
         let node: NodeName = NODE.parse().unwrap();
         let subject = subjects().node(&node.token(), ccm_nats::Verb::Nudge);
@@ -107,7 +107,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_refused_request_is_told_with_its_reason_and_who_asked() {
+async fn a_refused_request_is_reported_with_its_reason_and_caller() {
     let world = world().await;
     let path = world.fleet.env.at("motd");
     let ensure = ["ensure", "file", &path, "--content", "x", "--node", NODE];
@@ -143,7 +143,7 @@ async fn a_refused_request_is_told_with_its_reason_and_who_asked() {
 }
 
 #[tokio::test]
-async fn a_refused_assignment_is_told_by_drift_nodes_and_the_page() {
+async fn a_refused_assignment_is_shown_by_drift_nodes_and_the_page() {
     let world = world().await;
     let page = Page::serve(&world.fleet.server).settled();
     let stranger = Signer::generate();

@@ -259,7 +259,7 @@ async fn an_agent_does_all_its_work() {
         "manifests: ['obj://SITE/site.tar.gz']\nregistration: jetstream\n\
          registration_watch: true\nchoria:\n  events: true\n",
     );
-    // It fetched the bundle, read data, registered its service, and heard of that by watching.
+    // It fetched the bundle, read data, registered its service, and saw that with its watch.
     site.until_file("web1", "backends", "first hello 1");
     let entry = json!({
         "cluster": "prod", "service": "web", "protocol": "http", "address": "10.0.0.9",
@@ -310,7 +310,7 @@ async fn an_agent_does_all_its_work() {
 }
 
 #[test]
-fn an_operator_asks_and_starts_rollouts_for_a_controller() {
+fn an_operator_sends_requests_and_starts_rollouts_for_a_controller() {
     let mut site = Site::start();
     site.agent("web1", "");
     let operator = |args: &[&str]| site.fleet("operator", args);

@@ -1,7 +1,7 @@
-//! Rollouts under attack: whoever can write the buckets can't change what was signed, neither for
+//! Rollouts under attack: a writer of the buckets can't change what was signed, neither for
 //! the controllers that drive a rollout nor for the nodes that follow their assignments.
 //!
-//! Every bundle here appends its name to a file of each node, so a file tells what its node ran.
+//! Every bundle here appends its name to a file of each node, so a file shows what its node ran.
 
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,11 +21,11 @@ const REFUSED: &str = "Not following the assignment";
 /// Why a change is refused, and the change.
 type Change<'a> = (&'a str, &'a dyn Fn(&mut Value));
 
-/// A fleet whose nodes require the signature of one key, which signs all that `ask` sends.
+/// A fleet whose nodes require the signature of one key, which signs all that `run` sends.
 struct Signed {
     fleet: Fleet,
     key: String,
-    /// Where nobody has a key.
+    /// An environment without a key.
     other: TestEnv,
 }
 
@@ -50,7 +50,7 @@ impl Signed {
         self.fleet.run(args)
     }
 
-    /// Asks as somebody who has no key.
+    /// Runs a command without a key.
     fn run_unsigned(&self, args: &[&str]) -> Outcome {
         let mut all = vec!["fleet"];
         all.extend(args);
@@ -92,7 +92,7 @@ impl Signed {
         id(&done.json())
     }
 
-    /// Stores a rollout to node a that nobody drives yet, and returns its id.
+    /// Stores a rollout to node a that no controller drives yet, and returns its id.
     fn detached(&self, bundle: &str) -> String {
         let args = [
             "rollout", "start", bundle, "--node", "a", "--detach", "--json",
@@ -112,7 +112,7 @@ impl Signed {
         serde_json::from_slice(&stored.unwrap()).unwrap()
     }
 
-    /// Writes a value to a bucket, as whoever has the right to can.
+    /// Writes a value to a bucket, as a user with write permission can.
     async fn write(&self, bucket: &str, key: &str, value: &Value) {
         let jetstream = self.fleet.server.jetstream().await;
         let bucket = jetstream.get_key_value(bucket).await.unwrap();
@@ -126,7 +126,7 @@ impl Signed {
         self.write("CCM_ROLLOUTS", id, &rollout).await;
     }
 
-    /// Assigns something to a node as a controller would that obeys nobody.
+    /// Assigns something to a node as a controller would that checks nothing.
     async fn assign(&self, node: &str, assignment: &Value) {
         self.write("CCM_DESIRED", node, assignment).await;
         let client = async_nats::connect(self.fleet.server.url()).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_controller_hands_out_only_what_was_signed() {
         let actual = state["reason"].as_str().unwrap();
         assert!(actual.contains(reason), "{reason}: {actual}");
     }
-    // One that is signed anew by a stranger fits, but not for whoever lists signers.
+    // One with a new signature of an unknown key is valid, but not where signers are listed.
     let id = signed.detached("good");
     let stored = signed.read("CCM_ROLLOUTS", &id).await;
     let mut rollout: Rollout = serde_json::from_value(stored).unwrap();
@@ -279,7 +279,7 @@ async fn a_node_follows_only_what_was_signed() {
 }
 
 #[tokio::test]
-async fn what_a_stranger_signed_is_followed_by_no_node() {
+async fn rollouts_of_an_unknown_signer_are_followed_by_no_node() {
     let signed = Signed::start(&["a"]);
     signed.push("good");
     let id = signed.detached("good");
@@ -306,7 +306,7 @@ async fn what_a_stranger_signed_is_followed_by_no_node() {
 }
 
 #[tokio::test]
-async fn nobody_locks_a_node_with_a_generation() {
+async fn a_raised_generation_locks_no_node() {
     let signed = Signed::start(&["a"]);
     signed.push("one");
     signed.push("two");
@@ -338,7 +338,7 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
     signed.roll_out("one");
     let two = signed.roll_out("two");
     let assigned_two = signed.read("CCM_DESIRED", "a").await;
-    // Without a key nobody rolls back, neither by command nor by hand.
+    // Without a key there is no rollback, neither by command nor by a written record.
     let rollback = ["rollout", "rollback", &two];
     let error = signed.run_unsigned(&rollback).error(2);
     assert!(error.contains("its rollback must be signed"), "{error}");

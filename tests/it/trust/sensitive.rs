@@ -1,4 +1,4 @@
-//! What must not be told is told nowhere: secrets are planted in every property that hides them and
+//! Secrets appear in no output: they are planted in every property that hides them and
 //! in every URL, and everything that comes out is searched for them.
 
 use std::path::Path;
@@ -260,7 +260,7 @@ async fn stored(client: &Connection, bucket: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
+async fn an_agent_reveals_no_sensitive_properties_and_no_secrets_of_urls() {
     let server = NatsServer::start();
     let client = server.client().await;
     agent::init(&client).await;
@@ -334,7 +334,7 @@ async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
     let all = format!("{events:?}");
     assert!(
         all.contains("/a.tar.gz?file=REDACTED"),
-        "host and path are told"
+        "host and path are shown"
     );
     check("the log", &running.log());
     assert!(running.log().contains("exec#complains failed"));
@@ -378,7 +378,7 @@ async fn an_agent_without_its_data_does_not_tell_where_the_key_to_it_is() {
 }
 
 #[test]
-fn a_run_on_the_command_line_tells_nobody_either() {
+fn a_run_on_the_command_line_reveals_no_secrets() {
     let web = web();
     let env = TestEnv::new();
     let home = tempfile::tempdir().unwrap();
@@ -432,7 +432,7 @@ fn a_session_finds_a_command_whose_name_is_a_url_and_keeps_no_secret() {
     check_files(env.root());
 }
 
-/// Asks the external agent of Choria for an action.
+/// Calls an action of the external agent of Choria.
 fn request_choria(env: &TestEnv, action: &str, data: Value) -> Value {
     env.write("plugin.d/ccm", format!("state_dir = {}\n", env.at("state")));
     let protocol = "io.choria.mcorpc.external.v1.rpc_request";
@@ -473,7 +473,7 @@ fn choria_s_status_hides_what_a_request_calls_sensitive() {
         let data = json!({"type": "file", "name": path, "properties": properties});
         request_choria(&env, "status", data)
     };
-    // A number that can be guessed is told by its checksum.
+    // A number that can be guessed is revealed by its checksum.
     let open = status(json!({}));
     assert_eq!(open["statuscode"], 0, "{open:#}");
     assert!(open.to_string().contains(&digest), "{open:#}");
