@@ -55,7 +55,7 @@ pub(super) fn run(
 ) -> Result<Verdict, CliError> {
     let missing = || CliError::usage("no configuration file given").hint("use --config FILE");
     let file = args.config.as_deref().ok_or_else(missing)?;
-    let config = Config::load(file).map_err(CliError::usage)?;
+    let config = Config::load(file)?;
     if let Some(Command::CheckPolicy(command)) = &args.command {
         return check_policy::run(command, &config, console);
     }

@@ -64,6 +64,7 @@ mod crash;
 mod data;
 mod docs;
 mod entry_points;
+mod errors;
 mod exec;
 mod feed;
 mod file;

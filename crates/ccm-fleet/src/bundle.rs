@@ -17,7 +17,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
-use ccm_core::manifest::{self, Manifest, ManifestError, ManifestInput, Problem};
+use ccm_core::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use ccm_core::model::node::{BundleDigest, NameError};
 use ccm_core::system::files::{self, FileKind, Metadata};
 use ccm_core::system::unpack::Limits;
@@ -160,6 +160,7 @@ fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleErr
     let input = ManifestInput {
         text,
         source: &source,
+        checks: Checks::All,
         ..ManifestInput::default()
     };
     let directory = content.path.parent().unwrap_or(Path::new("."));
@@ -167,13 +168,7 @@ fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleErr
         working_dir: directory.into(),
         ..env.clone()
     };
-    let manifest = manifest::load(input, &mut env, &Cache::default())?;
-    let problems: Vec<Problem> = manifest::deep_check(&manifest);
-    if problems.is_empty() {
-        Ok(manifest)
-    } else {
-        Err(ManifestError { problems }.into())
-    }
+    Ok(manifest::load(input, &mut env, &Cache::default())?)
 }
 
 /// One file or directory that goes into a bundle.

@@ -5,7 +5,7 @@ use super::apply_manifest::RunError;
 use super::{Engine, Level, Line, Scope, directory_of};
 use crate::engine::apply_resource::ApplyError;
 use crate::hiera::{InheritedData, Layers};
-use crate::manifest::{self, Manifest, ManifestError, ManifestInput};
+use crate::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use crate::model::TypeName;
 use crate::model::id::Reference;
 use crate::model::resource::{Apply, Resource};
@@ -103,6 +103,7 @@ impl Engine<'_> {
                 external: parent.external.clone(),
                 ..Layers::default()
             },
+            checks: Checks::Run,
         };
         let loaded = manifest::load(input, &mut scope.env, &self.programs);
         let manifest = match scope.env.hide_rendered {

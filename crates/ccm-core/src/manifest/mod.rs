@@ -3,10 +3,13 @@
 //!
 //! Fetches nothing: the caller passes the text. All problems are reported together, each with file,
 //! line and column, before anything is applied. `read` reads the document, `check` contains static
-//! checks, `resolve` evaluates expressions, `error` lists the problems.
+//! checks, `resolve` evaluates expressions, `error` lists the problems, `problems` finds their
+//! positions and `help` has suggestions.
 
 mod check;
 mod error;
+pub(crate) mod help;
+mod problems;
 mod read;
 pub mod resolve;
 
@@ -21,7 +24,10 @@ use crate::model::{Resource, Value};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 
-pub use error::{DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError};
+pub use error::{
+    DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError, UnmetReason,
+};
+use problems::Problems;
 
 /// Maximum size of a manifest.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -52,6 +58,18 @@ pub struct ManifestInput<'a> {
     pub source: &'a str,
     /// Data that is merged over the manifest's own.
     pub layers: Layers,
+    pub checks: Checks,
+}
+
+/// Which problems of a manifest are errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// Problems that prevent a run.
+    #[default]
+    Run,
+    /// Also problems that would fail a resource during the run: invalid deferred expressions, and
+    /// subscriptions to resources that are not defined before.
+    All,
 }
 
 /// Loads a manifest. Templates are evaluated in `env`, whose data is set to the manifest's.
@@ -60,7 +78,8 @@ pub fn load(
     env: &mut Env,
     programs: &Cache,
 ) -> Result<Manifest, ManifestError> {
-    let mut problems = Problems::of(input.source);
+    let checks = input.checks;
+    let mut problems = Problems::new(input.source, input.text);
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
@@ -70,44 +89,14 @@ pub fn load(
     };
     if let Some(manifest) = &manifest {
         check::gates(manifest, &mut problems);
-    }
-    match manifest {
-        Some(manifest) if problems.found.is_empty() => Ok(manifest),
-        _ => Err(ManifestError {
-            problems: problems.found,
-        }),
-    }
-}
-
-/// Returns problems that would fail a resource during the run: invalid deferred expressions, and
-/// subscriptions to resources that are not declared before.
-pub fn deep_check(manifest: &Manifest) -> Vec<Problem> {
-    let mut problems = Problems::of(&manifest.source);
-    check::deferred(manifest, &mut problems);
-    problems.found
-}
-
-/// Collector of the problems of one source.
-struct Problems<'a> {
-    source: &'a str,
-    found: Vec<Problem>,
-}
-
-impl<'a> Problems<'a> {
-    fn of(source: &'a str) -> Self {
-        Self {
-            source,
-            found: Vec::new(),
+        if checks == Checks::All {
+            check::deferred(manifest, &mut problems);
         }
     }
-
-    fn report(&mut self, mark: Mark, label: Option<String>, kind: impl Into<ProblemKind>) {
-        self.found.push(Problem {
-            source: self.source.into(),
-            mark,
-            label,
-            kind: kind.into(),
-        });
+    let problems = problems.finish();
+    match manifest {
+        Some(manifest) if problems.is_empty() => Ok(manifest),
+        _ => Err(ManifestError { problems }),
     }
 }
 

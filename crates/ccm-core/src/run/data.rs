@@ -41,9 +41,12 @@ pub fn open(source: &Source, nats: &dyn NatsClient) -> Result<Document, HieraErr
 
 /// Returns the data of a document for a node with these facts.
 pub fn resolve(document: &Document, facts: &Facts) -> Result<Value, HieraError> {
-    let data = hiera::resolve(&document.root, facts, DATA_KEY)?;
-    hiera::validate(&data, &document.annotations.rules)?;
-    Ok(data)
+    let resolve = || {
+        let data = hiera::resolve(&document.root, facts, DATA_KEY)?;
+        hiera::validate(&data, &document.annotations.rules)?;
+        Ok(data)
+    };
+    resolve().map_err(|err| document.locate(err, DATA_KEY))
 }
 
 /// Returns warnings about unrecognized annotations in a document.

@@ -366,7 +366,7 @@ fn file_validation_errors_in_order() {
         ),
         (
             "{name: /a, ensure: absent, mode: invalid}",
-            "mode \"invalid\" is not a valid octal number: strconv.ParseUint: parsing \"invalid\": invalid syntax",
+            "mode \"invalid\" is not a valid octal number",
         ),
         (
             "{name: /a, ensure: present, owner: r, group: r, mode: '1777'}",
