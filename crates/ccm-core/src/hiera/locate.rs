@@ -172,7 +172,6 @@ impl KeyPath {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::hiera::{DATA_KEY, Source, resolve};
     use ccm_template::env::Facts;
 

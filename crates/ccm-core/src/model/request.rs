@@ -26,8 +26,10 @@ pub enum RequestError {
     Missing(&'static str),
     #[error("{0}")]
     Message(String),
+    /// Error of a JSON request. The one-line form has no position, because most of these requests
+    /// are written by programs.
     #[error("{}", .0.text())]
-    UnknownField(DocumentError),
+    Json(DocumentError),
     #[error(transparent)]
     Type(#[from] UnknownType),
     #[error(transparent)]
@@ -61,7 +63,11 @@ pub fn parse_ensure(text: &str) -> Result<Resource, RequestError> {
     fields.reject_unknown()?;
     let type_name: TypeName = type_name.parse()?;
     let mut all = decode::read_resources(type_name, properties)
-        .map_err(|err| wrong_shape(properties, err))?;
+        .map_err(|err| wrong_shape(properties, err))
+        .map_err(|err| match err {
+            RequestError::Document(err) if fields.is_json => RequestError::Json(err),
+            err => err,
+        })?;
     match all.pop() {
         None => Err(RequestError::NoResources),
         Some(_) if !all.is_empty() => Err(RequestError::ManyResources),
@@ -162,7 +168,7 @@ impl<'a> RequestFields<'a> {
             let found = key.text().map_or("", |text| &**text);
             if !self.known.iter().any(|name| self.matches(found, name)) {
                 let error = DocumentError::unknown_name(key.mark, "field", found, self.known);
-                return Err(RequestError::UnknownField(error));
+                return Err(RequestError::Json(error));
             }
         }
         Ok(())
@@ -177,7 +183,7 @@ impl RequestError {
     pub fn diagnostic(&self, text: &str) -> Diagnostic {
         let error = match (self, parse_message(text)) {
             (_, Err(error)) => error,
-            (Self::Document(error) | Self::UnknownField(error), _) => error.clone(),
+            (Self::Document(error) | Self::Json(error), _) => error.clone(),
             (_, Ok(body)) => self.locate(&body),
         };
         diagnostic(text, error)

@@ -40,17 +40,11 @@ impl de::Error for DocumentError {
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         Self::invalid_type(found, expected)
     }
-
-    fn missing_field(field: &'static str) -> Self {
-        let mut error = Self::custom(format_args!("property {field:?} is required"));
-        error.is_named = true;
-        error
-    }
 }
 
 /// Returns the suggestion for messages of this crate and of readers with the same words.
 pub(super) fn suggestion(message: &str) -> Option<&'static str> {
-    const SUGGESTIONS: [(&str, &str); 12] = [
+    const SUGGESTIONS: [(&str, &str); 13] = [
         ("expected a whole number", "write digits only, such as 3"),
         ("expected a number", "write a number, such as 1.5"),
         (
@@ -74,6 +68,7 @@ pub(super) fn suggestion(message: &str) -> Option<&'static str> {
             "only one document",
             "remove ---, or move the second document to another file",
         ),
+        ("missing field", "add the property"),
         ("multiple resource names", "start each name with \"- \""),
     ];
     let mut known = SUGGESTIONS.iter();
