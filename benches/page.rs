@@ -62,9 +62,8 @@ const SCROLL: &str = "setInterval(() => {
 }, 50) && null";
 
 fn main() {
-    let number = |name: &str, default: u32| {
-        std::env::var(name).map_or(default, |text| text.parse().unwrap())
-    };
+    let number =
+        |name: &str, default: u32| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let nodes = number("CCM_BENCH_NODES", 5_000);
     let events = number("CCM_BENCH_EVENTS", 1_000);
     let seconds = number("CCM_BENCH_SECONDS", 20);

@@ -94,9 +94,7 @@ fn examine(rules: &Value) -> (HealthStatus, BTreeMap<&'static str, i64>, String)
     let mut counts = BTreeMap::from([("pass", 0), ("fail", 0), ("skip", 0)]);
     let mut lines = String::new();
     let report = probes.probe(&check, &mut |event| {
-        let ProbeEvent::Rule(finding) = event else {
-            return;
-        };
+        let ProbeEvent::Rule(finding) = event else { return };
         let outcome = match finding.outcome {
             Outcome::Passed => "pass",
             Outcome::Failed => "fail",

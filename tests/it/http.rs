@@ -279,10 +279,7 @@ fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
 fn authorities_that_cannot_be_read_are_named() {
     let env = TestEnv::new();
     env.write("ca.pem", "no certificate");
-    for (file, reason) in [
-        ("ca.pem", "no certificates in "),
-        ("gone.pem", "no such file"),
-    ] {
+    for (file, reason) in [("ca.pem", "no certificates in "), ("gone.pem", "no such file")] {
         let file = env.path(file);
         let mut request = request("https://127.0.0.1:1/x");
         request.tls.ca_file = Some(Path::new(&file));

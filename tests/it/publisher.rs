@@ -76,9 +76,7 @@ impl Working {
 
     async fn start(spool: &Arc<Spool>, url: &str) -> Self {
         let settings = Settings::plain(url).unwrap();
-        let connection = connect(&settings, ConnectMode::Forever, "test")
-            .await
-            .unwrap();
+        let connection = connect(&settings, ConnectMode::Forever, "test").await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let metrics = Metrics::new("0.0.0");
         let lines = Arc::new(Mutex::new(Vec::new()));

@@ -298,7 +298,9 @@ async fn a_missing_stream_of_events_is_noticed_and_so_is_its_return() {
     let jetstream = nats.jetstream().await;
     jetstream.delete_stream("CCM_EVENTS").await.unwrap();
     let page = Page::serve(&nats);
-    let unwell = page.until("/healthz", |answer| answer.body.contains("event stream"));
+    let unwell = page.until("/healthz", |answer| {
+        answer.body.contains("event stream")
+    });
     assert_eq!(unwell.status, 503);
     assert_eq!(page.get("/api/summary").json()["complete"], false);
     agent::init(&connection).await;

@@ -51,11 +51,7 @@ async fn the_log_tells_what_is_in_the_way_of_the_bus() {
     .await;
     let server = NatsServer::with("authorization { user: a, password: b }");
     let agent = AgentProcess::start(&env, "web2.example.net", &server.url(), "");
-    line(
-        &agent,
-        &["NATS connection error", "authorization violation"],
-    )
-    .await;
+    line(&agent, &["NATS connection error", "authorization violation"]).await;
 }
 
 #[tokio::test]

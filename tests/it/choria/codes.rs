@@ -158,10 +158,7 @@ fn a_request_that_is_none_gets_a_reply_all_the_same() {
         (b"hunter2", "line 1 column 1"),
         (b"{\"protocol\": 5}", "line 1 column"),
         (other, "the request must be of protocol"),
-        (
-            deep.as_bytes(),
-            "invalid io.choria.mcorpc.external.v1.rpc_request request at",
-        ),
+        (deep.as_bytes(), "invalid io.choria.mcorpc.external.v1.rpc_request request at"),
         (&huge, "the request is longer than 8388608 bytes"),
     ] {
         let message = server.send(request).refused(4);

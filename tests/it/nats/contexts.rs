@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ccm_nats::context::resolve;
-use ccm_nats::{ConnectMode, Connection, ContextOptions, NatsError, connect};
+use ccm_nats::{Connection, ContextOptions, NatsError, ConnectMode, connect};
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
@@ -151,9 +151,7 @@ async fn credentials_that_were_renewed_count_at_the_next_try() {
     settings.login = ccm_nats::context::Login::Creds(ccm_nats::context::CredentialSource::File(
         Path::new(&file).to_owned(),
     ));
-    let connection = connect(&settings, ConnectMode::Forever, "test")
-        .await
-        .unwrap();
+    let connection = connect(&settings, ConnectMode::Forever, "test").await.unwrap();
     let mut state = connection.state();
     eventually("a login that is refused", async || {
         let log = server.log();

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream;
-use ccm_nats::{
-    Bytes, ConnectMode, ConnectionState, Headers, NatsError, ReplyLimits, Subject, connect,
-};
+use ccm_nats::{Bytes, Headers, ConnectionState, NatsError, ConnectMode, ReplyLimits, Subject, connect};
 
 use crate::support::nats::{Cluster, NatsServer};
 use crate::support::poll::{LIMIT, eventually};
@@ -142,9 +140,7 @@ async fn a_daemon_may_start_before_its_server() {
     let mut server = NatsServer::start();
     server.stop();
     let settings = server.settings();
-    let connection = connect(&settings, ConnectMode::Forever, "test")
-        .await
-        .unwrap();
+    let connection = connect(&settings, ConnectMode::Forever, "test").await.unwrap();
     assert!(!connection.is_up());
     server.resume();
     let mut state = connection.state();

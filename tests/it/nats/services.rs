@@ -202,9 +202,7 @@ async fn a_service_outlives_its_server() {
     answering(start(&connection, "web1").await);
     let mut state = connection.state();
     server.restart();
-    let again = |link: &ccm_nats::ConnectionState| {
-        matches!(link, ccm_nats::ConnectionState::Up { connects: 2 })
-    };
+    let again = |link: &ccm_nats::ConnectionState| matches!(link, ccm_nats::ConnectionState::Up { connects: 2 });
     state.wait_for(again).await.unwrap();
     assert!(ask(&server.client().await, "t.all.ping").await.is_ok());
 }

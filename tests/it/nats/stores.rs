@@ -277,7 +277,10 @@ async fn links_that_lead_in_circles_end() {
         published.await.unwrap().await.unwrap();
     }
     let error = store.get("x", 100).await.unwrap_err().to_string();
-    assert_eq!(error, "object x of bucket O is damaged: too many links");
+    assert_eq!(
+        error,
+        "object x of bucket O is damaged: too many links"
+    );
 }
 
 #[tokio::test]

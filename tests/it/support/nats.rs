@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use ccm_nats::{ConnectMode, Connection, Settings, connect};
+use ccm_nats::{Connection, ConnectMode, Settings, connect};
 
 use super::poll::{LIMIT, eventually, wait_for};
 

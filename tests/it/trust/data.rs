@@ -87,7 +87,10 @@ async fn data_counts_only_with_the_signature_of_a_trusted_signer() {
             signed(&signer, "kv://DATA/other", &second),
             "another source",
         ),
-        (signed(&signer, SOURCE, b"else"), "not what was signed"),
+        (
+            signed(&signer, SOURCE, b"else"),
+            "not what was signed",
+        ),
     ] {
         put("site.sig", signature).await;
         is_denied(&server, reason).await;

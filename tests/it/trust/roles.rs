@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use ccm_nats::{ConnectMode, Connection, Headers, Settings, Verb, connect};
+use ccm_nats::{Connection, Headers, ConnectMode, Settings, Verb, connect};
 use serde_json::{Value, json};
 
 use crate::support::agent::subjects;

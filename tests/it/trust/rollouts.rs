@@ -397,11 +397,7 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
     let three = signed.roll_out("three");
     assert_eq!(signed.ran("a"), ["one", "two", "one", "three"]);
     signed
-        .refused(
-            "a",
-            &altered(&restored, |_| {}),
-            "before the accepted decision",
-        )
+        .refused("a", &altered(&restored, |_| {}), "before the accepted decision")
         .await;
     signed.ask(&["rollout", "rollback", &three]).ok();
     // What was put there by hand is what was there before, so there is nothing to do.

@@ -115,7 +115,10 @@ async fn an_object_is_applied_only_with_the_signature_of_a_trusted_signer() {
             signed(&signer, "obj://SITE/other.tgz", &second),
             "another source",
         ),
-        (signed(&signer, OBJECT, b"else"), "not what was signed"),
+        (
+            signed(&signer, OBJECT, b"else"),
+            "not what was signed",
+        ),
         (b"junk".to_vec(), "can't be read"),
     ] {
         put(&client, "site.tgz.sig", &signature).await;

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use ccm_core::resource::Host;
 use ccm_core::resource::package::PackageCache;
-use ccm_core::resource::scaffold::{
-    self, FileStatus, PostCommands, RenderJob, SourceCache, TargetFile,
-};
+use ccm_core::resource::scaffold::{self, TargetFile, RenderJob, PostCommands, SourceCache, FileStatus};
 use ccm_core::resource::service::ServiceCache;
 use ccm_core::system::{Accounts, SystemClock, SystemRunner};
 use ccm_template::functions::functions;
@@ -113,8 +111,7 @@ fn scaffolded(case: &Value, job: RenderJob) -> Result<Vec<TargetFile>, String> {
     let posts = PostCommands::parse(&steps).map_err(|err| err.to_string())?;
     let target = job.target.clone();
     let rendered = scaffold::render(job).map_err(|err| err.to_string())?;
-    let comparison =
-        scaffold::compare(&target, &rendered, &posts).map_err(|err| err.to_string())?;
+    let comparison = scaffold::compare(&target, &rendered, &posts).map_err(|err| err.to_string())?;
     if let Some(conflict) = comparison.conflict {
         return Err(conflict.to_string());
     }
@@ -130,8 +127,7 @@ fn scaffolded(case: &Value, job: RenderJob) -> Result<Vec<TargetFile>, String> {
             services: &ServiceCache::default(),
             scaffolds: &SourceCache::default(),
         };
-        let differs =
-            |item: &&TargetFile| matches!(item.status, FileStatus::Add | FileStatus::Update);
+        let differs = |item: &&TargetFile| matches!(item.status, FileStatus::Add | FileStatus::Update);
         let items = comparison.items.iter().filter(differs);
         scaffold::write(&target, &rendered, items, &posts, false, host)
             .map_err(|err| err.to_string())?;

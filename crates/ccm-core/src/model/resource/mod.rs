@@ -129,8 +129,7 @@ pub(crate) enum TemplateField<'a> {
 }
 
 /// Visitor of fields: gets the field's name as redacted in errors, a suffix such as `[2]`, and the field.
-pub(crate) type FieldVisitor<'v, E> =
-    dyn FnMut(&str, &str, TemplateField<'_>) -> Result<(), E> + 'v;
+pub(crate) type FieldVisitor<'v, E> = dyn FnMut(&str, &str, TemplateField<'_>) -> Result<(), E> + 'v;
 
 impl Resource {
     /// Returns a resource with only a name, an ensure value and type-specific properties.
