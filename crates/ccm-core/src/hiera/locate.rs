@@ -201,7 +201,7 @@ mod tests {
             ),
             (
                 "data:\n  a: 1\n  b: '{{ 1 + }}'\n",
-                "3:10 invalid expression: the expression is not complete",
+                "3:12 invalid expression: the expression is not complete",
             ),
             ("data:\n  a: [1\n", "2:6 [ is not closed"),
         ] {
