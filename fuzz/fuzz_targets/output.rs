@@ -44,6 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
         clock: &clock,
         accounts: &accounts,
         working_dir: Path::new("/"),
+        state_dir: None,
         env: &env,
         packages: &packages,
         services: &services,

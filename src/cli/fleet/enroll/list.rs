@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::Context;
-use crate::cli::fleet::request::FormatArgs;
 use crate::cli::fleet::list_output::print_list;
+use crate::cli::fleet::request::FormatArgs;
 use crate::cli::{CliError, runtime};
 use ccm_core::model::enrolment::{EnrolledNode, PendingNode};
 use ccm_value::text::to_the_second;

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::Context;
 use crate::cli::fleet::flag_values::BadValue;
+use crate::cli::fleet::list_output::print_list;
 use crate::cli::fleet::permissions::GrantArgs;
 use crate::cli::fleet::request::{FormatArgs, caller, positive_duration};
-use crate::cli::fleet::list_output::print_list;
 use crate::cli::fleet::trust::push;
 use crate::cli::output::print_error;
 use crate::cli::{CliError, runtime};

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use crate::cli::CliError;
-use crate::cli::fleet::request::FormatArgs;
 use crate::cli::fleet::list_output::print_list;
+use crate::cli::fleet::request::FormatArgs;
 use crate::cli::output::Console;
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::trust::{TrustDir, UserRecord};

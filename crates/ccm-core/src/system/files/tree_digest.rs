@@ -34,6 +34,7 @@ pub fn tree_digest(root: &Path) -> Result<Digest, FileError> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use super::*;
 
