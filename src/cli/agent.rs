@@ -64,7 +64,7 @@ pub(super) fn run(
         return enroll::run(command, &args.config, &args.nats, console);
     }
     let file = args.config.as_path();
-    let config = Config::load(file).map_err(CliError::usage)?;
+    let config = Config::load(file)?;
     if let Some(Command::CheckPolicy(command)) = &args.command {
         return check_policy::run(command, &config, console);
     }

@@ -8,6 +8,7 @@ use super::interrupt::Interrupt;
 use super::output::{Console, Report, print_error};
 use super::{CliError, Verdict};
 use ccm_core::engine::{EventIds, Mode};
+use ccm_core::manifest::Checks;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::Token;
 use ccm_core::run::manifest_source::ManifestSource;
@@ -114,7 +115,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     }
     if args.render {
         console.reserve_stdout();
-        let loaded = load(&args.manifest, &args.inputs, console)?;
+        let loaded = load(&args.manifest, &args.inputs, Checks::Run, console)?;
         let document = loaded.manifest.render().map_err(CliError::failed)?;
         console.print(&format!("{}\n", yaml::print(&document)));
         return Ok(Verdict::default());
@@ -210,6 +211,7 @@ impl Inputs {
 pub(super) fn load(
     source: &str,
     inputs: &Inputs,
+    checks: Checks,
     console: &mut Console,
 ) -> Result<LoadedManifest, CliError> {
     let interrupt = Interrupt::new()?;
@@ -221,7 +223,7 @@ pub(super) fn load(
             pre_message: false,
         };
         let manifest = ManifestSource::Source(source.into());
-        run::load(&manifest, &Value::Null, host, &mut terminal)
+        run::load(&manifest, &Value::Null, checks, host, &mut terminal)
     })?;
     Ok(loaded?)
 }

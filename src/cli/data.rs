@@ -17,10 +17,11 @@ pub(super) fn warn(document: &Document, console: &Console) {
 pub(super) fn fetch(source: &str, nats: &BlockingClient) -> Result<Document, CliError> {
     let source: Source = source.parse().map_err(CliError::usage)?;
     data::open(&source, nats).map_err(|err| {
+        let diagnostics = err.diagnostics();
         if err.is_unreachable() {
             CliError::failed(err)
         } else {
-            CliError::usage(err)
+            CliError::usage(err).with_diagnostics(diagnostics)
         }
     })
 }

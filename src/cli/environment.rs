@@ -16,7 +16,8 @@ use ccm_nats::{
 };
 use ccm_template::Env;
 use ccm_template::env::Facts;
-use ccm_value::document;
+use ccm_value::diagnostic::Diagnostic;
+use ccm_value::document::{self, DocumentError};
 use ccm_value::value::{Map, Value};
 
 /// Connection name that NATS servers display.
@@ -236,15 +237,22 @@ pub(super) fn split_pair(pair: &str) -> Result<(&str, &str), CliError> {
 /// Reads a mapping from a JSON or YAML file.
 pub(super) fn read_document(file: &Path) -> Result<Value, CliError> {
     let text = files::read_to_string(file, MAX_READ).map_err(CliError::usage)?;
-    let node = document::parse(&text).map_err(|err| CliError::usage(err).at(file.display()))?;
+    let invalid = |err: DocumentError| {
+        let diagnostic = Diagnostic::of_document(&file.to_string_lossy(), &text, &err);
+        CliError::usage(err)
+            .at(file.display())
+            .with_diagnostics(vec![diagnostic])
+    };
+    let node = document::parse(&text).map_err(invalid)?;
     match node.to_value() {
         Value::Null => Ok(Value::empty_map()),
         value @ Value::Map(_) => Ok(value),
-        other => Err(CliError::usage(format!(
-            "{}: expected a mapping, found a {}",
-            file.display(),
-            other.kind()
-        ))),
+        other => {
+            let found = document::describe_kind(other.kind());
+            let message = format!("expected a mapping, found {found}");
+            let error = DocumentError::new(node.mark, message);
+            Err(invalid(error))
+        }
     }
 }
 

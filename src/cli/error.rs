@@ -6,21 +6,31 @@
 use std::error::Error;
 use std::fmt;
 
+use super::diagnostic;
 use super::output::print_error;
 use ccm_agent::AgentError;
 use ccm_agent::MonitorError;
+use ccm_agent::config::ConfigError;
+use ccm_core::hiera::HieraError;
 use ccm_core::run::RunError;
+use ccm_core::run::manifest_source::SourceError;
+use ccm_fleet::bundle::BundleError;
 use ccm_fleet::bundle_store::BundleStoreError;
 use ccm_fleet::controls::ControlError;
 use ccm_fleet::rollout_store::RolloutError;
 use ccm_fleet::start::StartError;
 use ccm_nats::NatsError;
+use ccm_value::diagnostic::Diagnostic;
 
 /// Hint for requests that must be signed.
 pub(super) const SIGN: &str = "use --sign-with or CCM_SIGN_WITH";
 
 /// Hint for a digest prefix that matches several bundles.
 const DIGEST: &str = "use more characters of the digest";
+
+/// Hint for a source that is not a bundle.
+const BUNDLE: &str = "download a single YAML file and apply it as a local file, or pack the \
+                      directory of manifest.yaml with `tar -czf site.tar.gz -C DIRECTORY .`";
 
 /// Kind of error, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +58,8 @@ pub(super) struct CliError {
     context: Option<String>,
     cause: Box<dyn Error + Send + Sync>,
     hints: Vec<String>,
+    /// Problems of a document; printed instead of the cause.
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl CliError {
@@ -67,7 +79,28 @@ impl CliError {
             context: None,
             cause,
             hints: Vec::new(),
+            diagnostics: Vec::new(),
         }
+    }
+
+    /// Adds problems of a document, which are printed instead of the cause.
+    #[must_use]
+    pub(super) fn with_diagnostics(self, diagnostics: Vec<Diagnostic>) -> Self {
+        Self {
+            diagnostics,
+            ..self
+        }
+    }
+
+    /// Returns the problems of a document.
+    pub(super) fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    /// Converts an error of hierarchical data.
+    pub(super) fn of_data(err: HieraError) -> Self {
+        let diagnostics = err.diagnostics();
+        Self::failed(err).with_diagnostics(diagnostics)
     }
 
     /// Adds a prefix that names what the error is about.
@@ -118,7 +151,11 @@ impl CliError {
 
     /// Prints the error and its hints on standard error.
     pub(super) fn print(&self) {
-        print_error(&format!("ccm: error: {self}"));
+        if self.diagnostics.is_empty() {
+            print_error(&format!("ccm: error: {self}"));
+        } else {
+            print_error(diagnostic::render_all(&self.diagnostics).trim_end());
+        }
         for hint in self.hints() {
             print_error(&format!("ccm: hint: {hint}"));
         }
@@ -142,11 +179,25 @@ impl Error for CliError {
 
 impl From<RunError> for CliError {
     fn from(err: RunError) -> Self {
-        if err.is_invalid() {
+        let diagnostics = err.diagnostics();
+        let is_no_bundle = matches!(err, RunError::Source(SourceError::NotABundle(_)));
+        let error = if err.is_invalid() {
             Self::usage(err)
         } else {
             Self::failed(err)
+        };
+        let error = error.with_diagnostics(diagnostics);
+        if is_no_bundle {
+            return error.hint(BUNDLE);
         }
+        error
+    }
+}
+
+impl From<ConfigError> for CliError {
+    fn from(err: ConfigError) -> Self {
+        let diagnostics = err.diagnostics().to_vec();
+        Self::usage(err).with_diagnostics(diagnostics)
     }
 }
 
@@ -159,6 +210,16 @@ impl From<AgentError> for CliError {
                 .hint("see monitor_port and monitor_address in the agent's configuration file");
         }
         error
+    }
+}
+
+impl From<BundleError> for CliError {
+    fn from(err: BundleError) -> Self {
+        let diagnostics = match &err {
+            BundleError::Manifest(err) => err.diagnostics(),
+            _ => Vec::new(),
+        };
+        Self::usage(err).with_diagnostics(diagnostics)
     }
 }
 

@@ -114,12 +114,13 @@ fn parse(args: &ParseArgs, console: &Console) -> Result<String, CliError> {
     let document = data::fetch(&args.input, &args.nats.client())?;
     data::warn(&document, console);
     let facts = args.sources.layered(&args.fact)?;
-    let mut found = hiera::resolve(&document.root, &facts, DATA_KEY).map_err(CliError::failed)?;
+    let located = |err| CliError::of_data(document.locate(err, DATA_KEY));
+    let mut found = hiera::resolve(&document.root, &facts, DATA_KEY).map_err(located)?;
     if let Some(file) = &args.data_file {
         found = found.merge_deep(&read_document(file)?);
     }
     found = found.merge_deep(&pairs(&args.data)?);
-    hiera::validate(&found, &document.annotations.rules).map_err(CliError::failed)?;
+    hiera::validate(&found, &document.annotations.rules).map_err(|err| located(err.into()))?;
     if let Some(query) = &args.query {
         found = path::find(&found, query).map_or(Value::Null, path::with_float_numbers);
     }

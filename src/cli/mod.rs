@@ -9,6 +9,7 @@ mod cfengine;
 mod choria;
 mod completion;
 mod data;
+mod diagnostic;
 mod ensure;
 mod environment;
 mod error;

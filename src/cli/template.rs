@@ -61,8 +61,13 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
         Engine::Expr => {
             let text = std::str::from_utf8(&text)
                 .map_err(|_| CliError::usage(format!("{name} is not UTF-8 text")))?;
-            let rendered = expand::resolve_string(text, &env, &Cache::default())
-                .map_err(|err| CliError::failed(err).at(&name))?;
+            let rendered =
+                expand::resolve_string(text, &env, &Cache::default()).map_err(|err| {
+                    let diagnostic = err.diagnostic(&name, text);
+                    CliError::failed(err)
+                        .at(&name)
+                        .with_diagnostics(vec![diagnostic])
+                })?;
             console.print(&rendered);
             return Ok(Verdict::default());
         }
@@ -77,7 +82,10 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
         left: "",
         right: "",
     };
-    let rendered = engines::render(template, &env).map_err(CliError::failed)?;
+    let rendered = engines::render(template, &env).map_err(|err| {
+        let diagnostic = err.diagnostic(&name, &text);
+        CliError::failed(err).with_diagnostics(vec![diagnostic])
+    })?;
     console.print_bytes(&rendered);
     Ok(Verdict::default())
 }

@@ -1,11 +1,13 @@
 //! `ccm validate`: checks a manifest without applying it.
 
-use clap::ValueHint;
+mod report;
+
+use clap::{ValueEnum, ValueHint};
 
 use super::apply::{Inputs, load};
 use super::output::Console;
 use super::{CliError, Verdict};
-use ccm_core::manifest::{Problem, deep_check};
+use ccm_core::manifest::Checks;
 use ccm_value::text::count_of;
 
 /// Check a manifest and print every problem with its position
@@ -15,18 +17,55 @@ pub(super) struct Args {
     #[arg(value_hint = ValueHint::AnyPath)]
     manifest: String,
 
+    /// Output format; all but text are printed on standard output
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// Output JSON, as with --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
     #[command(flatten)]
     inputs: Inputs,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Problems with their source lines
+    Text,
+    /// One JSON document
+    Json,
+    /// Workflow commands of GitHub Actions, shown as annotations
+    Github,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+}
+
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
-    let manifest = load(&args.manifest, &args.inputs, console)?.manifest;
-    let problems = deep_check(&manifest);
-    if problems.is_empty() {
-        let count = count_of(manifest.resources.len(), "resource");
-        console.print(&format!("{}: {count}, no problems\n", args.manifest));
-        return Ok(Verdict::default());
+    let format = if args.json { Format::Json } else { args.format };
+    let loaded = load(&args.manifest, &args.inputs, Checks::All, console);
+    let resources = match loaded {
+        Ok(loaded) => Ok(loaded.manifest.resources.len()),
+        // Errors without a position, such as a file that does not exist, have one form only.
+        Err(err) if format == Format::Text || err.diagnostics().is_empty() => return Err(err),
+        Err(err) => Err(err),
+    };
+    let problems = match &resources {
+        Ok(_) => &[],
+        Err(err) => err.diagnostics(),
+    };
+    let count = resources.as_ref().copied().ok();
+    console.print(&match format {
+        Format::Text => {
+            let count = count_of(count.unwrap_or_default(), "resource");
+            format!("{}: {count}, no problems\n", args.manifest)
+        }
+        Format::Json => report::json(&args.manifest, count, problems)?,
+        Format::Github => report::github(problems),
+        Format::Sarif => report::sarif(problems)?,
+    });
+    match &resources {
+        Ok(_) => Ok(Verdict::default()),
+        Err(err) => Ok(Verdict::exit(err.exit_code())),
     }
-    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
-    Err(CliError::usage(lines.join("\n")))
 }

@@ -104,7 +104,7 @@ fn a_push_refuses_what_is_wrong_on_every_node() {
         ),
         (
             "    - exec:\n        - \"/bin/echo {{ Facts. }}\": {}\n",
-            "compile error",
+            "invalid expression",
         ),
         (
             "    - file:\n        - relative: {ensure: present}\n",
@@ -112,11 +112,14 @@ fn a_push_refuses_what_is_wrong_on_every_node() {
         ),
         (
             "    - exec:\n        - /bin/true: {require: ['exec#/bin/false'], cwd: \"{{ Facts.root }}\"}\n",
-            "not declared before",
+            "not defined before",
         ),
     ] {
         let error = push(&fleet, resources, &[]).error(2);
         assert!(error.contains(reason), "{resources}: {error}");
+        for part in [" --> $DIR/site/manifest.yaml:", "^\n", "= help: "] {
+            assert!(error.contains(part), "{resources}: {error}");
+        }
     }
     assert_eq!(
         fleet.run(&["bundle", "list", "--json"]).json(),

@@ -236,7 +236,7 @@ fn a_manifest_with_a_wrong_hierarchy_or_override_is_refused_although_no_level_ma
         ),
         (
             "overrides: {a: 5}",
-            "overrides \"a\" must be a map, found a integer",
+            "overrides \"a\" must be a mapping, found a number",
         ),
     ] {
         env.write(

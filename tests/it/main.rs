@@ -80,6 +80,7 @@ mod docs;
 mod drift;
 mod enroll;
 mod entry_points;
+mod errors;
 mod exec;
 mod faults;
 mod feed;

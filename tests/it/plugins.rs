@@ -148,7 +148,7 @@ fn a_broken_plugin_does_not_affect_other_commands() {
     assert_eq!(call(&env, &["facts", "--help"]).stderr, "");
     let error = call(&env, &["bad"]).error(1);
     assert!(
-        error.contains("bad-plugin.yaml: line 2 column 1"),
+        error.contains("bad-plugin.yaml: line 1 column 11: [ is not closed"),
         "{error}"
     );
     for args in [&["--help"][..], &["frobnicate"]] {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ccm_agent::config::Config;
 use ccm_core::model::resource::decode::property_names;
 use ccm_core::model::{TypeName, event, health, registration, state};
 use ccm_value::document::field_names;
@@ -238,4 +239,67 @@ fn the_manifests_in_examples_satisfy_the_schema() {
         }
     }
     assert!(seen > 0, "no example was found");
+}
+
+/// Editors cannot resolve references between schemas, so the manifest's has the resources, too.
+#[test]
+fn the_schema_of_manifests_is_complete_in_itself() {
+    let manifest = schema("manifest");
+    assert_eq!(manifest["$defs"], schema("resource")["$defs"]);
+    assert!(!manifest.to_string().contains("v1:resource#"));
+    for name in ["data", "hierarchy", "overrides"] {
+        let data = &schema("hiera_data")["properties"][name];
+        assert_eq!(&manifest["properties"][name], data, "{name}");
+    }
+}
+
+/// Returns the keys that the agent knows below a prefix, from its error about an unknown one.
+fn agent_keys(text: &str) -> BTreeSet<String> {
+    let error = Config::parse(text).unwrap_err().to_string();
+    let line = error.lines().find(|line| line.contains("expected one of "));
+    let (_, known) = line.unwrap().split_once("expected one of ").unwrap();
+    known.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_schema_of_the_agent_has_exactly_its_keys() {
+    let schema = schema("agent_config");
+    let names = |schema: &Value| -> BTreeSet<String> {
+        keys(schema).into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(names(&schema), agent_keys("zzqq: 1"));
+    for section in ["spool", "trust", "choria"] {
+        let known = agent_keys(&format!("{section}: {{zzqq: 1}}"));
+        assert_eq!(names(&schema["properties"][section]), known, "{section}");
+    }
+    for (name, property) in schema["properties"].as_object().unwrap() {
+        assert!(property["description"].is_string(), "{name}");
+    }
+}
+
+#[test]
+fn the_packaged_agent_file_and_hiera_data_satisfy_their_schemas() {
+    let packaged = include_str!("../../packaging/agent.yaml");
+    assert_valid("agent_config", &serde_yaml::from_str(packaged).unwrap());
+    let data =
+        "data: {a: 1}\nhierarchy: {order: [default], merge: deep}\noverrides: {default: {a: 2}}";
+    assert_valid("hiera_data", &serde_yaml::from_str(data).unwrap());
+    assert!(!faults("agent_config", &json!({"intervall": "5m"})).is_empty());
+    assert!(!faults("hiera_data", &json!({"hierarchy": {"order": "x"}})).is_empty());
+}
+
+#[test]
+fn the_schema_of_manifests_has_exactly_the_keys_of_manifests() {
+    let env = TestEnv::new();
+    let schema = schema("manifest");
+    for (text, schema) in [
+        ("zzqq: 1\n", &schema),
+        ("ccm: {zzqq: 1}\n", &schema["properties"]["ccm"]),
+    ] {
+        env.write("m.yaml", text);
+        let error = env.ccm(&["validate", "m.yaml"]).error(2);
+        let (_, known) = error.split_once("expected one of ").unwrap();
+        let known: BTreeSet<&str> = known.lines().next().unwrap().split(", ").collect();
+        assert_eq!(keys(schema), known);
+    }
 }

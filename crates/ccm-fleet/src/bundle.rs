@@ -19,7 +19,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
-use ccm_core::manifest::{self, Manifest, ManifestError, ManifestInput, Problem};
+use ccm_core::manifest::{self, Checks, Manifest, ManifestError, ManifestInput, Problem};
 use ccm_core::model::node::{BundleDigest, NameError};
 use ccm_core::run::environment::MAX_READ;
 use ccm_core::system::files::{self, FileKind, Metadata};
@@ -28,7 +28,7 @@ use ccm_core::system::{Digest, FileError};
 use ccm_template::env::{Facts, ReadFile, Unknown};
 use ccm_template::expr::Cache;
 use ccm_template::{CallError, Env, UnknownValue};
-use ccm_value::document::Mark;
+use ccm_value::diagnostic::Location;
 
 /// File name of the manifest in a bundle.
 pub(super) const MANIFEST: &str = "manifest.yaml";
@@ -180,16 +180,12 @@ fn check(
     let input = ManifestInput {
         text,
         source: &source,
+        checks: Checks::All,
         ..ManifestInput::default()
     };
     let directory = content.path.parent().unwrap_or(Path::new("."));
     let mut env = check_environment(directory, facts);
-    let (manifest, unchecked) = manifest::load_known(input, &mut env, &Cache::default())?;
-    let problems: Vec<Problem> = manifest::deep_check(&manifest);
-    if !problems.is_empty() {
-        return Err(ManifestError { problems }.into());
-    }
-    Ok((manifest, unchecked))
+    Ok(manifest::load_known(input, &mut env, &Cache::default())?)
 }
 
 /// Reports whether a part could be checked if facts were known.
@@ -234,8 +230,8 @@ fn unchecked_line(problem: &Problem) -> String {
         Some(unknown) => unknown.to_string(),
         None => problem.kind.to_string(),
     };
-    let Mark { line, column } = problem.mark;
-    let position = format!("{}:{line}:{column}", problem.source);
+    let Location { source, mark, .. } = &problem.location;
+    let position = format!("{source}:{}:{}", mark.line, mark.column);
     match &problem.label {
         Some(label) => format!("{position}: {label}: {reason}"),
         None => format!("{position}: {reason}"),

@@ -438,7 +438,7 @@ mod tests {
             (
                 json!({"changed": true, "noop": true, "noop_message": "Would have upgraded to 1.24",
                     "previous": {"ensure": "1.22"}}),
-                Outcome::Changed,
+                Outcome::WouldChange,
                 "package#nginx would change: Would have upgraded to 1.24 from 1.22",
             ),
             (

@@ -59,6 +59,11 @@ pub(super) fn exists(name: &str, restricted: bool) -> bool {
     FUNCTIONS.iter().any(|(known, _)| *known == name)
 }
 
+/// Returns the names of all functions.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().map(|(name, _)| *name)
+}
+
 /// Calls a function by name.
 pub(super) fn call(
     name: &str,

@@ -8,6 +8,7 @@
 #![warn(unreachable_pub)]
 
 mod base64;
+mod diagnostic;
 pub mod engines;
 pub mod env;
 mod error;

@@ -4,6 +4,7 @@
 
 #![warn(unreachable_pub)]
 
+pub mod diagnostic;
 pub mod document;
 pub mod json;
 pub mod quote;

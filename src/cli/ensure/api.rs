@@ -6,10 +6,13 @@ use std::io::Read;
 use clap::Subcommand;
 
 use super::{CliError, Console, Options, Verdict};
+use crate::cli::diagnostic;
+use crate::cli::output::print_error;
 use crate::cli::status::without_zero_mtime;
 use ccm_core::engine::Session;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::request::{EnsureResponse, parse_ensure};
+use ccm_core::run::RunError;
 use ccm_value::text::go_duration;
 use ccm_value::{json, yaml};
 
@@ -52,8 +55,14 @@ pub(super) fn run(
         .read_to_end(&mut body)
         .map_err(CliError::failed)?;
     let body = String::from_utf8_lossy(&body);
-    let response =
-        EnsureResponse::new(respond(&body, options, console).map_err(|err| err.to_string()));
+    let result = respond(&body, options, console);
+    if let Err(err) = &result {
+        // The response has the one-line form; the position is for the person who wrote the request.
+        for found in err.diagnostics() {
+            print_error(diagnostic::render(found).trim_end());
+        }
+    }
+    let response = EnsureResponse::new(result.map_err(|err| err.to_string()));
     let text = if as_yaml {
         format!("{}\n", yaml::print(&yaml_form(&response)?))
     } else {
@@ -69,13 +78,17 @@ fn respond(
     options: &Options,
     console: &mut Console,
 ) -> Result<TransactionEvent, CliError> {
-    let resource = parse_ensure(body).map_err(CliError::usage)?;
+    let located = |err: RunError| {
+        let diagnostics = err.request_diagnostic(body).into_iter().collect();
+        CliError::from(err).with_diagnostics(diagnostics)
+    };
+    let resource = parse_ensure(body).map_err(|err| located(err.into()))?;
     let session = match options.store()? {
         Some(store) => Session::existing(store).map_err(CliError::usage)?,
         None => Session::default(),
     };
     let (_, event) = options.ensure(resource, session, console)?;
-    Ok(event?)
+    event.map_err(located)
 }
 
 /// Returns a response in the form of upstream's YAML: durations are strings, and the fields that

@@ -157,7 +157,7 @@ fn push(args: &PushArgs, fleet: &FleetArgs, console: &Console) -> Result<Output,
     };
     let signer = fleet.signing.signer(&fleet.nats)?;
     let facts = facts(args, fleet, console)?;
-    let packed = pack(&args.manifest, &facts).map_err(CliError::usage)?;
+    let packed = pack(&args.manifest, &facts)?;
     for warning in &packed.warnings {
         console.log(&Line::new(Level::Warn, warning));
     }

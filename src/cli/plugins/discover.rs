@@ -232,7 +232,10 @@ mod tests {
         std::fs::write(path, "commands: [").unwrap();
         let (plugins, _) = dirs.find();
         let broken = plugins[0].definition.as_ref().unwrap_err().to_string();
-        assert!(broken.contains("bad-plugin.yaml: line 2"), "{broken}");
+        assert!(
+            broken.contains("bad-plugin.yaml: line 1 column 11"),
+            "{broken}"
+        );
         assert!(plugins[1].definition.is_ok());
     }
 }

@@ -589,11 +589,17 @@ fn without_flag_defaults(event: &mut Value) {
 }
 
 /// Removes from an error where the problem is: a manifest has a file, a line and a number of the
-/// resource, a request for one resource has its label or nothing. The source line below the first
-/// line goes, too.
+/// resource, a request for one resource has its label or nothing. The source line and the
+/// suggestion go, too.
 fn plain_error(error: &str) -> String {
     let error = error.lines().next().unwrap_or_default();
     let mut error = error.trim_start_matches("ccm: error: ").trim();
+    if error.ends_with(')')
+        && let Some((rest, label)) = error.rsplit_once(" (")
+        && label.starts_with("file")
+    {
+        error = rest;
+    }
     if let Some((rest, place)) = error.rsplit_once(" (")
         && (place.contains(" at ") || place.contains("inline") || place.contains(".yaml"))
     {
@@ -607,7 +613,8 @@ fn plain_error(error: &str) -> String {
     {
         error = rest.trim_start_matches("invalid resource: ");
     }
-    error.to_owned()
+    let error = error.split(", did you mean").next();
+    error.unwrap_or_default().to_owned()
 }
 
 /// Returns the content of everything in a directory, but for what prepared it.

@@ -166,6 +166,7 @@ fn read(input: &Value) -> Result<Document, String> {
     Ok(Document {
         root: root.to_value(),
         annotations: hiera::parse_annotations(text, data_key(input)),
+        ..Document::default()
     })
 }
 

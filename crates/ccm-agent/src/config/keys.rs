@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ccm_value::Value;
-use ccm_value::document::{DocumentError, Mark, Node, unknown_name};
+use ccm_value::document::{DocumentError, Mark, Node};
 use ccm_value::text::{go_duration, parse_duration, quote};
 
 /// Returns a problem whose position and key are added later.
@@ -74,8 +74,8 @@ impl<'n> Keys<'n> {
         match read(node) {
             Ok(value) => *slot = value,
             Err(error) => {
-                let message = format!("key \"{}{key}\": {}", self.prefix, error.message);
-                let error = DocumentError::new(error.mark, message).at(node.mark);
+                let mut error = error.at(node.mark);
+                error.message = format!("key \"{}{key}\": {}", self.prefix, error.message);
                 self.problems.push(error);
             }
         }
@@ -147,8 +147,8 @@ impl<'n> Keys<'n> {
         for (key, _) in self.entries {
             let name = key.text().map_or("", |text| &**text);
             if !self.known.contains(&name) {
-                let message = unknown_name("key", name, &self.known);
-                self.problems.push(DocumentError::new(key.mark, message));
+                let error = DocumentError::unknown_name(key.mark, "key", name, &self.known);
+                self.problems.push(error);
             }
         }
         self.into_problems()

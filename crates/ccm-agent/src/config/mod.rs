@@ -29,6 +29,7 @@ use ccm_core::run::{ManifestLocation, STATE_DIR, local_identity};
 use ccm_core::system::digest::Digest;
 use ccm_core::system::{FileError, files};
 use ccm_nats::registration::{self, Destination};
+use ccm_value::diagnostic::Diagnostic;
 use ccm_value::document::{self, DocumentError};
 use ccm_value::secret::Secret;
 use keys::{Keys, problem};
@@ -57,9 +58,21 @@ pub enum ConfigError {
     Invalid {
         file: Option<PathBuf>,
         problems: Vec<DocumentError>,
+        /// The same problems, with their source lines.
+        diagnostics: Vec<Diagnostic>,
     },
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl ConfigError {
+    /// Returns the problems with their source lines; none if the file could not be read.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        match self {
+            Self::Invalid { diagnostics, .. } => diagnostics,
+            Self::File(_) => &[],
+        }
+    }
 }
 
 /// Prints problems, one per line, each with its file.
@@ -161,10 +174,18 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = files::read_trusted(path, MAX_FILE, files::AllowedWriters::RootGroup)?;
         Self::parse(&text).map_err(|error| match error {
-            ConfigError::Invalid { problems, .. } => ConfigError::Invalid {
-                file: Some(path.to_owned()),
-                problems,
-            },
+            ConfigError::Invalid { problems, .. } => {
+                let name = path.to_string_lossy();
+                let diagnostics = problems
+                    .iter()
+                    .map(|problem| Diagnostic::of_document(&name, &text, problem))
+                    .collect();
+                ConfigError::Invalid {
+                    file: Some(path.to_owned()),
+                    problems,
+                    diagnostics,
+                }
+            }
             error => error,
         })
     }
@@ -412,5 +433,6 @@ fn invalid(mut problems: Vec<DocumentError>) -> ConfigError {
     ConfigError::Invalid {
         file: None,
         problems,
+        diagnostics: Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ use super::pending_refreshes::outside_subscribers;
 use super::{Engine, Level, Line, Scope, directory_of, levels_line};
 use crate::engine::apply_resource::ApplyError;
 use crate::hiera::{InheritedData, Layers};
-use crate::manifest::{self, Manifest, ManifestError, ManifestInput};
+use crate::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use crate::model::TypeName;
 use crate::model::id::Reference;
 use crate::model::resource::{Apply, Resource};
@@ -130,6 +130,7 @@ impl Engine<'_> {
                 ..Layers::default()
             },
             applied_before: Some(&applied_before),
+            checks: Checks::Run,
         };
         let loaded = manifest::load(input, &mut scope.env, &self.programs);
         let manifest = match scope.env.hide_rendered {

@@ -51,7 +51,7 @@ impl fmt::Display for Warning {
 
 /// Path of keys to a value, kept as a list because a key may contain dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyPath(Vec<Arc<str>>);
+pub struct KeyPath(pub(super) Vec<Arc<str>>);
 
 impl KeyPath {
     /// Returns the value at the path, if it exists.

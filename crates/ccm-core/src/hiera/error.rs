@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::sources::Source;
 use super::validate::InvalidData;
+use crate::model::diagnostic::Location;
 use crate::model::document::DocumentError;
 use ccm_template::CallError;
 use ccm_template::expr::ExprError;
@@ -75,18 +76,28 @@ pub enum HieraError {
         format: &'static str,
         from: Source,
         #[source]
-        cause: DocumentError,
+        cause: Box<DocumentError>,
     },
     #[error("can't write the data as JSON: {0}")]
     Output(#[source] CallError),
+    /// Error with its position in the document: one for each failure of `Invalid`, otherwise one.
+    #[error("{cause}")]
+    At {
+        locations: Vec<Location>,
+        #[source]
+        cause: Box<HieraError>,
+    },
 }
 
 impl HieraError {
     /// Reports whether the data could not be fetched, as opposed to being invalid.
     pub fn is_unreachable(&self) -> bool {
-        matches!(
-            self,
-            Self::FileNotFound(_) | Self::Fetch { .. } | Self::Status { .. }
-        )
+        match self {
+            Self::At { cause, .. } => cause.is_unreachable(),
+            error => matches!(
+                error,
+                Self::FileNotFound(_) | Self::Fetch { .. } | Self::Status { .. }
+            ),
+        }
     }
 }

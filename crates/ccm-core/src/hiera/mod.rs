@@ -5,7 +5,7 @@
 //! precedence, and [`validate()`] checks the result against the rules in the document's comments.
 //!
 //! Start reading at `hierarchy`. `comments` finds comments, `key_positions` maps them to keys, and
-//! `annotations` parses them.
+//! `annotations` parses them. `locate` finds the positions of errors.
 
 mod annotations;
 mod comments;
@@ -13,6 +13,7 @@ mod error;
 mod hierarchy;
 mod key_positions;
 mod layers;
+mod locate;
 mod output;
 mod sources;
 mod validate;
@@ -22,6 +23,7 @@ pub use annotations::{Annotations, KeyPath, Rule, Warning, parse_annotations};
 pub use error::HieraError;
 pub use hierarchy::{DATA_KEY, ResolvedData, check_sections, normalize, resolve, resolve_levels};
 pub use layers::{InheritedData, Layers};
+pub use locate::{locate, locate_failure, suggestion};
 pub use output::env_lines;
 pub use sources::{Document, Source};
 pub use validate::{Failure, InvalidData, validate};

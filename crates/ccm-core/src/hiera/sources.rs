@@ -9,6 +9,7 @@ use std::str::{self, FromStr};
 
 use super::annotations::{Annotations, parse_annotations};
 use super::error::HieraError;
+use super::hierarchy::or_default;
 use crate::model::Value;
 use crate::model::document::{self, DocumentError, Mark};
 use crate::model::secret::{Secret, redact_url, url_identity};
@@ -37,6 +38,16 @@ pub enum Source {
 pub struct Document {
     pub root: Value,
     pub annotations: Annotations,
+    /// Name and text, for the positions of errors.
+    pub name: String,
+    pub text: String,
+}
+
+impl Document {
+    /// Adds the position in this document to an error of its data.
+    pub fn locate(&self, error: HieraError, data_key: &str) -> HieraError {
+        error.located(&self.name, &self.text, or_default(data_key))
+    }
 }
 
 impl FromStr for Source {
@@ -167,13 +178,16 @@ impl Source {
         let failed = |format, cause| HieraError::Parse {
             format,
             from: self.clone(),
-            cause,
+            cause: Box::new(cause),
         };
         let text = str::from_utf8(body)
             .map_err(|err| failed("YAML", DocumentError::new(Mark::default(), err.to_string())))?;
         let is_json = document::is_json(text);
-        let root = document::parse_message(text)
-            .map_err(|cause| failed(if is_json { "JSON" } else { "YAML" }, cause))?;
+        let name = self.to_string();
+        let root = document::parse_message(text).map_err(|cause| {
+            let format = if is_json { "JSON" } else { "YAML" };
+            failed(format, cause).located(&name, text, data_key)
+        })?;
         Ok(Document {
             root: root.to_value(),
             annotations: if is_json {
@@ -181,6 +195,8 @@ impl Source {
             } else {
                 parse_annotations(text, data_key)
             },
+            name,
+            text: text.into(),
         })
     }
 
@@ -312,7 +328,7 @@ mod tests {
             empty("kv://B/k").unwrap_err().to_string(),
             "kv B#k is empty"
         );
-        assert_eq!(empty("f.yaml").unwrap(), Document::default());
+        assert_eq!(empty("f.yaml").unwrap().root, Value::Null);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use super::{AppliedBefore, Manifest, ProblemKind, Problems};
+use super::{AppliedBefore, Manifest, ProblemKind, Problems, UnmetReason};
 use crate::model::TypeName;
-use crate::model::document::Mark;
+use crate::model::document::{Mark, nearest};
 use crate::model::id::Reference;
 use crate::model::resource::{Properties, Resource};
 use ccm_template::expand::{self, has_expressions};
@@ -25,30 +25,121 @@ pub(super) fn gates(
             .is_some_and(|(applied_before, reference)| applied_before(reference))
     };
     each(manifest, |resource, mark, earlier| {
-        let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
+        let mut report = Report::new(resource, mark, problems);
         if let Some(control) = &resource.common.control {
             for code in [&control.manage_if, &control.unless] {
                 if !code.is_empty()
                     && let Err(err) = expr::compile(code, Expect::Bool)
                 {
-                    report(err.into());
+                    report.at("control", err);
                 }
             }
         }
         for item in missing(&resource.common.require, earlier).filter(|it| !is_outside(it)) {
-            report(ProblemKind::NotDeclaredBefore(item.into()));
+            report.unmet(item, manifest);
         }
         let invalid = |it: &&String| !is_reference(it) && !has_expressions(it);
         for item in resource.subscribe().iter().filter(invalid) {
-            report(ProblemKind::Subscribe(item.clone()));
+            report.at(item, ProblemKind::Subscribe(item.clone()));
         }
         if let Properties::File(file) = &resource.properties
             && !has_mode_digits(&file.mode)
             && !has_expressions(&file.mode)
         {
-            report(ProblemKind::Mode(file.mode.clone()));
+            report.at("mode", ProblemKind::Mode(file.mode.clone()));
         }
     });
+}
+
+/// Reports the problems of one resource.
+struct Report<'r, 'p, 'a> {
+    resource: &'r Resource,
+    mark: Mark,
+    problems: &'p mut Problems<'a>,
+}
+
+impl<'r, 'p, 'a> Report<'r, 'p, 'a> {
+    fn new(resource: &'r Resource, mark: Mark, problems: &'p mut Problems<'a>) -> Self {
+        Self {
+            resource,
+            mark,
+            problems,
+        }
+    }
+
+    /// Reports a problem at a text of the resource, such as the name of a property.
+    fn at(&mut self, text: &str, kind: impl Into<ProblemKind>) {
+        let mark = self.problems.find(self.mark, text);
+        let label = Some(self.resource.label());
+        let is_hidden = self.resource.common.sensitive;
+        self.problems.report_resource(mark, label, is_hidden, kind);
+    }
+
+    /// Reports a reference to a resource that is not declared before.
+    fn unmet(&mut self, reference: &str, manifest: &Manifest) {
+        let reason = unmet_reason(reference, self.resource, manifest, self.problems);
+        let reference_text = reference.to_owned();
+        self.at(
+            reference,
+            ProblemKind::Unmet {
+                reference: reference_text,
+                reason,
+            },
+        );
+    }
+}
+
+/// Returns why a resource cannot refer to another one.
+fn unmet_reason(
+    reference: &str,
+    from: &Resource,
+    manifest: &Manifest,
+    problems: &Problems<'_>,
+) -> UnmetReason {
+    if is_named(from, reference) {
+        return UnmetReason::Itself;
+    }
+    let mut resources = manifest.resources.iter().zip(&manifest.marks);
+    if let Some((found, mark)) = resources.find(|(resource, _)| is_named(resource, reference)) {
+        let line = mark.line;
+        return if depends_on(found, from, manifest) {
+            UnmetReason::Cycle { line }
+        } else {
+            UnmetReason::Later { line }
+        };
+    }
+    if let Some(mark) = problems.invalid(reference) {
+        return UnmetReason::Invalid { line: mark.line };
+    }
+    let labels: Vec<String> = manifest.resources.iter().map(|it| it.label()).collect();
+    let known: Vec<&str> = labels.iter().map(String::as_str).collect();
+    let nearest = nearest(reference, &known).map(str::to_owned);
+    UnmetReason::Undefined { nearest }
+}
+
+/// Reports whether a reference means this resource.
+fn is_named(resource: &Resource, reference: &str) -> bool {
+    let common = &resource.common;
+    Reference::parse(reference).is_some_and(|Reference { type_name, name }| {
+        type_name == resource.type_name().as_str() && (name == common.name || name == common.alias)
+    })
+}
+
+/// Reports whether a resource requires another one, directly or through others.
+fn depends_on(resource: &Resource, target: &Resource, manifest: &Manifest) -> bool {
+    let mut seen: HashSet<&str> = HashSet::new();
+    let mut open: Vec<&Resource> = vec![resource];
+    while let Some(resource) = open.pop() {
+        let references = resource.common.require.iter().chain(resource.subscribe());
+        for reference in references.filter(|it| seen.insert(it)) {
+            if is_named(target, reference) {
+                return true;
+            }
+            let resources = manifest.resources.iter();
+            open.extend(resources.map(|it| &**it).find(|it| is_named(it, reference)));
+        }
+    }
+    false
 }
 
 /// Reports whether a text is a reference: a type in lower case and a name.
@@ -71,18 +162,18 @@ fn has_mode_digits(mode: &str) -> bool {
 /// Reports problems that would fail a resource during the run.
 pub(super) fn deferred(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
-        let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
+        let mut report = Report::new(resource, mark, problems);
         for item in missing(resource.subscribe(), earlier) {
-            report(ProblemKind::NotDeclaredBefore(item.into()));
+            report.unmet(item, manifest);
         }
         for text in resource.deferred_texts() {
             match expand::scan(text) {
-                Err(err) => report(err.into()),
+                Err(err) => report.at("", err),
                 Ok(spans) => {
                     for span in spans {
                         let code = text.get(span.inner).unwrap_or_default();
                         if let Err(err) = expr::compile(code, Expect::Any) {
-                            report(err.into());
+                            report.at("", err);
                         }
                     }
                 }

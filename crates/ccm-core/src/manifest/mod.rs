@@ -3,10 +3,13 @@
 //!
 //! Fetches nothing: the caller passes the text. All problems are reported together, each with file,
 //! line and column, before anything is applied. `read` reads the document, `check` contains static
-//! checks, `resolve` evaluates expressions, `error` lists the problems.
+//! checks, `resolve` evaluates expressions, `error` lists the problems, `problems` finds their
+//! positions and `help` has suggestions.
 
 mod check;
 mod error;
+pub(crate) mod help;
+mod problems;
 mod read;
 pub mod resolve;
 
@@ -22,7 +25,10 @@ use crate::model::{Resource, Value};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 
-pub use error::{DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError};
+pub use error::{
+    DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError, UnmetReason,
+};
+use problems::{Found, Problems};
 
 /// Maximum size of a manifest.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -60,6 +66,18 @@ pub struct ManifestInput<'a> {
     pub layers: Layers,
     /// Resources of parent manifests and earlier nested ones, which a nested manifest may require.
     pub applied_before: Option<&'a AppliedBefore<'a>>,
+    pub checks: Checks,
+}
+
+/// Which problems of a manifest are errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// Problems that prevent a run.
+    #[default]
+    Run,
+    /// Also problems that would fail a resource during the run: invalid deferred expressions, and
+    /// subscriptions to resources that are not defined before.
+    All,
 }
 
 /// Loads a manifest. Templates are evaluated in `env`, whose data is set to the manifest's.
@@ -81,8 +99,12 @@ pub fn load_known(
     env: &mut Env,
     programs: &Cache,
 ) -> Result<(Manifest, Vec<Problem>), ManifestError> {
-    let mut problems = Problems::of(input.source);
-    let applied_before = input.applied_before;
+    let ManifestInput {
+        checks,
+        applied_before,
+        ..
+    } = input;
+    let mut problems = Problems::new(input.source, input.text);
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
@@ -92,56 +114,17 @@ pub fn load_known(
     };
     if let Some(manifest) = &manifest {
         check::gates(manifest, applied_before, &mut problems);
+        if checks == Checks::All {
+            check::deferred(manifest, &mut problems);
+        }
     }
+    let Found {
+        problems,
+        unchecked,
+    } = problems.finish();
     match manifest {
-        Some(manifest) if problems.found.is_empty() => Ok((manifest, problems.unchecked)),
-        _ => Err(ManifestError {
-            problems: problems.found,
-        }),
-    }
-}
-
-/// Returns problems that would fail a resource during the run: invalid deferred expressions, and
-/// subscriptions to resources that are not declared before.
-pub fn deep_check(manifest: &Manifest) -> Vec<Problem> {
-    let mut problems = Problems::of(&manifest.source);
-    check::deferred(manifest, &mut problems);
-    problems.found
-}
-
-/// Collector of the problems of one source.
-struct Problems<'a> {
-    source: &'a str,
-    found: Vec<Problem>,
-    /// What could not be checked, because values are not known.
-    unchecked: Vec<Problem>,
-}
-
-impl<'a> Problems<'a> {
-    fn of(source: &'a str) -> Self {
-        Self {
-            source,
-            found: Vec::new(),
-            unchecked: Vec::new(),
-        }
-    }
-
-    fn report(&mut self, mark: Mark, label: Option<String>, kind: impl Into<ProblemKind>) {
-        let problem = Problem {
-            source: self.source.into(),
-            mark,
-            label,
-            kind: kind.into(),
-        };
-        match problem.unknown_value() {
-            Some(_) => self.unchecked.push(problem),
-            None => self.found.push(problem),
-        }
-    }
-
-    /// Returns the number of problems, including what could not be checked.
-    fn count(&self) -> usize {
-        self.found.len() + self.unchecked.len()
+        Some(manifest) if problems.is_empty() => Ok((manifest, unchecked)),
+        _ => Err(ManifestError { problems }),
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, Problems, TemplateError};
-use crate::hiera::{self, Annotations, Layers, ResolvedData};
+use super::problems::{Problems, Rendered};
+use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, TemplateError};
+use crate::hiera::{self, HieraError, InvalidData, Layers, ResolvedData};
 use crate::manifest::resolve::{self, ResolveError};
-use crate::model::document::{Mark, Node, parse, unknown_name};
+use crate::model::document::{DocumentError, Mark, Node, parse};
 use crate::model::governor::GovernorClaim;
 use crate::model::resource::Phase;
 use crate::model::resource::decode::{self, DeclaredResource};
@@ -36,13 +37,19 @@ pub(super) fn manifest(
     programs: &Cache,
     problems: &mut Problems<'_>,
 ) -> Option<Manifest> {
-    let mut reader = Reader { programs, problems };
+    let mut reader = Reader {
+        programs,
+        problems,
+        has_data: true,
+    };
     reader.read(document, input, env)
 }
 
 struct Reader<'a, 'p> {
     programs: &'a Cache,
     problems: &'a mut Problems<'p>,
+    /// Whether the data could be resolved; without it expressions are not evaluated.
+    has_data: bool,
 }
 
 impl Reader<'_, '_> {
@@ -60,30 +67,28 @@ impl Reader<'_, '_> {
         self.check_keys(entries, &TOP_KEYS);
         let annotations = hiera::parse_annotations(input.text, hiera::DATA_KEY);
         let mut levels = Vec::new();
-        match resolve_data(document, input.layers, &annotations, env) {
+        match resolve_data(document, input.layers, env) {
             Ok(resolved) => {
+                if let Err(invalid) = hiera::validate(&resolved.data, &annotations.rules) {
+                    self.report_failures(document, invalid);
+                }
                 env.data = resolved.data;
                 levels = resolved.levels;
             }
             Err(err) => {
-                let mark = document.get("data").map_or(document.mark, |node| node.mark);
-                let is_unknown = UnknownValue::in_chain(&err).is_some();
-                self.problems.report(mark, None, err);
-                if !is_unknown {
-                    return None;
+                match UnknownValue::in_chain(&err) {
+                    Some(_) => env.unknown.data = true,
+                    None => self.has_data = false,
                 }
-                env.unknown.data = true;
+                let mark = hiera::locate(&err, input.text, document, hiera::DATA_KEY);
+                self.problems.report(mark, None, DataError::from(err));
             }
         }
-        let section = document.get("ccm").filter(|node| node.entries().is_some());
-        let Some(section) = section else {
-            let mark = document.get("ccm").unwrap_or(document).mark;
-            self.problems.report(mark, None, ProblemKind::NoResources);
-            return None;
-        };
+        let section = self.section(document)?;
+        let before = self.problems.count();
         self.check_keys(section.entries().unwrap_or_default(), &CCM_KEYS);
         let mut manifest = Manifest {
-            source: self.problems.source.into(),
+            source: input.source.into(),
             fail_on_error: self.flag(section, "fail_on_error"),
             data: env.data.clone(),
             levels,
@@ -98,14 +103,49 @@ impl Reader<'_, '_> {
         manifest.post_message = self.message(section, "post_message", env);
         manifest.pre_message = self.message(section, "pre_message", env);
         self.read_resources(section, &mut manifest, env);
+        if manifest.resources.is_empty() && self.has_data && self.problems.count() == before {
+            let list = section.entry("resources");
+            let mark = list.map_or(section.mark, |(key, _)| key.mark);
+            self.problems.report(mark, None, ProblemKind::NoResources);
+        }
         Some(manifest)
+    }
+
+    /// Returns the `ccm` section.
+    fn section<'n>(&mut self, document: &'n Node) -> Option<&'n Node> {
+        let key = "ccm";
+        let Some((name, section)) = document.entry(key).filter(|(_, node)| !node.is_null()) else {
+            let mark = document
+                .entry(key)
+                .map_or(document.mark, |(name, _)| name.mark);
+            self.problems.report(mark, None, ProblemKind::NoResources);
+            return None;
+        };
+        if section.entries().is_none() {
+            let found = section.kind_name();
+            let kind = ProblemKind::SectionNotAMapping { key, found };
+            self.problems.report(name.mark, None, kind);
+            return None;
+        }
+        Some(section)
+    }
+
+    /// Reports each failed rule at its key.
+    fn report_failures(&mut self, document: &Node, invalid: InvalidData) {
+        for failure in invalid.failures {
+            let mark = hiera::locate_failure(&failure, document, hiera::DATA_KEY);
+            let failures = vec![failure];
+            self.problems
+                .report(mark, None, DataError::from(InvalidData { failures }));
+        }
     }
 
     fn check_keys(&mut self, entries: &[(Node, Node)], known: &[&str]) {
         for (key, _) in entries {
             let name = key.text().map_or("", |text| &**text);
             if !known.contains(&name) && !name.starts_with("x-") && !name.starts_with('.') {
-                let kind = ProblemKind::UnknownName(unknown_name("key", name, known));
+                let error = DocumentError::unknown_name(key.mark, "key", name, known);
+                let kind = ProblemKind::UnknownName(error);
                 self.problems.report(key.mark, None, kind);
             }
         }
@@ -152,6 +192,9 @@ impl Reader<'_, '_> {
         let Some((text, mark)) = self.text(section, key) else {
             return String::new();
         };
+        if !self.has_data {
+            return String::new();
+        }
         match expand::resolve_string(text, env, self.programs) {
             Ok(text) => text.into_owned(),
             Err(cause) => {
@@ -163,21 +206,51 @@ impl Reader<'_, '_> {
     }
 
     fn read_resources(&mut self, section: &Node, manifest: &mut Manifest, env: &Env) {
-        let before = self.problems.count();
+        let list = section.get("resources");
         if let Some((file, engine, mark)) = self.template(section) {
-            if section.get("resources").is_some() {
+            if list.is_some() {
                 return self.problems.report(mark, None, ProblemKind::TwoLists);
             }
-            match render(file, engine, env) {
-                Ok(document) => self.read_list(&document, manifest, env),
-                Err(err) => self.problems.report(mark, None, err),
+            if self.has_data {
+                self.read_rendered(file, engine, mark, manifest, env);
             }
-        } else if let Some(list) = section.get("resources") {
+        } else if let Some(list) = list {
             self.read_list(list, manifest, env);
         }
-        if manifest.resources.is_empty() && self.problems.count() == before {
-            self.problems
-                .report(section.mark, None, ProblemKind::NoResources);
+    }
+
+    /// Reads the resources that a template renders; problems are located in its output.
+    fn read_rendered(
+        &mut self,
+        file: &str,
+        engine: Engine,
+        mark: Mark,
+        manifest: &mut Manifest,
+        env: &Env,
+    ) {
+        let template = match read_template(file, env) {
+            Ok(template) => template,
+            Err(err) => return self.problems.report(mark, None, err),
+        };
+        let rendered = match render(file, engine, &template, env) {
+            Ok(rendered) => rendered,
+            Err(err) => return self.problems.report_template(mark, file, &template, err),
+        };
+        let document = parse(&rendered);
+        self.problems.set_rendered(Rendered {
+            file: file.to_owned(),
+            template,
+            text: rendered,
+            mark,
+        });
+        match document {
+            Ok(document) => self.read_list(&document, manifest, env),
+            Err(cause) => {
+                let mark = cause.mark;
+                let file = file.to_owned();
+                let err = TemplateError::Output { file, cause };
+                self.problems.report_resource(mark, None, false, err);
+            }
         }
     }
 
@@ -190,9 +263,10 @@ impl Reader<'_, '_> {
         let engine = match self.text(section, "engine") {
             None => Engine::Jet,
             Some((name, mark)) => Engine::parse(name).unwrap_or_else(|| {
-                let text = unknown_name("engine", name, &["jet", "go", "jinja"]);
+                let known = ["jet", "go", "jinja"];
+                let error = DocumentError::unknown_name(mark, "engine", name, &known);
                 self.problems
-                    .report(mark, None, ProblemKind::UnknownName(text));
+                    .report(mark, None, ProblemKind::UnknownName(error));
                 Engine::Jet
             }),
         };
@@ -201,9 +275,12 @@ impl Reader<'_, '_> {
 
     fn read_list(&mut self, list: &Node, manifest: &mut Manifest, env: &Env) {
         let Some(entries) = list.items() else {
-            return self
-                .problems
-                .report(list.mark, None, ProblemKind::NoResources);
+            // An empty list is reported with the other manifests without resources.
+            if !list.is_null() {
+                let kind = ProblemKind::NotAList(list.kind_name());
+                self.problems.report_resource(list.mark, None, false, kind);
+            }
+            return;
         };
         for (index, entry) in entries.iter().enumerate() {
             self.read_entry(index + 1, entry, manifest, env);
@@ -214,45 +291,54 @@ impl Reader<'_, '_> {
     fn read_entry(&mut self, number: usize, entry: &Node, manifest: &mut Manifest, env: &Env) {
         let invalid_entry = |cause| ProblemKind::Resource { number, cause };
         let Some([(key, value)]) = entry.entries() else {
-            let kind = invalid_entry(EntryError::NotOneType);
-            return self.problems.report(entry.mark, None, kind);
+            let unindented = unindented_type(entry);
+            let kind = invalid_entry(EntryError::NotOneType { unindented });
+            let is_hidden = decode::is_sensitive(entry);
+            return self
+                .problems
+                .report_resource(entry.mark, None, is_hidden, kind);
         };
         let type_name: TypeName = match key.text().map_or("", |text| &**text).parse() {
             Ok(type_name) => type_name,
             Err(cause) => {
                 let kind = invalid_entry(EntryError::Type { cause });
-                return self.problems.report(key.mark, None, kind);
+                return self.problems.report_resource(key.mark, None, false, kind);
             }
         };
-        match decode::read_resources(type_name, value) {
+        let declared = match decode::read_resources(type_name, value) {
+            Ok(declared) => declared,
             Err(err) => {
+                self.problems.add_invalid(type_name, value);
+                let (mark, is_hidden) = (err.mark, decode::is_sensitive(value));
+                let kind = invalid_entry(EntryError::Document(err));
                 let label = Some(type_name.to_string());
-                let mark = err.mark;
-                self.problems
-                    .report(mark, label, invalid_entry(EntryError::Document(err)));
+                return self.problems.report_resource(mark, label, is_hidden, kind);
             }
-            Ok(declared) => {
-                for mut item in declared {
-                    let label = item.resource.label();
-                    match self.complete(&mut item, env) {
-                        Ok(unknown) => {
-                            for error in unknown {
-                                let kind = invalid_entry(EntryError::Resolve(error));
-                                self.problems.report(item.mark, Some(label.clone()), kind);
-                            }
-                            manifest.resources.push(Arc::new(item.resource));
-                            manifest.marks.push(item.mark);
-                        }
-                        Err(err) => {
-                            let mark = match &err {
-                                EntryError::Invalid(invalid) => {
-                                    item.property_mark(invalid.property)
-                                }
-                                _ => item.mark,
-                            };
-                            self.problems.report(mark, Some(label), invalid_entry(err));
-                        }
+        };
+        for mut item in declared {
+            let label = item.resource.label();
+            let is_hidden = item.resource.common.sensitive;
+            match self.complete(&mut item, env) {
+                Ok(unknown) => {
+                    for error in unknown {
+                        let kind = invalid_entry(EntryError::Resolve(error));
+                        let label = Some(label.clone());
+                        self.problems
+                            .report_resource(item.mark, label, is_hidden, kind);
                     }
+                    manifest.resources.push(Arc::new(item.resource));
+                    manifest.marks.push(item.mark);
+                }
+                Err(err) => {
+                    let mark = match &err {
+                        EntryError::Invalid(invalid) => item.property_mark(invalid.property),
+                        EntryError::Resolve(err) => item.property_mark(err.property()),
+                        _ => item.mark,
+                    };
+                    self.problems.add_invalid_label(label.clone(), item.mark);
+                    let kind = invalid_entry(err);
+                    self.problems
+                        .report_resource(mark, Some(label), is_hidden, kind);
                 }
             }
         }
@@ -266,7 +352,13 @@ impl Reader<'_, '_> {
         env: &Env,
     ) -> Result<Vec<ResolveError>, EntryError> {
         let resource = &mut item.resource;
-        let unknown = resolve::resolve_known(resource, Phase::Early, env, self.programs)?;
+        let mut unknown = Vec::new();
+        if self.has_data {
+            unknown = resolve::resolve_known(resource, Phase::Early, env, self.programs)?;
+        } else if resolve::has_early_expressions(resource) {
+            // The data is invalid, which is reported already.
+            return Ok(unknown);
+        }
         match resource.complete() {
             Err(invalid) if !is_unresolved(invalid.property, &unknown) => Err(invalid.into()),
             _ => Ok(unknown),
@@ -274,22 +366,27 @@ impl Reader<'_, '_> {
     }
 }
 
+/// Returns the type of an entry whose properties are beside the type instead of below it.
+fn unindented_type(entry: &Node) -> Option<String> {
+    let (key, value) = entry.entries()?.first()?;
+    let name = key.text()?;
+    let is_type = name.parse::<TypeName>().is_ok() && value.is_null();
+    is_type.then(|| name.to_string())
+}
+
 /// Reports whether a property is among the unresolved fields, whose names have no underscores.
 fn is_unresolved(property: &str, unknown: &[ResolveError]) -> bool {
     let property = property.replace('_', "");
-    unknown.iter().any(|error| {
-        let field = error.field.split('[').next().unwrap_or_default();
-        field.eq_ignore_ascii_case(&property)
-    })
+    let mut fields = unknown.iter().map(ResolveError::property);
+    fields.any(|field| field.eq_ignore_ascii_case(&property))
 }
 
-/// Resolves the document's data, merges the other layers over it and validates the result.
+/// Resolves the document's data and merges the other layers over it.
 fn resolve_data(
     document: &Node,
     mut layers: Layers,
-    annotations: &Annotations,
     env: &Env,
-) -> Result<ResolvedData, DataError> {
+) -> Result<ResolvedData, HieraError> {
     // Only the data sections are converted: there may be many resources.
     let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
         .into_iter()
@@ -298,21 +395,22 @@ fn resolve_data(
     hiera::check_sections(&parts)?;
     let own = hiera::resolve_levels(&parts, &env.facts, hiera::DATA_KEY)?;
     layers.document = own.data;
-    let data = layers.merge();
-    hiera::validate(&data, &annotations.rules)?;
     Ok(ResolvedData {
-        data,
+        data: layers.merge(),
         levels: own.levels,
     })
 }
 
-/// Renders a template of resources and parses the result.
-fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, TemplateError> {
+/// Reads the file of a template of resources.
+fn read_template(file: &str, env: &Env) -> Result<String, TemplateError> {
     let Some(read) = &env.read_file else {
         return Err(TemplateError::NoDirectory);
     };
-    let text =
-        read(&env.working_dir.join(file)).map_err(|err| TemplateError::Read(err.to_string()))?;
+    read(&env.working_dir.join(file)).map_err(|err| TemplateError::Read(err.to_string()))
+}
+
+/// Renders a template of resources.
+fn render(file: &str, engine: Engine, text: &str, env: &Env) -> Result<String, TemplateError> {
     let template = Template {
         engine,
         name: file,
@@ -326,13 +424,5 @@ fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, TemplateError> 
     if rendered.trim().is_empty() {
         return Err(TemplateError::Empty);
     }
-    parse(&rendered).map_err(|cause| {
-        let index = usize::try_from(cause.mark.line).unwrap_or_default();
-        let line = rendered.lines().nth(index.saturating_sub(1));
-        TemplateError::Output {
-            file: file.to_owned(),
-            line: line.unwrap_or_default().trim().to_owned(),
-            cause,
-        }
-    })
+    Ok(rendered)
 }

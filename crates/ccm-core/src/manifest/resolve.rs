@@ -17,6 +17,13 @@ pub struct ResolveError {
     pub cause: ExprError,
 }
 
+impl ResolveError {
+    /// Returns the property of the field; fields are named as upstream names them.
+    pub(super) fn property(&self) -> &str {
+        self.field.split(['[', '.']).next().unwrap_or_default()
+    }
+}
+
 /// Resolves the properties of one phase in place.
 pub(crate) fn resolve_properties(
     resource: &mut Resource,
@@ -59,6 +66,15 @@ pub(super) fn resolve_known(
         Err(error)
     })?;
     Ok(unknown)
+}
+
+/// Reports whether a property that is resolved early may have expressions.
+pub(super) fn has_early_expressions(resource: &mut Resource) -> bool {
+    let visited = resource.visit_fields(Phase::Early, &mut |_, _, field| match field {
+        TemplateField::Text(text) if !has_expressions(text) => Ok(()),
+        TemplateField::Text(_) | TemplateField::Data { .. } | TemplateField::Port(_) => Err(()),
+    });
+    visited.is_err()
 }
 
 /// Reports whether the resource has deferred expressions.

@@ -29,4 +29,4 @@ pub use id::TypeName;
 pub use resource::Resource;
 
 // Values and documents are in the crate `ccm_value`; other crates import them from there.
-pub(crate) use ccm_value::{Value, document, json, secret, text, value};
+pub(crate) use ccm_value::{Value, diagnostic, document, json, secret, text, value};

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::document::{DocumentError, Node, parse_message, unknown_name};
+use super::diagnostic::{Diagnostic, Location};
+use super::document::{DocumentError, Mark, Node, nearest, parse_message};
 use super::event::TransactionEvent;
 use super::id::{TypeName, UnknownType};
 use super::output::CommandOutput;
@@ -26,6 +27,10 @@ pub enum RequestError {
     Missing(&'static str),
     #[error("{0}")]
     Message(String),
+    /// Error of a JSON request. The one-line form has no position, because most of these requests
+    /// are written by programs.
+    #[error("{}", .0.text())]
+    Json(DocumentError),
     #[error(transparent)]
     Type(#[from] UnknownType),
     #[error(transparent)]
@@ -59,7 +64,11 @@ pub fn parse_ensure(text: &str) -> Result<Resource, RequestError> {
     fields.reject_unknown()?;
     let type_name: TypeName = type_name.parse()?;
     let mut all = decode::read_resources(type_name, properties)
-        .map_err(|err| wrong_shape(properties, err))?;
+        .map_err(|err| wrong_shape(properties, err))
+        .map_err(|err| match err {
+            RequestError::Document(err) if fields.is_json => RequestError::Json(err),
+            err => err,
+        })?;
     match all.pop() {
         None => Err(RequestError::NoResources),
         Some(_) if !all.is_empty() => Err(RequestError::ManyResources),
@@ -159,12 +168,85 @@ impl<'a> RequestFields<'a> {
         for (key, _) in self.entries {
             let found = key.text().map_or("", |text| &**text);
             if !self.known.iter().any(|name| self.matches(found, name)) {
-                let message = unknown_name("field", found, self.known);
-                return Err(RequestError::Message(message));
+                let error = DocumentError::unknown_name(key.mark, "field", found, self.known);
+                return Err(RequestError::Json(error));
             }
         }
         Ok(())
     }
+}
+
+/// Name of a request in positions.
+const REQUEST: &str = "request";
+
+impl RequestError {
+    /// Returns the error with its position in the text of the request.
+    pub fn diagnostic(&self, text: &str) -> Diagnostic {
+        let error = match (self, parse_message(text)) {
+            (_, Err(error)) => error,
+            (Self::Document(error) | Self::Json(error), _) => error.clone(),
+            (_, Ok(body)) => self.locate(&body),
+        };
+        diagnostic(text, error)
+    }
+
+    /// Returns the error at the field that it is about.
+    fn locate(&self, body: &Node) -> DocumentError {
+        let start = Mark { line: 1, column: 1 };
+        let mark = |name: &str| body.get(name).map_or(start, |node| node.mark);
+        let error = |mark| DocumentError::new(mark, self.to_string());
+        match self {
+            Self::Protocol(_) => {
+                error(mark("protocol")).with_help(format!("write protocol: {ENSURE_REQUEST}"))
+            }
+            Self::Missing(field) => error(mark(field)).with_help(format!("add {field}")),
+            Self::Type(unknown) => {
+                let types = TypeName::ALL.map(TypeName::as_str);
+                let help = match nearest(&unknown.0, &types) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None => format!("expected one of {}", types.join(", ")),
+                };
+                error(mark("type")).with_help(help)
+            }
+            Self::Message(_) => {
+                let message = "properties must be a mapping, or a list with one resource";
+                DocumentError::new(mark("properties"), message)
+                    .with_help("write properties: {name: NAME, …}")
+            }
+            Self::ManyResources | Self::NoResources => {
+                error(mark("properties")).with_help("send one request for each resource")
+            }
+            _ => error(start),
+        }
+    }
+}
+
+/// Returns the diagnostic of an invalid property at its position in the text of a request.
+pub fn property_diagnostic(text: &str, invalid: &InvalidProperty) -> Diagnostic {
+    let found = parse_message(text).ok().and_then(|body| {
+        let properties = body.get("properties")?;
+        let declared = match properties.items() {
+            Some(items) => &items.first()?.entries()?.first()?.1,
+            None => properties,
+        };
+        let mark = declared.get(invalid.property).map(|node| node.mark);
+        mark.or(Some(properties.mark))
+    });
+    diagnostic(
+        text,
+        DocumentError::new(found.unwrap_or_default(), invalid.message.clone()),
+    )
+}
+
+/// Returns a diagnostic without the source line of a sensitive resource.
+fn diagnostic(text: &str, error: DocumentError) -> Diagnostic {
+    let mut found = Diagnostic::of_document(REQUEST, text, &error);
+    let properties = parse_message(text).ok();
+    let properties = properties.as_ref().and_then(|body| body.get("properties"));
+    if properties.is_some_and(decode::is_sensitive) {
+        found.location = Location::without_line(REQUEST, error.mark);
+    }
+    found
 }
 
 /// Response: the requested state, or an error.

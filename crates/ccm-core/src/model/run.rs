@@ -178,9 +178,9 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
     let separate = ["manifest", "governor"];
     let is_separate = |key: &Node| key.text().is_some_and(|text| separate.contains(&&**text));
     let rest = entries.iter().filter(|(key, _)| !is_separate(key));
-    let mut request: ApplyRequest = from_entries(rest).map_err(RequestError::Document)?;
+    let mut request: ApplyRequest = from_entries(rest).map_err(RequestError::Json)?;
     if let Some(claim) = body.get("governor") {
-        request.governor = GovernorClaim::read(claim).map_err(RequestError::Document)?;
+        request.governor = GovernorClaim::read(claim).map_err(RequestError::Json)?;
     }
     request.manifest = match body.get("manifest") {
         None => String::new(),

@@ -43,9 +43,12 @@ pub fn open(source: &Source, nats: &dyn NatsClient) -> Result<Document, HieraErr
 
 /// Returns the data of a document for a node with these facts.
 pub fn resolve(document: &Document, facts: &Facts) -> Result<ResolvedData, HieraError> {
-    let resolved = hiera::resolve_levels(&document.root, facts, DATA_KEY)?;
-    hiera::validate(&resolved.data, &document.annotations.rules)?;
-    Ok(resolved)
+    let resolve = || {
+        let resolved = hiera::resolve_levels(&document.root, facts, DATA_KEY)?;
+        hiera::validate(&resolved.data, &document.annotations.rules)?;
+        Ok(resolved)
+    };
+    resolve().map_err(|err| document.locate(err, DATA_KEY))
 }
 
 /// Returns warnings about unrecognized annotations in a document.

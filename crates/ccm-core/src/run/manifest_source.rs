@@ -131,6 +131,8 @@ pub enum SourceError {
     Object(&'static str),
     #[error("{MANIFEST} not found in archive")]
     NoManifest,
+    #[error("{0} is not a .tar.gz bundle")]
+    NotABundle(String),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
@@ -198,6 +200,7 @@ impl SourceError {
             | Self::Unsupported(_)
             | Self::Object(_)
             | Self::NoManifest
+            | Self::NotABundle(_)
             | Self::Unpack(_)
             | Self::File(_) => true,
         }
@@ -349,7 +352,14 @@ fn fetched_bundle(
     display_name: String,
     temp: PrivateDir,
 ) -> Result<FetchedManifest, SourceError> {
-    let manifest_path = unpack_bundle(bundle, &temp.path().join("bundle"))?;
+    let unpacked = unpack_bundle(bundle, &temp.path().join("bundle"));
+    let manifest_path = unpacked.map_err(|err| match err {
+        // The path of a download tells nothing.
+        SourceError::Unpack(UnpackError::NotGzip(_)) => {
+            SourceError::NotABundle(display_name.clone())
+        }
+        err => err,
+    })?;
     Ok(FetchedManifest {
         directory: directory_of(&manifest_path),
         manifest_path,

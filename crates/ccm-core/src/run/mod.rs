@@ -28,14 +28,15 @@ use crate::engine::{
 };
 use crate::hiera::{HieraError, Layers};
 use crate::manifest::resolve::{self, ResolveError};
-use crate::manifest::{self, Manifest, ManifestError, ManifestInput};
+use crate::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use crate::model::Value;
+use crate::model::diagnostic::Diagnostic;
 use crate::model::document::DocumentError;
 use crate::model::event::{Summary, TransactionEvent};
 use crate::model::governor::GovernorClaim;
 use crate::model::id::EventId;
 use crate::model::node::{NodeName, Token};
-use crate::model::request::RequestError;
+use crate::model::request::{RequestError, property_diagnostic};
 use crate::model::resource::{InvalidProperty, Phase, Resource};
 use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::state::State;
@@ -274,6 +275,32 @@ impl RunError {
         }
     }
 
+    /// Returns the problems of the manifest or its data with their source lines; none if the error
+    /// has no position.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        match self {
+            Self::Manifest(error) => error.diagnostics(),
+            Self::Data(DataError::Hiera(error)) => error.diagnostics(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the error with its position in the text of a request for one resource.
+    pub fn request_diagnostic(&self, text: &str) -> Option<Diagnostic> {
+        match self {
+            Self::Request(error) => Some(error.diagnostic(text)),
+            Self::Template(ResolveError { cause, .. }) => Some(cause.diagnostic("request", text)),
+            Self::Invalid { source, .. } | Self::Unusable(source) => {
+                let help = Some(manifest::help::property_help(source));
+                Some(Diagnostic {
+                    help,
+                    ..property_diagnostic(text, source)
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// Reports whether the run was stopped.
     pub fn is_stopped(&self) -> bool {
         matches!(self, Self::Engine(EngineError::Stopped { .. }))
@@ -316,7 +343,8 @@ fn attempt(
     sink: &mut dyn Sink,
     post_message: &mut String,
 ) -> Result<(Session, Option<RunError>), RunError> {
-    let loaded = load(&request.manifest, &request.data, context, sink)?;
+    let checks = Checks::Run;
+    let loaded = load(&request.manifest, &request.data, checks, context, sink)?;
     let manifest = &loaded.manifest;
     post_message.clone_from(&manifest.post_message);
     let pending = pending_refreshes(&request.manifest, context)?;
@@ -348,6 +376,7 @@ pub struct LoadedManifest {
 pub fn load(
     manifest: &ManifestSource,
     data: &Value,
+    checks: Checks,
     context: &RunContext<'_>,
     sink: &mut dyn Sink,
 ) -> Result<LoadedManifest, RunError> {
@@ -388,6 +417,7 @@ pub fn load(
             ..Layers::default()
         },
         applied_before: None,
+        checks,
     };
     let loaded = manifest::load(input, &mut env, &Cache::default());
     let manifest = loaded.map_err(|err| {

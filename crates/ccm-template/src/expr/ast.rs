@@ -194,6 +194,11 @@ impl LoopBuiltin {
             .map(|(_, builtin)| *builtin)
     }
 
+    /// Returns the names of all of them.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(name, _)| *name)
+    }
+
     pub(super) fn name(self) -> &'static str {
         Self::NAMES
             .iter()

@@ -33,6 +33,55 @@ pub enum ExprError {
     Hidden,
 }
 
+impl ExprError {
+    /// Returns the error on one line, without the position in the expression.
+    pub fn one_line(&self) -> String {
+        match self {
+            Self::Compile { code, problem } => {
+                let code: Vec<&str> = code.split_whitespace().collect();
+                let code = code.join(" ");
+                format!("expr compile error for '{code}': {}", problem.message)
+            }
+            Self::Run { problem } => problem.message.to_string(),
+            Self::Unclosed | Self::Hidden => self.to_string(),
+        }
+    }
+
+    /// Returns the error in plain words, without the expression.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Compile { problem, .. } | Self::Run { problem } => {
+                plain_message(problem.message.as_str())
+            }
+            Self::Unclosed | Self::Hidden => self.to_string(),
+        }
+    }
+
+    /// Returns the line of the expression that the error is in, and the column in it, counted from
+    /// 1.
+    pub fn position(&self) -> Option<(&str, usize)> {
+        let (Self::Compile { problem, .. } | Self::Run { problem }) = self else {
+            return None;
+        };
+        match (&problem.location, self) {
+            (Some(location), _) => Some((&location.text, location.column)),
+            (None, Self::Compile { code, .. }) => Some((code.lines().next()?, 1)),
+            (None, _) => None,
+        }
+    }
+}
+
+/// Returns a message in the words of authors instead of those of the parser.
+fn plain_message(message: &str) -> String {
+    if message.contains("token EOF") || message == "unexpected end of expression" {
+        return "the expression is not complete".into();
+    }
+    match message.strip_prefix("expected bool, but got ") {
+        Some(kind) => format!("expected true or false, but the result is of type {kind}"),
+        None => message.into(),
+    }
+}
+
 /// Error message with its location in the source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problem {
@@ -137,6 +186,16 @@ mod tests {
             err.to_string(),
             "expr compile error for 'a + b': unknown name b (1:5)\n | a + b\n | ....^"
         );
+    }
+
+    #[test]
+    fn the_one_line_form_has_no_position() {
+        let err = Fault::at(6, "unknown name b").into_compile_error("a +\n  b");
+        assert_eq!(
+            err.one_line(),
+            "expr compile error for 'a + b': unknown name b"
+        );
+        assert_eq!(err.position(), Some(("  b", 3)));
     }
 
     #[test]

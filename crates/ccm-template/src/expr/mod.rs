@@ -22,6 +22,7 @@ mod ops;
 mod parser;
 mod predicates;
 mod runtime_value;
+mod suggestion;
 mod variables;
 
 #[cfg(test)]

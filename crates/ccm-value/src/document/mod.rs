@@ -6,8 +6,10 @@
 //! (`0644` stays `0644`), as properties need it; that is in `typed`. Errors have the position and,
 //! for an unknown key, the nearest valid name.
 
+mod json_marks;
 mod read;
 mod scalar;
+mod syntax;
 mod typed;
 
 use std::fmt;
@@ -55,19 +57,20 @@ pub enum NodeKind {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct DocumentError {
     pub mark: Mark,
+    /// What is wrong, without the suggestion.
     pub message: String,
+    /// Suggestion, as a clause that can follow the message after a comma.
+    pub help: Option<Box<str>>,
+    /// Whether the message names the property, so that outer keys are not added.
+    is_named: bool,
 }
 
 impl fmt::Display for DocumentError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.mark.line == 0 {
-            return out.write_str(&self.message);
+        if self.mark.line > 0 {
+            write!(out, "line {} column {}: ", self.mark.line, self.mark.column)?;
         }
-        write!(
-            out,
-            "line {} column {}: {}",
-            self.mark.line, self.mark.column, self.message
-        )
+        out.write_str(&self.text())
     }
 }
 
@@ -76,7 +79,50 @@ impl DocumentError {
         Self {
             mark,
             message: message.into(),
+            help: None,
+            is_named: false,
         }
+    }
+
+    /// Returns the error about an unknown name; the suggestion is the nearest valid one.
+    pub fn unknown_name(mark: Mark, what: &str, found: &str, known: &[&str]) -> Self {
+        let help = match nearest(found, known) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("expected one of {}", known.join(", ")),
+        };
+        let mut error = Self::new(mark, format!("unknown {what} {found:?}")).with_help(help);
+        error.is_named = true;
+        error
+    }
+
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<Box<str>>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Returns the message with the suggestion, on one line and without the position.
+    pub fn text(&self) -> String {
+        match &self.help {
+            Some(help) => format!("{}, {help}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// Returns the suggestion: the own one, or one that follows from the message.
+    pub fn suggestion(&self) -> Option<String> {
+        let own = self.help.as_deref();
+        own.or_else(|| typed::suggestion(&self.message))
+            .map(str::to_owned)
+    }
+
+    /// Adds the name of the property, unless the message has one.
+    fn in_property(mut self, name: &str) -> Self {
+        if !self.is_named {
+            self.message = format!("property {name:?}: {}", self.message);
+            self.is_named = true;
+        }
+        self
     }
 
     /// Sets the position, unless the error already has one.
@@ -162,10 +208,14 @@ impl Node {
 
     /// Returns the value of a map's key.
     pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|(_, value)| value)
+    }
+
+    /// Returns an entry of a map: the node of the key and its value.
+    pub fn entry(&self, key: &str) -> Option<&(Node, Node)> {
         self.entries()?
             .iter()
             .find(|(name, _)| name.text().is_some_and(|text| &**text == key))
-            .map(|(_, value)| value)
     }
 
     /// Returns the YAML name of this node's kind.
@@ -175,6 +225,11 @@ impl Node {
             NodeKind::List(_) => "sequence",
             NodeKind::Map(_) => "mapping",
         }
+    }
+
+    /// Returns what the node is in the words of messages: `a list`, `a mapping`, `text`.
+    pub fn description(&self) -> &'static str {
+        describe_kind(self.kind_name())
     }
 
     /// Converts to data; plain scalars are typed by YAML's core rules and the additional ones of
@@ -253,6 +308,19 @@ impl Node {
             Value::Str(_) => Value::Str(text.clone()),
             value => value,
         }
+    }
+}
+
+/// Returns the words for a kind of node or value.
+pub fn describe_kind(kind: &'static str) -> &'static str {
+    match kind {
+        "sequence" | "list" => "a list",
+        "mapping" | "map" => "a mapping",
+        "string" => "text",
+        "null" => "nothing",
+        "bool" | "boolean" => "true or false",
+        "int" | "integer" | "float" | "number" => "a number",
+        other => other,
     }
 }
 

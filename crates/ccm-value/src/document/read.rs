@@ -8,7 +8,7 @@ use std::sync::Arc;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{DocumentError, Mark, Node, NodeKind, float_text};
+use super::{DocumentError, Mark, Node, NodeKind, float_text, json_marks, syntax};
 
 /// Maximum nesting and maximum number of nodes of a document.
 const MAX_DEPTH: usize = 128;
@@ -44,13 +44,15 @@ pub fn parse_message(text: &str) -> Result<Node, DocumentError> {
 }
 
 fn parse_json(text: &str) -> Result<Node, DocumentError> {
-    serde_json::from_str(text).map_err(|err| DocumentError {
-        mark: Mark {
+    let mut node = serde_json::from_str(text).map_err(|err| {
+        let mark = Mark {
             line: to_u32(err.line()),
             column: to_u32(err.column()),
-        },
-        message: without_position(&err.to_string()).into(),
-    })
+        };
+        syntax::explain_json(text, mark, without_position(&err.to_string()))
+    })?;
+    json_marks::set(&mut node, text);
+    Ok(node)
 }
 
 /// Removes the position from the end of a serde_json message; [`DocumentError`] has its own.
@@ -61,6 +63,10 @@ fn without_position(message: &str) -> &str {
 }
 
 fn parse_yaml(text: &str) -> Result<Node, DocumentError> {
+    build_yaml(text).map_err(|err| syntax::explain(text, err))
+}
+
+fn build_yaml(text: &str) -> Result<Node, DocumentError> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|err| {
@@ -123,7 +129,7 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor);
-                let node = node.ok_or_else(|| DocumentError::new(mark, "unknown alias"))?;
+                let node = node.ok_or_else(|| DocumentError::new(mark, syntax::UNKNOWN_ALIAS))?;
                 // Counted before copying.
                 let size = node.size();
                 count_copies(&mut self.copies, size, mark)?;
@@ -212,7 +218,7 @@ fn pairs(items: Vec<Node>) -> Result<Vec<(Node, Node)>, DocumentError> {
     let mut items = items.into_iter();
     while let (Some(key), Some(value)) = (items.next(), items.next()) {
         let Some(name) = key.key_text() else {
-            return Err(DocumentError::new(key.mark, "a key must be a scalar"));
+            return Err(DocumentError::new(key.mark, syntax::KEY_NOT_SCALAR));
         };
         if key.is_merge() {
             match value.kind {
@@ -273,7 +279,7 @@ impl Keys {
     }
 }
 
-/// Reads a node from JSON, without positions.
+/// Reads a node from JSON; `json_marks` adds the positions.
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct NodeVisitor;

@@ -9,7 +9,8 @@ use serde::de::{
     SeqAccess, VariantAccess, Visitor,
 };
 
-use super::{DocumentError, Mark, Node, NodeKind};
+use super::{DocumentError, Mark, Node, NodeKind, float_text};
+use crate::text::quote;
 use crate::value::Value;
 
 impl de::Error for DocumentError {
@@ -18,11 +19,92 @@ impl de::Error for DocumentError {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        Self::custom(unknown_name("property", field, expected))
+        Self::unknown_name(Mark::default(), "property", field, expected)
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let mut error = Self::unknown_name(Mark::default(), "value", variant, expected);
+        // The value does not identify the property.
+        error.is_named = false;
+        error
     }
 
     fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::custom(format_args!("expected {expected}, found {found}"))
+        Self::custom(format_args!(
+            "expected {}, found {}",
+            plain_expected(&expected.to_string()),
+            plain_found(found)
+        ))
+    }
+
+    fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+}
+
+/// Returns the suggestion for messages of this crate and of readers with the same words.
+pub(super) fn suggestion(message: &str) -> Option<&'static str> {
+    const SUGGESTIONS: [(&str, &str); 14] = [
+        ("expected a whole number", "write digits only, such as 3"),
+        ("expected an exit code", "write digits only, such as 3"),
+        ("expected a number", "write a number, such as 1.5"),
+        (
+            "expected true or false",
+            "write true or false, without quotes",
+        ),
+        (
+            "expected a list",
+            "write [a, b], or one item on each line with \"- \"",
+        ),
+        ("expected a mapping", "write keys and values"),
+        ("expected keys and values", "write keys and values"),
+        ("where mapping is expected", "write keys and values"),
+        (
+            "expected text",
+            "write text, in quotes if it looks like another type",
+        ),
+        ("is too short", "write a longer time, such as 5m"),
+        ("duplicate key", "remove one of them, or rename it"),
+        (
+            "only one document",
+            "remove ---, or move the second document to another file",
+        ),
+        ("missing field", "add the property"),
+        ("multiple resource names", "start each name with \"- \""),
+    ];
+    let mut known = SUGGESTIONS.iter();
+    known
+        .find(|(words, _)| message.contains(words))
+        .map(|(_, suggestion)| *suggestion)
+}
+
+/// Returns what a type expects in the terms of a document instead of a program.
+fn plain_expected(expected: &str) -> &str {
+    match expected {
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "a borrowed string" => "text",
+        "a sequence" => "a list",
+        "a map" => "a mapping",
+        other if other.starts_with("struct ") => "a mapping",
+        other => other,
+    }
+}
+
+/// Returns the found value in the terms of a document.
+fn plain_found(found: de::Unexpected<'_>) -> String {
+    match found {
+        de::Unexpected::Bool(value) => value.to_string(),
+        de::Unexpected::Unsigned(value) => value.to_string(),
+        de::Unexpected::Signed(value) => value.to_string(),
+        de::Unexpected::Float(value) => float_text(value),
+        de::Unexpected::Str(text) => format!("text {}", quote(text)),
+        de::Unexpected::Unit | de::Unexpected::Option => "null".into(),
+        de::Unexpected::Seq => "a list".into(),
+        de::Unexpected::Map => "a mapping".into(),
+        other => other.to_string(),
     }
 }
 
@@ -32,13 +114,7 @@ const MAX_COMPARED_LENGTH: usize = 64;
 
 /// Returns the error message for an unknown name, with the nearest valid one.
 pub fn unknown_name(what: &str, found: &str, known: &[&str]) -> String {
-    match nearest(found, known) {
-        Some(near) => format!("unknown {what} {found:?}, did you mean {near:?}?"),
-        None => format!(
-            "unknown {what} {found:?}, expected one of {}",
-            known.join(", ")
-        ),
-    }
+    DocumentError::unknown_name(Mark::default(), what, found, known).text()
 }
 
 /// Returns the most similar known name, if any is similar enough.
@@ -263,13 +339,7 @@ impl<'de, I: Iterator<Item = &'de (Node, Node)>> MapAccess<'de> for Entries<'de,
         };
         seed.deserialize(value).map_err(|err| {
             let name = key.text().map_or("", |text| &**text);
-            // The innermost failed key names the property; outer keys are not added.
-            if err.message.contains('"') || err.message.starts_with("property ") {
-                err.at(value.mark)
-            } else {
-                DocumentError::new(err.mark, format!("property {name:?}: {}", err.message))
-                    .at(value.mark)
-            }
+            err.in_property(name).at(value.mark)
         })
     }
 }

@@ -5,7 +5,7 @@
 //! no properties of its own; the defaults apply to it.
 
 use super::{Common, Control, Properties, Resource};
-use crate::model::document::{DocumentError, Mark, Node, field_names, from_entries, unknown_name};
+use crate::model::document::{DocumentError, Mark, Node, field_names, from_entries};
 use crate::model::id::TypeName;
 
 type Entry = (Node, Node);
@@ -21,11 +21,21 @@ pub struct DeclaredResource<'a> {
 }
 
 impl DeclaredResource<'_> {
-    /// Returns the position of a property, or of the resource if the property is not set.
+    /// Returns the position of a property, or of the resource if the property is not set. Names
+    /// match in any case and without underscores, as upstream names fields in its errors.
     pub fn property_mark(&self, property: &str) -> Mark {
-        self.properties
-            .and_then(|node| node.get(property))
-            .map_or(self.mark, |node| node.mark)
+        let is_same = |name: &str| {
+            let letters = name.chars().filter(|c| *c != '_');
+            let wanted = property.chars().filter(|c| *c != '_');
+            letters
+                .map(|c| c.to_ascii_lowercase())
+                .eq(wanted.map(|c| c.to_ascii_lowercase()))
+        };
+        let entries = self.properties.and_then(Node::entries).unwrap_or_default();
+        let found = entries
+            .iter()
+            .find(|(key, _)| key.text().is_some_and(|text| is_same(text)));
+        found.map_or(self.mark, |(_, value)| value.mark)
     }
 }
 
@@ -53,6 +63,18 @@ pub fn property_names(type_name: TypeName) -> Vec<&'static str> {
     let mut names = field_names::<Common>().to_vec();
     names.extend(Properties::names(type_name));
     names
+}
+
+/// Reports whether a resource, or one of a list, may be sensitive, so that errors must not quote
+/// it.
+pub fn is_sensitive(node: &Node) -> bool {
+    let is_set = |node: &Node| node.get("sensitive").is_some();
+    let in_values = |node: &Node| {
+        let values = node.entries().unwrap_or_default();
+        values.iter().any(|(_, value)| is_set(value))
+    };
+    let items = node.items().unwrap_or_default();
+    is_set(node) || in_values(node) || items.iter().any(in_values)
 }
 
 fn not_a_mapping(node: &Node) -> DocumentError {
@@ -138,9 +160,7 @@ fn decode(
             } else if own_names.contains(&property) {
                 &mut specific
             } else {
-                let known = property_names(type_name);
-                let message = unknown_name("property", property, &known);
-                return Err(DocumentError::new(key.mark, message));
+                return Err(unknown_property(type_name, name, entry, own));
             };
             let is_null = value.is_null();
             if are_defaults {
@@ -172,6 +192,26 @@ fn decode(
         common,
         properties: Properties::read(type_name, specific.into_iter())?,
     })
+}
+
+/// Returns the error about an unknown property; a name with properties of its own belongs into a
+/// list.
+fn unknown_property(
+    type_name: TypeName,
+    name: Option<&str>,
+    (key, value): &Entry,
+    own: &[Entry],
+) -> DocumentError {
+    let property = key.text().map_or("", |text| &**text);
+    let known = property_names(type_name);
+    let is_property = |(key, _): &Entry| key.text().is_some_and(|text| known.contains(&&**text));
+    let is_resource = value.entries().is_some() || value.is_null();
+    if name.is_none() && is_resource && !own.iter().any(is_property) {
+        let message =
+            format!("resources with their names as keys must be a list below {type_name}");
+        return DocumentError::new(key.mark, message).with_help(format!("write \"- {property}:\""));
+    }
+    DocumentError::unknown_name(key.mark, "property", property, &known)
 }
 
 /// Fills the unset fields of `control` from the defaults.

@@ -63,11 +63,7 @@ pub fn parse_mode(mode: &str) -> Result<u32, InvalidProperty> {
     let bits = match u32::from_str_radix(digits, 8) {
         Ok(bits) if !digits.starts_with('+') => bits,
         _ => {
-            let message = format!(
-                "mode {} is not a valid octal number: strconv.ParseUint: parsing {}: invalid syntax",
-                quote(mode),
-                quote(digits)
-            );
+            let message = format!("mode {} is not a valid octal number", quote(mode));
             return Err(InvalidProperty::when_built("mode", message));
         }
     };

@@ -45,6 +45,14 @@ pub(super) fn named(name: &str) -> Option<&'static Builtin> {
         .find(|builtin| builtin.name == name)
 }
 
+/// Returns the names of all built-ins.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    TABLES
+        .iter()
+        .flat_map(|table| table.iter())
+        .map(|builtin| builtin.name)
+}
+
 static TABLES: [&[Builtin]; 5] = [
     text::BUILTINS,
     number::BUILTINS,

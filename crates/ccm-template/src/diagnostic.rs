@@ -1,0 +1,213 @@
+//! Diagnostics of templates: the position in the template and a suggestion, for the command line.
+//!
+//! The messages of the engines follow their originals, including the names of Go types; here these
+//! are replaced by the names that documents use.
+
+use crate::engines::RenderError;
+use crate::error::TemplateError;
+use crate::expr::ExprError;
+use crate::jet::JetError;
+use ccm_value::diagnostic::{Diagnostic, Location, SourceLine, find_after};
+use ccm_value::document::Mark;
+
+impl RenderError {
+    /// Returns the error with its position in the template, whose file name and text are given.
+    pub fn diagnostic(&self, file: &str, text: &[u8]) -> Diagnostic {
+        let text = String::from_utf8_lossy(text);
+        let location = match self {
+            Self::Jet(err) => jet_location(err, file, &text),
+            Self::Template(err) => Location::new(file, &text, mark(err.line, err.column)),
+            Self::NotText(_) | Self::Denied(_) => Location::without_line(file, Mark::default()),
+        };
+        Diagnostic {
+            message: self.message(),
+            location,
+            help: self.suggestion(),
+            ..Diagnostic::default()
+        }
+    }
+
+    /// Returns the message without the position.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Jet(JetError { message, .. }) | Self::Template(TemplateError { message, .. }) => {
+                plain_types(message.as_str())
+            }
+            Self::NotText(_) | Self::Denied(_) => self.to_string(),
+        }
+    }
+
+    /// Returns a suggestion, as a clause in lower case.
+    pub fn suggestion(&self) -> Option<String> {
+        Some(match self {
+            Self::Jet(JetError { message, .. }) => jet_suggestion(message.as_str())?.into(),
+            Self::Template(TemplateError { message, .. }) => {
+                template_suggestion(message.as_str())?.into()
+            }
+            Self::NotText(_) => "save the template as UTF-8".into(),
+            Self::Denied(_) => return None,
+        })
+    }
+}
+
+impl ExprError {
+    /// Returns the error with its position in a text with expressions, whose file name is given.
+    pub fn diagnostic(&self, file: &str, text: &str) -> Diagnostic {
+        let start = Mark { line: 1, column: 1 };
+        let mark = self.mark_in(text, start).unwrap_or_default();
+        Diagnostic {
+            message: format!("invalid expression: {}", self.message()),
+            location: Location::new(file, text, mark),
+            help: Some(self.suggestion()),
+            ..Diagnostic::default()
+        }
+    }
+
+    /// Returns the position of the error in a text that contains the expression at or after a
+    /// position.
+    pub fn mark_in(&self, text: &str, from: Mark) -> Option<Mark> {
+        let (code, column) = self.position()?;
+        let found = find_after(text, from, code.trim_end())?;
+        let skipped = u32::try_from(column.saturating_sub(1)).ok()?;
+        Some(Mark {
+            column: found.column.saturating_add(skipped),
+            ..found
+        })
+    }
+}
+
+fn mark(line: usize, column: usize) -> Mark {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Mark {
+        line: number(line),
+        column: number(column),
+    }
+}
+
+/// Returns the position of a Jet error; it may be in an included template.
+fn jet_location(error: &JetError, file: &str, text: &str) -> Location {
+    let mark = mark(error.line, error.column);
+    let line = text.lines().nth(error.line.saturating_sub(1));
+    let is_here = line.is_none_or(|line| line.trim_end() == &*error.excerpt);
+    Location {
+        source: if is_here { file } else { &error.name }.into(),
+        mark,
+        line: Some(SourceLine::new(&error.excerpt, mark.column)),
+    }
+}
+
+fn jet_suggestion(message: &str) -> Option<&'static str> {
+    Some(match message {
+        message if message.contains("EOF") => "close each block with [[ end ]]",
+        message if message.contains("is not rangeable") => {
+            "range over a list or a map, or over ints(1, N)"
+        }
+        message if message.contains("no field or method") => {
+            "check the name, or test it first with isset()"
+        }
+        message
+            if message.contains("not available in current scope")
+                || message.contains("identifier") =>
+        {
+            "use Data.NAME or Facts.NAME, or set the variable before"
+        }
+        message if message.contains("unexpected") => "check the syntax inside [[ … ]]",
+        message if message.contains("expression") => "both sides must be numbers or texts",
+        _ => return None,
+    })
+}
+
+fn template_suggestion(message: &str) -> Option<&'static str> {
+    Some(match message {
+        message if message.contains("EOF") || message.contains("end of") => {
+            "close each block with its end statement"
+        }
+        message if message.contains("undefined value") => "use Data.NAME or Facts.NAME",
+        message if message.contains("not defined") || message.contains("unknown") => {
+            "check the name of the function or variable"
+        }
+        message if message.contains("missing value") => "write an expression after the keyword",
+        message if message.contains("unclosed") || message.contains("<end>") => {
+            "close the action with }}"
+        }
+        _ => return None,
+    })
+}
+
+/// Replaces the names of Go types by the names that documents use.
+fn plain_types(message: &str) -> String {
+    const NAMES: [(&str, &str); 8] = [
+        ("map[string]interface {}", "map"),
+        ("map[string]any", "map"),
+        ("[]interface {}", "list"),
+        ("[]any", "list"),
+        ("(type float64)", "(a number)"),
+        ("(type int64)", "(a number)"),
+        ("(type string)", "(text)"),
+        ("(type bool)", "(true or false)"),
+    ];
+    NAMES.iter().fold(message.to_owned(), |text, (go, plain)| {
+        text.replace(go, plain)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::{Template, render};
+    use crate::{Engine, Env};
+
+    fn diagnostic(engine: Engine, text: &str) -> Diagnostic {
+        let template = Template {
+            engine,
+            name: "t",
+            text: text.as_bytes(),
+            left: "",
+            right: "",
+        };
+        let error = render(template, &Env::default()).unwrap_err();
+        error.diagnostic("site/t", text.as_bytes())
+    }
+
+    #[test]
+    fn every_engine_reports_the_position_in_the_template() {
+        for (engine, text, column) in [
+            (Engine::Jet, "one\n  [[ range i := 3 ]]x[[ end ]]\n", 17),
+            (Engine::Go, "one\n  {{ nope }}\n", 6),
+            (Engine::Jinja, "one\n  {{ nope.x }}\n", 6),
+        ] {
+            let found = diagnostic(engine, text);
+            let expected = Mark { line: 2, column };
+            assert_eq!(found.location.mark, expected, "{engine:?}: {found:?}");
+            assert_eq!(found.location.source, "site/t");
+            assert_eq!(
+                found.location.line.unwrap().text,
+                text.lines().nth(1).unwrap()
+            );
+        }
+    }
+
+    #[test]
+    fn types_of_go_are_not_named() {
+        let found = diagnostic(Engine::Jet, "[[ range i := 3 ]]x[[ end ]]");
+        assert!(!found.message.contains("float64"), "{found:?}");
+        assert_eq!(
+            plain_types("no x in map[string]interface {}"),
+            "no x in map"
+        );
+    }
+
+    #[test]
+    fn an_expression_is_found_in_its_text() {
+        let text = "a\nb {{ 1 + nope }}\n";
+        let error = crate::expand::resolve_string(text, &Env::default(), &Default::default());
+        let found = error.unwrap_err().diagnostic("f", text);
+        assert_eq!(
+            found.location.mark,
+            Mark {
+                line: 2,
+                column: 10
+            }
+        );
+    }
+}
