@@ -111,11 +111,18 @@ fn count_files(directory: &Path) -> usize {
     count
 }
 
-/// Counts the files that have content.
+/// Reports whether a file is the temporary one of a write: a kill leaves it behind.
+fn is_temporary(entry: &std::fs::DirEntry) -> bool {
+    let name = entry.file_name().into_string().unwrap();
+    let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
+    suffix.len() == 16 && suffix.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Counts the files that have content, without temporary ones.
 fn count_full_files(directory: &Path) -> usize {
     let mut count = 0;
     each_file(directory, &mut |entry| {
-        count += usize::from(entry.metadata().unwrap().len() > 0);
+        count += usize::from(!is_temporary(entry) && entry.metadata().unwrap().len() > 0);
     });
     count
 }
