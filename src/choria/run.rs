@@ -212,7 +212,7 @@ impl RunSpec {
         }
     }
 
-    /// Builds the [`Host`] and calls `run` with it.
+    /// Builds the `RunContext` and calls `run` with it.
     fn with_host<T>(
         &self,
         ids: &RefCell<EventIds>,

@@ -20,7 +20,7 @@ const CONTEXT: &str = "context";
 /// Flags for signing requests.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct SigningArgs {
-    /// Nkey seed to sign requests with: a file, the seed itself, or context[:NAME] for the seed of a
+    /// Nkey seed to sign requests with: a file, the seed itself, or `context` or `context:NAME` for the seed of a
     /// NATS context
     #[arg(
         long,

@@ -94,7 +94,7 @@ pub fn tail(text: &str) -> String {
     ending(&clean(text), MAX_LINES, MAX_BYTES).to_owned()
 }
 
-/// Returns the beginning of a text, such as a diff: at most [`MAX_HEAD_LINES`] and [`MAX_HEAD_BYTES`].
+/// Returns the beginning of a text, such as a diff: at most `MAX_HEAD_LINES` and `MAX_HEAD_BYTES`.
 pub fn head(text: &str) -> String {
     let text = clean(text);
     let newlines = text.match_indices('\n').map(|(at, _)| at + 1);

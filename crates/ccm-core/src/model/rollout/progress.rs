@@ -8,7 +8,7 @@ use crate::model::text::timestamp;
 /// Maximum length of a failed node's reason.
 const MAX_REASON: usize = 200;
 
-/// Progress of one node in a rollout, or in its rollback: see [`RolloutState::is_rollback`].
+/// Progress of one node in a rollout, or in its rollback: see `RolloutState::is_rollback`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {

@@ -5,7 +5,7 @@
 //! that binary files may be among the templates. The `write` function adds a file to the result; the
 //! target is neither read nor written here.
 //!
-//! Sizes, counts and nesting are limited. [`super::compare`] compares the result with the target.
+//! Sizes, counts and nesting are limited. `compare` compares the result with the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
