@@ -8,7 +8,7 @@ use crate::support::fleet::Fleet;
 use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, wait_for, when};
 
-/// Waits until the facts of so many nodes are stored.
+/// Waits until the facts of `count` nodes are stored.
 async fn facts_stored(server: &NatsServer, count: usize) {
     let client = server.client().await;
     eventually("stored facts", async || {

@@ -94,7 +94,7 @@ impl Fleet {
         self.env.ccm(&all)
     }
 
-    /// Waits until so many nodes are present.
+    /// Waits until `count` nodes are present.
     pub fn settle(&self, count: usize) {
         wait_for("presence", || {
             let present = self.run(&["nodes", "--jsonl"]).ok();

@@ -12,7 +12,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Starts so many nodes, with more flags, and waits until they are there.
+    /// Starts simulated nodes with further flags and waits until all are present.
     pub fn start(nats: &NatsServer, nodes: usize, flags: &[&str]) -> Self {
         let mut env = TestEnv::new();
         env.set("NATS_URL", &nats.url());

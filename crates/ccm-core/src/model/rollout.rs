@@ -218,11 +218,11 @@ mod tests {
     use super::*;
     use crate::model::node::{ASSIGNMENT, Assignment};
 
-    fn name(text: &str) -> NodeName {
+    pub(super) fn name(text: &str) -> NodeName {
         text.parse().unwrap()
     }
 
-    fn assignment(generation: u64, digest: &str) -> Assignment {
+    pub(super) fn assignment(generation: u64, digest: &str) -> Assignment {
         Assignment {
             protocol: ASSIGNMENT.into(),
             generation,

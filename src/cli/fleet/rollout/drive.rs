@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{FuturesUnordered, unfold};
 
 use super::{Context, DriveArgs, DrivingArgs, stop_signal};
 use crate::cli::output::Console;
@@ -64,7 +64,11 @@ async fn drive_forever(
     context: &Context<'_>,
 ) -> Result<Verdict, CliError> {
     let mut stop = std::pin::pin!(stop_signal()?);
-    let mut poll = tokio::time::interval(POLL_INTERVAL);
+    // Looked for beside the driven rollouts: a slow reply must not delay the renewal of their leases.
+    let mut lookups = std::pin::pin!(unfold(Duration::ZERO, |delay| async move {
+        tokio::time::sleep(delay).await;
+        Some((undriven(context).await, POLL_INTERVAL))
+    }));
     let mut driven = BTreeSet::new();
     let mut driving = FuturesUnordered::new();
     let mut worst = 0;
@@ -79,7 +83,7 @@ async fn drive_forever(
                     Err(err) => CliError::at(err, format_args!("rollout {id}")).print(),
                 }
             }
-            _ = poll.tick() => match undriven(context).await {
+            Some(found) = lookups.next() => match found {
                 Ok(ids) => {
                     is_waiting_for_nats = false;
                     for id in ids.into_iter().filter(|id| driven.insert(id.clone())) {

@@ -104,32 +104,8 @@ fn group_key(assignment: Option<&Assignment>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use chrono::DateTime;
-
+    use super::super::tests::{assignment, name};
     use super::*;
-    use crate::model::Value;
-    use crate::model::node::ASSIGNMENT;
-
-    fn name(text: &str) -> NodeName {
-        text.parse().unwrap()
-    }
-
-    fn assignment(generation: u64, digest: &str) -> Assignment {
-        Assignment {
-            protocol: ASSIGNMENT.into(),
-            generation,
-            manifests: vec![BundleRef {
-                name: "app".parse().unwrap(),
-                digest: digest.repeat(32).parse().unwrap(),
-            }],
-            data: Value::Null,
-            noop: false,
-            governor: None,
-            rollout: None,
-            assigned: DateTime::UNIX_EPOCH,
-            signature: None,
-        }
-    }
 
     #[test]
     fn equal_assignments_are_stored_once() {
