@@ -10,6 +10,7 @@ use ccm_core::model::resource::{Package, Properties, Resource, Service};
 use ccm_core::resource::scaffold::SourceCache;
 use ccm_core::resource::service::ServiceCache;
 use ccm_core::resource::{Host, SelectedProvider, package, select_provider};
+use ccm_core::system::files::Writer;
 use ccm_core::system::{Accounts, FixedClock};
 use ccm_fuzz::{FixedOutput, split_at_zero, temp_dir};
 use ccm_template::Env;
@@ -45,6 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
         accounts: &accounts,
         working_dir: Path::new("/"),
         state_dir: None,
+        files: Writer::default(),
         env: &env,
         packages: &packages,
         services: &services,

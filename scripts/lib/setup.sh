@@ -59,6 +59,15 @@ need_deny() {
     cargo install --quiet --locked --root "$tools" cargo-deny@0.20.2
 }
 
+# mdBook builds the book in docs/; below target/tools, which takes a few minutes.
+need_mdbook() {
+    local tools=$PWD/target/tools
+    export PATH=$tools/bin:$PATH
+    [ -x "$tools/bin/mdbook" ] && return
+    echo "installing mdbook below target/tools"
+    cargo install --quiet --locked --root "$tools" mdbook@0.5.4 --no-default-features --features search
+}
+
 # Tests change owners of files.
 need_root_for_tests() {
     [ "$(id -u)" -eq 0 ] || {
@@ -134,4 +143,19 @@ need_faults() {
 # Completion is tested in real shells.
 need_shells() {
     need_packages zsh fish
+}
+
+# Alert rules are tested with promtool. Only that program is taken from Debian's package: the package
+# itself would start a server.
+need_promtool() {
+    local tools=$PWD/target/tools scratch
+    export PATH=$tools/bin:$PATH
+    command -v promtool >/dev/null && return
+    echo "installing promtool below target/tools"
+    scratch=$(mktemp -d)
+    as_root apt-get update -qq
+    (cd "$scratch" && apt-get download -qq prometheus)
+    dpkg-deb --extract "$scratch"/prometheus_*.deb "$scratch"
+    install -D "$scratch/usr/bin/promtool" "$tools/bin/promtool"
+    rm -r "$scratch"
 }

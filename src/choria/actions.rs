@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::audit::{self, AuditTarget};
 use super::config::{Config, nats_client};
-use super::ddl::{self, Action};
+use super::ddl::{self, Action, Ddl};
 use super::external_protocol::Request;
 use super::outputs::{
     FactsOutput, NO_RUN, PingOutput, StatusOutput, apply_output, ensure_output, failure_of, no_run,
@@ -21,6 +21,7 @@ use super::reply::{ActionReply, Failure};
 use super::run::{RunSpec, Task, busy, facts_of, template_context};
 use super::run_store::{Record, RunStore, State};
 use ccm_core::engine::{EventIds, resource_from_request};
+use ccm_core::model::governor::{GovernorClaim, GovernorName, GovernorTimeout};
 use ccm_core::model::node::NodeName;
 use ccm_core::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
 use ccm_core::model::run::RunId;
@@ -31,9 +32,11 @@ use ccm_core::system::{Clock, files};
 use ccm_template::path;
 use ccm_value::json;
 
-/// Maximum time in seconds that an action waits for its run: well below the DDL's timeout, which
-/// includes starting this program and sending the reply.
-const MAX_WAIT: u64 = 10;
+/// Part of the DDL's timeout, in seconds, that is left for starting the run and sending the reply.
+const REPLY_MARGIN: u64 = 10;
+
+/// Default time in seconds that `ensure` waits for its run.
+const ENSURE_WAIT: u64 = 10;
 
 /// Poll interval while waiting for a run; doubles from the first to the last value.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -68,6 +71,12 @@ impl ActionRequest<'_> {
                 return Err(Failure::UnknownAction(reason));
             }
         };
+        if !self.config.activate {
+            // The server had activated the agent before.
+            let reason = "the agent is not active on this node".to_owned();
+            self.audit(&AuditTarget::default(), Some(&reason))?;
+            return Err(Failure::Aborted(reason));
+        }
         if !self.config.actions.contains(&action) {
             let reason = format!("action {} is not enabled on this node", action.as_str());
             self.audit(&AuditTarget::default(), Some(&reason))?;
@@ -87,15 +96,10 @@ impl ActionRequest<'_> {
 
     fn audit(&self, about: &AuditTarget, denied: Option<&str>) -> Result<(), Failure> {
         let directory = self.config.run_dir();
+        let origin = self.request.origin();
         let clock = &*self.clock;
-        audit::record(
-            &directory,
-            self.identity,
-            self.request,
-            about,
-            denied,
-            clock,
-        )
+        audit::record(&directory, self.identity, &origin, about, denied, clock)?;
+        Ok(())
     }
 
     fn apply(&self, data: &Map<String, Value>, store: &RunStore) -> Result<ActionReply, Failure> {
@@ -118,6 +122,7 @@ impl ActionRequest<'_> {
             noop: (flag(data, "noop") || self.config.noop) && !health_check_only,
             health_check_only,
             data: plain(data.get("data"))?,
+            governor: governor_of(data)?,
             ..self.run_spec(Task::Apply(what))?
         };
         let (record, state) = self.start(&spec, store, wait)?;
@@ -126,7 +131,7 @@ impl ActionRequest<'_> {
     }
 
     fn ensure(&self, data: &Map<String, Value>, store: &RunStore) -> Result<ActionReply, Failure> {
-        let wait = wait_of(data, MAX_WAIT)?;
+        let wait = wait_of(data, ENSURE_WAIT)?;
         let request = ensure_request(data)?;
         let resource = parse_ensure(&request).map_err(Failure::invalid)?;
         let spec = RunSpec {
@@ -154,13 +159,13 @@ impl ActionRequest<'_> {
             noop: false,
             health_check_only: false,
             data: ccm_value::Value::Null,
+            governor: None,
             facts: self.choria_facts()?,
             nats_server: self.config.nats_server.clone(),
             nats_context: self.config.nats_context.clone(),
             cfengine_module: self.config.cfengine_module.clone(),
             choria_collective: self.config.choria_collective.clone(),
-            caller: self.request.callerid.clone(),
-            request_id: self.request.requestid.clone(),
+            origin: self.request.origin(),
         })
     }
 
@@ -171,25 +176,30 @@ impl ActionRequest<'_> {
         store: &RunStore,
         wait: Duration,
     ) -> Result<(Record, State), Failure> {
+        // A refused run has no id. An allowed one is recorded by its own process.
         let about = AuditTarget {
             label: spec.task.shown(),
             noop: spec.noop,
-            run_id: Some(spec.run_id.clone()),
+            run_id: None,
         };
+        if let Err(refusal) = self.try_start(spec, store) {
+            self.audit(&about, Some(&refusal.to_string()))?;
+            return Err(refusal);
+        }
+        self.watch(&spec.run_id, store, wait)
+    }
+
+    fn try_start(&self, spec: &RunSpec, store: &RunStore) -> Result<(), Failure> {
         let is_read_only = spec.noop || spec.health_check_only;
         if let Some(reason) = self.paused().filter(|_| !is_read_only) {
-            let reason = format!("the node is paused: {reason}");
-            self.audit(&about, Some(&reason))?;
-            return Err(Failure::Aborted(reason));
+            return Err(Failure::Aborted(format!("the node is paused: {reason}")));
         }
-        self.audit(&about, None)?;
         // Fail early if a run of this agent is active. A run of the daemon may end while the new
         // process waits for the lock.
         if let Some(id) = store.current().map_err(Failure::unknown)? {
             return Err(busy(Some(&id), ""));
         }
-        spec.start(self.program, self.path)?;
-        self.watch(&spec.run_id, store, wait)
+        spec.start(self.program, self.path)
     }
 
     fn watch(
@@ -312,9 +322,18 @@ impl ActionRequest<'_> {
                 root.and_then(|root: ccm_value::Value| path::find(&root, query))
             }
         };
-        let value = found.ok_or_else(|| Failure::aborted("no fact matches the query"))?;
-        ActionReply::new(&FactsOutput {
-            value: serde_json::to_value(&value).map_err(Failure::unknown)?,
+        let found = found.ok_or_else(|| Failure::aborted("no fact matches the query"))?;
+        let found = serde_json::to_value(&found).map_err(Failure::unknown)?;
+        // Clients summarize `value`, which would repeat all facts.
+        ActionReply::new(&match query {
+            Some(_) => FactsOutput {
+                value: Some(found),
+                facts: None,
+            },
+            None => FactsOutput {
+                value: None,
+                facts: Some(found),
+            },
         })
     }
 
@@ -334,9 +353,12 @@ impl ActionRequest<'_> {
         };
         let over = store.latest_ended().map_err(Failure::unknown)?;
         let result = over.and_then(|(record, _)| record.result);
+        let pause = self.paused();
         ActionReply::new(&PingOutput {
             identity: self.identity.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
+            paused: pause.is_some(),
+            pause_reason: pause.unwrap_or_default(),
             current_run: current.map(|id| id.to_string()).unwrap_or_default(),
             last_run,
             state: state.into(),
@@ -401,12 +423,29 @@ fn put_once(properties: &mut Map<String, Value>, name: &str, value: &Value) -> R
 
 /// Returns the `wait` input.
 fn wait_of(data: &Map<String, Value>, default: u64) -> Result<Duration, Failure> {
+    let timeout = Ddl::embedded().map_err(Failure::unknown)?.metadata.timeout;
+    let most = timeout.saturating_sub(REPLY_MARGIN);
     let seconds = match data.get("wait") {
         None => Some(default),
-        Some(value) => value.as_u64().filter(|seconds| *seconds <= MAX_WAIT),
+        Some(value) => value.as_u64().filter(|seconds| *seconds <= most),
     };
-    let invalid = || Failure::invalid(format!("wait must be from 0 to {MAX_WAIT} seconds"));
+    let invalid = || Failure::invalid(format!("wait must be from 0 to {most} seconds"));
     Ok(Duration::from_secs(seconds.ok_or_else(invalid)?))
+}
+
+/// Returns the claim of the `governor` and `governor_timeout` inputs.
+fn governor_of(data: &Map<String, Value>) -> Result<Option<GovernorClaim>, Failure> {
+    let name = text(data, "governor").map(str::parse::<GovernorName>);
+    let timeout = text(data, "governor_timeout").map(str::parse::<GovernorTimeout>);
+    let timeout = timeout.transpose().map_err(Failure::invalid)?;
+    match (name.transpose().map_err(Failure::invalid)?, timeout) {
+        (Some(name), timeout) => Ok(Some(GovernorClaim {
+            name,
+            timeout: timeout.unwrap_or_default(),
+        })),
+        (None, Some(_)) => Err(Failure::invalid("governor_timeout requires governor")),
+        (None, None) => Ok(None),
+    }
 }
 
 fn text<'d>(data: &'d Map<String, Value>, name: &str) -> Option<&'d str> {

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ddl::{Action, UnknownAction};
-use ccm_core::model::node::{NameError, Token};
+use ccm_core::model::node::{NameError, NodeName, Token};
 use ccm_core::run::STATE_DIR;
 use ccm_core::system::{FileError, files};
 use ccm_nats::{BlockingClient, ContextOptions, context};
@@ -19,11 +19,12 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// Name of the run directory in the state directory.
 const RUNS: &str = "choria-runs";
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "activate",
     "actions",
     "cfengine_module",
     "choria_collective",
+    "identity",
     "nats_context",
     "nats_server",
     "noop",
@@ -90,6 +91,8 @@ pub(super) struct Config {
     pub cfengine_module: Option<String>,
     /// Collective of the governors that limit runs.
     pub choria_collective: Token,
+    /// Identity of the server, if it differs from that in the server's configuration.
+    pub identity: Option<NodeName>,
 }
 
 impl Default for Config {
@@ -104,6 +107,7 @@ impl Default for Config {
             nats_context: None,
             cfengine_module: None,
             choria_collective: Token::choria_collective(),
+            identity: None,
         }
     }
 }
@@ -156,6 +160,10 @@ impl Config {
             "choria_collective" => {
                 let name = value.parse();
                 self.choria_collective = name.map_err(|err: NameError| invalid(err.into()))?;
+            }
+            "identity" => {
+                let name = value.parse();
+                self.identity = Some(name.map_err(|err: NameError| invalid(err.into()))?);
             }
             _ => return Err(LineError::Key(key.into())),
         }
@@ -222,7 +230,7 @@ mod tests {
         let text = "# ours\n\nactivate = no\nactions = ping, status\nnoop=true\n\
                     run_dir = /srv/runs\nstate_dir = /srv/state\nnats_context = ops\n\
                     nats_server = nats://a,nats://b\ncfengine_module = apt_get\n\
-                    choria_collective = ops\n";
+                    choria_collective = ops\nidentity = web1.example.net\n";
         let config = Config::parse(text).unwrap();
         assert_eq!(
             config,
@@ -236,6 +244,7 @@ mod tests {
                 nats_context: Some("ops".into()),
                 cfengine_module: Some("apt_get".into()),
                 choria_collective: "ops".parse().unwrap(),
+                identity: Some("web1.example.net".parse().unwrap()),
             }
         );
     }

@@ -15,9 +15,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::actions::ActionRequest;
+use super::audit::Origin;
 use super::config::Config;
+use super::identity::identity;
 use super::reply::{ActionReply, Failure, Reply, clipped, on_one_line};
-use ccm_core::run::local_identity;
 use ccm_core::system::Clock;
 use ccm_core::system::files::{self, Durability, FileError};
 
@@ -78,6 +79,18 @@ fn default_collective() -> String {
 }
 
 impl Request {
+    /// Returns who sent the request, and which it is.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            agent: self.agent.clone(),
+            action: self.action.clone(),
+            request_id: self.requestid.clone(),
+            sender: self.senderid.clone(),
+            caller: self.callerid.clone(),
+            collective: self.collective.clone(),
+        }
+    }
+
     fn read(path: &Path) -> Result<Self, Failure> {
         let text = files::read_to_string(path, MAX_REQUEST).map_err(|error| match error {
             FileError::TooLarge { limit, .. } => {
@@ -131,9 +144,12 @@ impl Call<'_> {
             .ok_or(ExternalError::Variable(variable))
     }
 
+    fn config_file(&self) -> Option<PathBuf> {
+        self.file("CHORIA_EXTERNAL_CONFIG")
+    }
+
     fn config(&self) -> Result<Config, Failure> {
-        let file = self.file("CHORIA_EXTERNAL_CONFIG");
-        Config::load(file.as_deref()).map_err(Failure::aborted)
+        Config::load(self.config_file().as_deref()).map_err(Failure::aborted)
     }
 
     fn execute(&self, protocol: &str, request: &Path) -> Result<ActionReply, Failure> {
@@ -143,7 +159,8 @@ impl Call<'_> {
         }
         let request = Request::read(request)?;
         let config = self.config()?;
-        let identity = local_identity().map_err(Failure::unknown)?;
+        let identity =
+            identity(&config, self.config_file().as_deref()).map_err(Failure::aborted)?;
         let facts = self.file("CHORIA_EXTERNAL_FACTS");
         let action = ActionRequest {
             request: &request,
@@ -166,8 +183,9 @@ pub fn serve(call: &Call<'_>) -> Result<Option<String>, ExternalError> {
     let (text, log_line) = if protocol == ACTIVATION {
         let (is_active, log_line) = match call.config() {
             Ok(config) => (config.activate, None),
-            // An invalid configuration deactivates the agent.
-            Err(failure) => (false, Some(failure.to_string())),
+            // The server checks this only once. The agent is active and refuses requests with the
+            // reason, so that a repaired configuration takes effect without a restart.
+            Err(failure) => (true, Some(failure.to_string())),
         };
         (json!({ "activate": is_active }).to_string(), log_line)
     } else {

@@ -17,6 +17,7 @@ mod audit;
 mod config;
 pub mod ddl;
 pub mod external_protocol;
+mod identity;
 mod install;
 mod outputs;
 mod reply;

@@ -25,6 +25,7 @@ pub struct ApplyOutput {
     pub changed: usize,
     pub failed: usize,
     pub error: String,
+    pub waiting_for: String,
     pub summary: Value,
     pub events: Value,
     pub omitted: usize,
@@ -51,10 +52,15 @@ pub struct StatusOutput {
     pub state: Value,
 }
 
-/// Output of `facts`.
+/// Output of `facts`: one of both.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FactsOutput {
-    pub value: Value,
+    /// Result of a query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    /// All facts, without a query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Value>,
 }
 
 /// Output of `ping`.
@@ -62,6 +68,8 @@ pub struct FactsOutput {
 pub struct PingOutput {
     pub identity: String,
     pub version: String,
+    pub paused: bool,
+    pub pause_reason: String,
     pub current_run: String,
     pub last_run: String,
     pub state: String,
@@ -112,6 +120,10 @@ pub(super) fn apply_output(record: &Record, state: State) -> Result<ApplyOutput,
         error: result
             .map(|result| result.error.clone())
             .unwrap_or_default(),
+        waiting_for: match state {
+            State::Running => record.waiting_for.clone(),
+            _ => String::new(),
+        },
         summary: summary(result)?,
         events: events.unwrap_or_else(|| Vec::<Value>::new().into()),
         omitted: count(|result| result.omitted),

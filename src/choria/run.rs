@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::audit::{self, AuditError, AuditTarget, Origin};
 use super::config::nats_client;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
@@ -21,6 +21,7 @@ use super::run_store::{LOCK_TIMEOUT, Record, RunResult, RunStore, RunStoreError,
 use ccm_core::engine::{Availability, CompletedCheck, EventIds, Level, Line, Mode, Session, Sink};
 use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::governor::{GovernorClaim, GovernorName, SlotProgress};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::registration::Entry;
 use ccm_core::model::request::parse_ensure;
@@ -94,6 +95,8 @@ pub(super) struct RunSpec {
     pub health_check_only: bool,
     /// Data from the request, which overrides all other data.
     pub data: Value,
+    /// Governor of the request, for manifests that name none.
+    pub governor: Option<GovernorClaim>,
     /// Choria's facts of the node.
     pub facts: Value,
     pub nats_server: Option<String>,
@@ -101,8 +104,7 @@ pub(super) struct RunSpec {
     pub cfengine_module: Option<String>,
     /// Collective of the governors that limit the run.
     pub choria_collective: Token,
-    pub caller: String,
-    pub request_id: String,
+    pub origin: Origin,
 }
 
 /// Line that a detached process prints when it has started or failed to.
@@ -129,6 +131,8 @@ pub enum DetachedError {
     Spec(#[from] serde_json::Error),
     #[error("busy: {holder}")]
     Busy { run: Option<RunId>, holder: String },
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error(transparent)]
     RunStore(#[from] RunStoreError),
     #[error(transparent)]
@@ -201,8 +205,9 @@ impl RunSpec {
             Task::Apply(manifest) => {
                 let request = Request {
                     data: self.data.clone(),
-                    request_id: self.request_id.clone(),
-                    caller: self.caller.clone(),
+                    governor: self.governor.clone(),
+                    request_id: self.origin.request_id.clone(),
+                    caller: self.origin.caller.clone(),
                     ..Request::new(self.run_id.clone(), manifest.clone(), self.mode())
                 };
                 let completed =
@@ -232,7 +237,9 @@ impl RunSpec {
             collective: &Token::default_collective(),
             clock: &**clock,
             nats: &nats,
-            executor: &LocalExecutor,
+            executor: &LocalExecutor {
+                has_supervisor: true,
+            },
             base: Path::new("/"),
             state_dir: Some(&self.state_dir),
             cfengine_module: self.cfengine_module.as_deref(),
@@ -241,8 +248,8 @@ impl RunSpec {
                 default: None,
                 ignored: false,
                 give_up: never_stop.clone(),
-                // The process has no log; the governor publishes an event itself.
-                evicted: Arc::new(|_, _| {}),
+                // The process has no log, and the run continues.
+                lost: Arc::new(|_, _, _| {}),
             },
             env: &env,
             data: &data,
@@ -274,6 +281,17 @@ impl RunSpec {
         }
     }
 
+    /// Records that the run is allowed.
+    fn audit(&self, clock: &dyn Clock) -> Result<(), AuditError> {
+        let about = AuditTarget {
+            label: self.task.shown(),
+            noop: self.noop,
+            run_id: Some(self.run_id.clone()),
+        };
+        let (directory, identity) = (&self.run_dir, &self.identity);
+        audit::record(directory, identity, &self.origin, &about, None, clock)
+    }
+
     fn record(&self, clock: &dyn Clock) -> Record {
         Record {
             run_id: self.run_id.clone(),
@@ -281,11 +299,12 @@ impl RunSpec {
             source: self.task.shown(),
             noop: self.noop,
             health_check_only: self.health_check_only,
-            caller: self.caller.clone(),
-            request_id: self.request_id.clone(),
+            caller: self.origin.caller.clone(),
+            request_id: self.origin.request_id.clone(),
             started: clock.now(),
             ended: None,
             result: None,
+            waiting_for: String::new(),
             handover_error: String::new(),
         }
     }
@@ -315,7 +334,7 @@ pub fn run_detached(
         .and_then(|()| output.flush());
     drop(output);
     let (spec, store, record, _locks) = started?;
-    let mut forwarder = EventForwarder::begin(&spec, record.started);
+    let mut forwarder = EventForwarder::begin(&spec, &store, &record);
     let (session, error) = spec.execute(&ids, &clock, &mut forwarder);
     let result = spec.result(&session, error.as_ref());
     // Events are stored before the record says that the run has ended.
@@ -349,6 +368,7 @@ fn begin(
     let run_lock = RunLock::of(&spec.state_dir).take(&spec.run_id, LOCK_TIMEOUT, clock);
     let run_lock = not_busy(run_lock)?;
     let lock = not_busy(store.lock(&spec.run_id, clock))?;
+    spec.audit(clock)?;
     let record = spec.record(clock);
     store.begin(&record)?;
     Ok((spec, store, record, [run_lock, lock]))
@@ -402,17 +422,23 @@ pub(super) fn facts_of(choria: &Value, clock: Arc<dyn Clock>) -> Facts {
     }))
 }
 
-/// Forwards events to the agent daemon of the node, if there is one.
+/// Forwards events to the agent daemon of the node, if there is one, and records what the run waits
+/// for.
 struct EventForwarder {
+    /// Store and record of the run, for what it waits for.
+    store: RunStore,
+    record: Record,
     to: Result<Option<Handover>, HandoverError>,
     /// Run summary; `None` for a single resource.
     run: Option<RunSummary>,
 }
 
 impl EventForwarder {
-    fn begin(spec: &RunSpec, started: DateTime<Utc>) -> Self {
+    fn begin(spec: &RunSpec, store: &RunStore, record: &Record) -> Self {
         Self {
-            to: Handover::begin(&spec.state_dir, &spec.run_id, started),
+            store: store.clone(),
+            record: record.clone(),
+            to: Handover::begin(&spec.state_dir, &spec.run_id, record.started),
             run: None,
         }
     }
@@ -453,6 +479,15 @@ impl Sink for EventForwarder {
 
     fn services(&mut self, entries: &[Entry], standing: Availability) {
         self.forward(|handover| handover.services(entries, standing));
+    }
+
+    fn slot(&mut self, governor: &GovernorName, progress: SlotProgress) {
+        self.record.waiting_for = match progress {
+            SlotProgress::Waiting => format!("governor {governor}"),
+            _ => String::new(),
+        };
+        // Only for display; the record is written again at the end.
+        let _ = self.store.update(&self.record);
     }
 
     fn finished(&mut self, run: &RunSummary) {

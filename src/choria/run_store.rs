@@ -92,6 +92,9 @@ pub(super) struct Record {
     #[serde(with = "maybe_timestamp")]
     pub ended: Option<DateTime<Utc>>,
     pub result: Option<RunResult>,
+    /// What a running run waits for, such as a slot of a governor.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waiting_for: String,
     /// Error while forwarding events to the agent daemon.
     #[serde(rename = "untold", default, skip_serializing_if = "String::is_empty")]
     pub handover_error: String,
@@ -235,6 +238,11 @@ impl RunStore {
         Ok(())
     }
 
+    /// Replaces the record of a run that has not ended.
+    pub(super) fn update(&self, record: &Record) -> Result<(), RunStoreError> {
+        self.write(record, Durability::Cached)
+    }
+
     /// Writes the record of a run that has ended, durably.
     pub(super) fn end(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Complete)
@@ -365,6 +373,7 @@ mod tests {
             started: at(nanos),
             ended: None,
             result: None,
+            waiting_for: String::new(),
             handover_error: String::new(),
         }
     }

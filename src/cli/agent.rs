@@ -3,6 +3,7 @@
 
 mod check_policy;
 mod enroll;
+mod restart;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,18 +14,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::environment::{NatsArgs, variables};
 use super::output::Console;
 use super::{CliError, Verdict, runtime};
-use ccm_agent::Agent;
-use ccm_agent::VERSION;
 use ccm_agent::config::Config;
 use ccm_agent::metrics::Metrics;
 use ccm_agent::nats_client_log;
 use ccm_agent::service_manager::{Notifier, NotifyError};
+use ccm_agent::{Agent, ProcessParts, VERSION};
 use ccm_core::engine::{Level, Line};
+use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::log::{Format, Log};
 use ccm_core::system::SystemClock;
 use ccm_nats::Settings;
 
-/// Run the agent: apply manifests continuously and serve requests over NATS
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
 pub(super) struct Args {
@@ -52,6 +52,7 @@ pub(super) struct Args {
 enum Command {
     CheckPolicy(check_policy::Args),
     Enroll(enroll::Args),
+    Restart(restart::Args),
 }
 
 /// Runs the agent; `log_level` overrides the level of the configuration file.
@@ -65,6 +66,9 @@ pub(super) fn run(
     }
     let file = args.config.as_path();
     let config = Config::load(file)?;
+    if let Some(Command::Restart(_)) = &args.command {
+        return restart::run(&config, console);
+    }
     if let Some(Command::CheckPolicy(command)) = &args.command {
         return check_policy::run(command, &config, console);
     }
@@ -120,14 +124,15 @@ impl Daemon<'_> {
     async fn run(&self, mut config: Config, mut settings: Settings) -> Result<(), CliError> {
         let mut signals = Signals::new()?;
         loop {
-            let agent = Agent::start(
-                &config,
-                &settings,
-                self.environ.clone(),
-                self.log.clone(),
-                self.metrics.clone(),
-            )
-            .await?;
+            let process = ProcessParts {
+                environ: self.environ.clone(),
+                log: self.log.clone(),
+                metrics: self.metrics.clone(),
+                executor: LocalExecutor {
+                    has_supervisor: true,
+                },
+            };
+            let agent = Agent::start(&config, &settings, process).await?;
             self.check_notify(self.notifier.ready("Serving"));
             let reason = loop {
                 match signals.next(&self.notifier).await {

@@ -19,7 +19,6 @@ use ccm_value::{Value, json, text, yaml};
 /// Number of resources that `--timings` lists.
 const SLOWEST: usize = 10;
 
-/// Apply a manifest
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Manifest to apply: a YAML file, a directory with a manifest.yaml or a .tar.gz of one; also

@@ -9,10 +9,10 @@ use super::output::Console;
 use super::{CliError, Verdict};
 use crate::cfengine::{self, Wrapper, module};
 use ccm_core::resource::{Host, package, scaffold, service};
+use ccm_core::system::files::Writer;
 use ccm_core::system::{Accounts, SystemClock, SystemRunner};
 use ccm_template::Env;
 
-/// Package module for CFEngine
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -91,6 +91,7 @@ fn respond(
         accounts: &Accounts::default(),
         working_dir: Path::new("/"),
         state_dir: None,
+        files: Writer::default(),
         env: &Env::default(),
         packages: &package::PackageCache::default(),
         services: &service::ServiceCache::default(),

@@ -12,7 +12,6 @@ use super::{CliError, Verdict};
 use crate::choria::{self, Call, FileChange};
 use ccm_core::system::SystemClock;
 
-/// External agent for the Choria server
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -15,6 +15,7 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{self, CompleteEnv, EnvCompleter, Shells};
 
+use super::deferred::define_all;
 use super::{Cli, CliError};
 
 /// Environment variable that starts a completion.
@@ -95,7 +96,7 @@ pub(super) fn candidate_lines(words: &[OsString]) -> Result<String, CliError> {
 
 /// Returns the command line definition for completion.
 fn command() -> Command {
-    hide_aliases(Cli::command())
+    hide_aliases(define_all(Cli::command))
 }
 
 /// Makes the aliases of all subcommands hidden. Of the visible names of a command, `clap_complete`

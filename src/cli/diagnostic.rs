@@ -12,9 +12,14 @@ pub(super) fn render_all(diagnostics: &[Diagnostic]) -> String {
     texts.join("\n")
 }
 
-/// Formats one diagnostic, with a final newline.
+/// Formats one diagnostic as an error, with a final newline.
 pub(super) fn render(diagnostic: &Diagnostic) -> String {
-    let mut out = format!("ccm: error: {}", diagnostic.message);
+    render_as("error", diagnostic)
+}
+
+/// Formats one diagnostic of a severity, with a final newline.
+pub(super) fn render_as(severity: &str, diagnostic: &Diagnostic) -> String {
+    let mut out = format!("ccm: {severity}: {}", diagnostic.message);
     if let Some(subject) = &diagnostic.subject {
         let _ = write!(out, " ({subject})");
     }
@@ -36,18 +41,9 @@ pub(super) fn render(diagnostic: &Diagnostic) -> String {
     out
 }
 
-/// Returns a position as `file:line:column`.
-pub(super) fn position(location: &Location) -> String {
-    let mark = location.mark;
-    match mark.line {
-        0 => location.source.clone(),
-        line => format!("{}:{line}:{}", location.source, mark.column),
-    }
-}
-
 /// Writes a position and its source line; `width` is the width of line numbers.
 fn write_location(location: &Location, width: usize, out: &mut String) {
-    let _ = writeln!(out, "{:width$}--> {}", "", position(location));
+    let _ = writeln!(out, "{:width$}--> {}", "", location);
     let Some(line) = &location.line else {
         return;
     };

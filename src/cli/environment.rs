@@ -6,18 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CliError;
+use super::deferred::Inherited;
 use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::run::environment::{MAX_READ, TemplateContext};
 use ccm_core::run::{EnvironmentError, STATE_DIR};
 use ccm_core::system::{Accounts, SystemClock, files};
 use ccm_nats::{
-    BlockingClient, ConnectMode, Connection, ContextError, ContextOptions, NatsError, Settings,
-    context, registration,
+    BlockingClient, ConnectMode, Connection, ContextError, ContextOptions, CredentialFlags,
+    NatsError, Settings, context, registration,
 };
 use ccm_template::Env;
 use ccm_template::env::Facts;
 use ccm_value::diagnostic::Diagnostic;
 use ccm_value::document::{self, DocumentError};
+use ccm_value::secret::Secret;
 use ccm_value::value::{Map, Value};
 
 /// Connection name that NATS servers display.
@@ -29,9 +31,12 @@ const DEFAULT_CONTEXT: &str = "CCM";
 /// Time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// NATS connection flags.
+/// Heading of the NATS flags in help texts.
+pub(super) const NATS_HEADING: &str = "NATS";
+
+/// Flags that select a NATS server and log in. The program accepts them before its commands, too.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct NatsArgs {
+pub(super) struct ConnectionArgs {
     /// NATS server URLs, comma-separated; override those of the context
     #[arg(
         long,
@@ -53,6 +58,63 @@ pub(super) struct NatsArgs {
     )]
     context: Option<String>,
 
+    /// User name, or token if no password is given [env: NATS_USER]
+    #[arg(
+        long,
+        id = "nats_user",
+        global = true,
+        help_heading = "NATS",
+        value_name = "NAME",
+        conflicts_with_all = ["creds", "nkey"]
+    )]
+    user: Option<String>,
+
+    /// Password of the user; file:///PATH reads it from a file [env: NATS_PASSWORD]
+    // Other commands have passwords of their own, so the id differs from the flag.
+    #[arg(
+        long,
+        id = "nats_password",
+        global = true,
+        help_heading = "NATS",
+        value_name = "PASSWORD",
+        value_parser = secret
+    )]
+    password: Option<Secret>,
+
+    /// File with a user JWT and its seed [env: NATS_CREDS]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "NATS",
+        value_name = "FILE",
+        conflicts_with = "nkey",
+        value_hint = clap::ValueHint::FilePath
+    )]
+    creds: Option<String>,
+
+    /// File with an nkey seed [env: NATS_NKEY]
+    #[arg(long, global = true, help_heading = "NATS", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    nkey: Option<String>,
+
+    /// File with the CA certificates of the server [env: NATS_CA]
+    #[arg(long, global = true, help_heading = "NATS", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    tlsca: Option<String>,
+
+    /// File with a TLS client certificate [env: NATS_CERT]
+    #[arg(long, global = true, help_heading = "NATS", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    tlscert: Option<String>,
+
+    /// File with the key of the TLS client certificate [env: NATS_KEY]
+    #[arg(long, global = true, help_heading = "NATS", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    tlskey: Option<String>,
+}
+
+/// NATS connection flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct NatsArgs {
+    #[command(flatten)]
+    connection: Inherited<ConnectionArgs>,
+
     /// NATS stream that holds registration data
     // Commands without registration data accept the flag too, as upstream does, and hide it.
     #[arg(
@@ -66,6 +128,37 @@ pub(super) struct NatsArgs {
     registration: String,
 }
 
+impl ConnectionArgs {
+    fn settings_over(
+        &self,
+        configured_server: Option<String>,
+        configured_context: Option<String>,
+    ) -> Result<Settings, ContextError> {
+        let given = ContextOptions {
+            server: self.server.clone(),
+            context: self.context.clone(),
+            configured_server,
+            configured_context,
+            credentials: CredentialFlags {
+                user: self.user.clone(),
+                password: self.password.clone(),
+                creds: self.creds.clone(),
+                nkey: self.nkey.clone(),
+                tls_ca: self.tlsca.clone(),
+                tls_cert: self.tlscert.clone(),
+                tls_key: self.tlskey.clone(),
+            },
+        };
+        context::resolve(&given, &variables(), Some(DEFAULT_CONTEXT))
+    }
+}
+
+/// Reads a flag with a secret, which `Debug` does not show.
+#[expect(clippy::unnecessary_wraps, reason = "clap expects a result")]
+pub(super) fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
+}
+
 impl NatsArgs {
     /// Returns the servers and credentials.
     fn settings(&self) -> Result<Settings, ContextError> {
@@ -77,12 +170,11 @@ impl NatsArgs {
         let Some(name) = context else {
             return self.settings();
         };
-        let other = Self {
-            server: None,
+        let other = ConnectionArgs {
             context: Some(name.into()),
-            ..self.clone()
+            ..ConnectionArgs::default()
         };
-        other.settings()
+        other.settings_over(None, None)
     }
 
     /// Returns the settings, with defaults from a configuration file.
@@ -91,23 +183,19 @@ impl NatsArgs {
         configured_server: Option<String>,
         configured_context: Option<String>,
     ) -> Result<Settings, ContextError> {
-        let given = ContextOptions {
-            server: self.server.clone(),
-            context: self.context.clone(),
-            configured_server,
-            configured_context,
-        };
-        context::resolve(&given, &variables(), Some(DEFAULT_CONTEXT))
+        self.connection
+            .0
+            .settings_over(configured_server, configured_context)
     }
 
     /// Returns the servers of `--server` or `NATS_URL`.
     pub(super) fn given_servers(&self) -> Option<&str> {
-        self.server.as_deref()
+        self.connection.0.server.as_deref()
     }
 
     /// Reports whether a server or a context was given.
     pub(super) fn is_given(&self) -> bool {
-        self.server.is_some() || self.context.is_some()
+        self.connection.0.server.is_some() || self.connection.0.context.is_some()
     }
 
     /// Returns the name of the registration stream.
@@ -125,7 +213,7 @@ impl NatsArgs {
     pub(super) async fn connect(&self) -> Result<Connection, CliError> {
         let settings = self.settings().map_err(CliError::usage)?;
         connect(&settings).await.map_err(|err| {
-            let is_default = self.server.is_none() && settings.context.is_none();
+            let is_default = self.connection.0.server.is_none() && settings.context.is_none();
             let is_unreachable = matches!(err, NatsError::Connect { .. });
             let error = CliError::failed(err);
             if is_default && is_unreachable {

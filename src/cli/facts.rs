@@ -8,7 +8,6 @@ use ccm_core::facts::Gatherer;
 use ccm_template::path;
 use ccm_value::{Value, json, yaml};
 
-/// Show system facts
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Query to run on the facts, such as host.info.platform

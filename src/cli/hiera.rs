@@ -14,7 +14,6 @@ use ccm_template::path;
 use ccm_value::value::Map;
 use ccm_value::{Value, json, yaml};
 
-/// Hierarchical data resolver
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -12,7 +12,7 @@ use ccm_core::engine::{EventIds, Level, Line, Mode, Sink, levels_line};
 use ccm_core::hiera::{HieraError, Source};
 use ccm_core::manifest::Manifest;
 use ccm_core::model::event::TransactionEvent;
-use ccm_core::model::governor::GovernorName;
+use ccm_core::model::governor::{GovernorName, SlotLoss};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::resource::Resource;
 use ccm_core::run::environment::TemplateContext;
@@ -25,6 +25,7 @@ use ccm_core::run::{
 use ccm_core::system::{Clock as _, SystemClock, files};
 use ccm_template::CallError;
 use ccm_template::env::Facts;
+use ccm_value::diagnostic::Diagnostic;
 
 /// Source of the external hiera data of a run.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,9 @@ impl Setup<'_> {
             collective: &Token::default_collective(),
             clock: &SystemClock,
             nats: &nats,
-            executor: &LocalExecutor,
+            executor: &LocalExecutor {
+                has_supervisor: true,
+            },
             base: &base,
             state_dir: state_dir.as_deref(),
             cfengine_module: self.packages.module(),
@@ -91,7 +94,7 @@ impl Setup<'_> {
                 default: None,
                 ignored: self.governors.is_none(),
                 give_up: interrupt.stop(),
-                evicted: Arc::new(evicted),
+                lost: Arc::new(lost_slot),
             },
             env: &env,
             data: &data,
@@ -130,8 +133,13 @@ fn identity() -> NodeName {
     local_identity().unwrap_or_else(|_| NodeName::localhost())
 }
 
-fn evicted(governor: &GovernorName, sequence: u64) {
-    let text = "Lost the governor slot before the run ended; the run continues";
+fn lost_slot(governor: &GovernorName, sequence: u64, loss: SlotLoss) {
+    let text = match loss {
+        SlotLoss::LeaseEnded => {
+            "The lease of the governor slot ended before the run; the run continues"
+        }
+        SlotLoss::Evicted => "The governor slot was evicted; the run continues",
+    };
     let line = Line::new(Level::Warn, text).with("governor", governor);
     print_error(&system_line(
         &line.with("slot", sequence),
@@ -203,6 +211,10 @@ impl Sink for Terminal<'_> {
             self.console.print(&format!("\n{}\n", manifest.pre_message));
         }
         self.interrupt.listen();
+    }
+
+    fn problems(&mut self, diagnostics: &[Diagnostic]) {
+        self.console.problems(diagnostics);
     }
 
     fn received(&mut self, resource: &str, bytes: u64, of: Option<u64>) {

@@ -9,7 +9,6 @@ use super::{CliError, Verdict, signing};
 use ccm_core::system::files::{self, Durability};
 use ccm_nats::request_signature::Signer;
 
-/// Manage keys for signing requests
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -9,13 +9,16 @@ mod cfengine;
 mod choria;
 mod completion;
 mod data;
+mod deferred;
+mod diagnosis;
 mod diagnostic;
+mod doctor;
 mod ensure;
 mod environment;
 mod error;
 mod facts;
 mod fleet;
-mod help_pages;
+mod help;
 mod hiera;
 mod host;
 mod interrupt;
@@ -40,13 +43,24 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use ccm_core::engine::Level;
+use deferred::{Deferred, define_all};
+use environment::{ConnectionArgs, NATS_HEADING};
 use error::CliError;
 use output::{Console, print_error};
 use plugins::{PluginCall, Plugins};
 
 /// Configuration management for one node or a whole fleet, compatible with Choria CCM
 #[derive(Debug, Parser)]
-#[command(name = "ccm", version = version::long(), disable_help_subcommand = false)]
+#[command(
+    name = "ccm",
+    version = version::long(),
+    disable_help_subcommand = false,
+    // The commands that connect show these flags.
+    mut_args(|arg| match arg.get_help_heading() {
+        Some(NATS_HEADING) => arg.hide(true),
+        _ => arg,
+    })
+)]
 struct Cli {
     /// Enable debug logging
     #[arg(long, global = true, help_heading = "Logging")]
@@ -56,29 +70,51 @@ struct Cli {
     #[arg(long, global = true, help_heading = "Logging")]
     info: bool,
 
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Ensure(Box<ensure::Args>),
-    Apply(apply::Args),
-    Agent(agent::Args),
+    /// Manage individual resources
+    Ensure(Deferred<Box<ensure::Args>>),
+    /// Apply a manifest
+    Apply(Deferred<apply::Args>),
+    /// Run the agent: apply manifests continuously and serve requests over NATS
+    Agent(Deferred<agent::Args>),
+    /// Diagnose this node: what is wrong, and what to do
+    ///
+    /// Nothing is changed. The exit code is 0 if no check failed, else 1.
+    Doctor(Deferred<doctor::Args>),
+    /// Get resource status
     #[command(alias = "info")]
-    Status(status::Args),
-    Session(session::Args),
-    Facts(facts::Args),
-    Hiera(hiera::Args),
-    Template(template::Args),
-    Validate(validate::Args),
-    Fleet(fleet::Args),
+    Status(Deferred<status::Args>),
+    /// Manage session stores
+    Session(Deferred<session::Args>),
+    /// Show system facts
+    Facts(Deferred<facts::Args>),
+    /// Hierarchical data resolver
+    Hiera(Deferred<hiera::Args>),
+    /// Render a template
+    Template(Deferred<template::Args>),
+    /// Check a manifest and print every problem with its position
+    Validate(Deferred<validate::Args>),
+    /// Manage a fleet of nodes over NATS
+    Fleet(Deferred<fleet::Args>),
+    /// Service registration: query, watch and change entries
     #[command(visible_aliases = ["reg", "r"])]
-    Registration(registration::Args),
-    Cfengine(cfengine::Args),
-    Choria(choria::Args),
-    Keys(keys::Args),
-    Util(util::Args),
+    Registration(Deferred<registration::Args>),
+    /// Package module for CFEngine
+    Cfengine(Deferred<cfengine::Args>),
+    /// External agent for the Choria server
+    Choria(Deferred<choria::Args>),
+    /// Manage keys for signing requests
+    Keys(Deferred<keys::Args>),
+    /// Utilities for scripts
+    Util(Deferred<util::Args>),
 }
 
 /// Result of a command, from which the exit code is computed.
@@ -146,12 +182,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if args.len() < 2 {
         // Without arguments, print the help and succeed.
         let plugins = Plugins::find();
-        print_error(
-            &plugins
-                .add_to_help(Cli::command())
-                .render_help()
-                .to_string(),
-        );
+        print_error(&plugins.add_to_help(with_help()).render_help().to_string());
         print_warnings(&plugins);
         return ExitCode::SUCCESS;
     }
@@ -161,21 +192,24 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let mut console = Console::new(cli.debug, cli.info);
     let result = match cli.command {
-        Command::Ensure(args) => ensure::run(*args, &mut console),
-        Command::Apply(args) => apply::run(args, &mut console),
-        Command::Agent(args) => agent::run(&args, log_level(cli.debug, cli.info), &mut console),
-        Command::Status(args) => status::run(&args, &mut console),
-        Command::Session(args) => session::run(args, &mut console),
-        Command::Facts(args) => facts::run(&args, &mut console),
-        Command::Hiera(args) => hiera::run(args, &mut console),
-        Command::Template(args) => template::run(&args, &mut console),
-        Command::Validate(args) => validate::run(&args, &mut console),
-        Command::Fleet(args) => fleet::run(args, &mut console),
-        Command::Registration(args) => registration::run(args, &mut console),
-        Command::Cfengine(args) => cfengine::run(args, &mut console),
-        Command::Choria(args) => choria::run(args, &mut console),
-        Command::Keys(args) => keys::run(&args, &mut console),
-        Command::Util(args) => util::run(&args, &mut console),
+        Command::Ensure(Deferred(args)) => ensure::run(*args, &mut console),
+        Command::Apply(Deferred(args)) => apply::run(args, &mut console),
+        Command::Agent(Deferred(args)) => {
+            agent::run(&args, log_level(cli.debug, cli.info), &mut console)
+        }
+        Command::Doctor(Deferred(args)) => doctor::run(&args, &console),
+        Command::Status(Deferred(args)) => status::run(&args, &mut console),
+        Command::Session(Deferred(args)) => session::run(args, &mut console),
+        Command::Facts(Deferred(args)) => facts::run(&args, &mut console),
+        Command::Hiera(Deferred(args)) => hiera::run(args, &mut console),
+        Command::Template(Deferred(args)) => template::run(&args, &mut console),
+        Command::Validate(Deferred(args)) => validate::run(&args, &mut console),
+        Command::Fleet(Deferred(args)) => fleet::run(args, &mut console),
+        Command::Registration(Deferred(args)) => registration::run(args, &mut console),
+        Command::Cfengine(Deferred(args)) => cfengine::run(args, &mut console),
+        Command::Choria(Deferred(args)) => choria::run(args, &mut console),
+        Command::Keys(Deferred(args)) => keys::run(&args, &mut console),
+        Command::Util(Deferred(args)) => util::run(&args, &mut console),
     };
     let write_error = console.write_error().map(CliError::failed);
     exit_code(result.and_then(|verdict| write_error.map_or(Ok(verdict), Err)))
@@ -196,6 +230,9 @@ fn exit_code(result: Result<Verdict, CliError>) -> ExitCode {
 /// for help, or a usage error.
 fn run_plugin_or_fail(args: &[OsString], err: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
+    if err.kind() == ErrorKind::DisplayVersion {
+        return print_clap_error(err);
+    }
     let is_global_flag = |word: &&OsString| ["--debug", "--info"].iter().any(|flag| *word == flag);
     let words: Vec<OsString> = args
         .iter()
@@ -203,7 +240,7 @@ fn run_plugin_or_fail(args: &[OsString], err: &clap::Error) -> ExitCode {
         .skip_while(is_global_flag)
         .cloned()
         .collect();
-    let command = Cli::command();
+    let command = with_help();
     let is_help = |word: &OsString| word == "help" || word == "-h" || word == "--help";
     let (wants_help, words) = match words.split_first() {
         Some((first, rest)) if is_help(first) => (true, rest),
@@ -219,7 +256,11 @@ fn run_plugin_or_fail(args: &[OsString], err: &clap::Error) -> ExitCode {
         _ => false,
     };
     if !is_candidate {
-        return print_clap_error(err);
+        // The help that was rendered while parsing has no examples.
+        return match command.try_get_matches_from(args) {
+            Err(err) => print_clap_error(&err),
+            Ok(_) => print_clap_error(err),
+        };
     }
     let plugins = Plugins::find();
     let help = [OsString::from("--help")];
@@ -243,6 +284,12 @@ fn print_clap_error(err: &clap::Error) -> ExitCode {
     ExitCode::from(if err.use_stderr() { 2 } else { 0 })
 }
 
+/// Returns the command line definition with examples, exit codes and topics in its help. Other runs
+/// do without them, which saves time.
+fn with_help() -> clap::Command {
+    help::with_examples(define_all(Cli::command))
+}
+
 /// Returns the completion script, help text or manual page that the first argument selects.
 fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     let (flag, words) = args.get(1..)?.split_first()?;
@@ -253,8 +300,12 @@ fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     }
     match flag {
         "--completion-bash" => Some(completion::candidate_lines(words)),
-        "--help-long" => Some(Ok(help_pages::long_help(Cli::command()))),
-        "--help-man" => Some(help_pages::man_text(Cli::command(), words)),
+        "--help-long" => Some(Ok(help::long_help(with_help()))),
+        "--help-man" => Some(help::man_text(with_help(), words)),
+        "help" => match words {
+            [topic] => help::topic(topic.to_str()?).map(|text| Ok(text.to_owned())),
+            _ => None,
+        },
         _ => None,
     }
 }
@@ -262,7 +313,7 @@ fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
 /// Prints warnings about plugins that could not be loaded or mounted.
 fn print_warnings(plugins: &Plugins) {
     for line in plugins.warnings(&Cli::command()) {
-        print_error(&format!("ccm: warning: {line}"));
+        print_error(&line);
     }
 }
 

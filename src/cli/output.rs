@@ -3,16 +3,21 @@
 //! Colours and progress bars are used on terminals only. Lines are formatted by
 //! `ccm_core::run::log`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead as _, IsTerminal, Read as _, Write};
 use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::{CliError, diagnostic};
 use ccm_core::engine::{Level, Line, Sink, status_line};
 use ccm_core::model::event::{Summary, TransactionEvent};
 use ccm_core::run::log::{system_line, user_line};
 use ccm_core::system::{Clock as _, SystemClock};
+use ccm_value::diagnostic::Diagnostic;
 use ccm_value::text::go_millis;
+
+/// Size limit of the answer to a prompt.
+const MAX_ANSWER: u64 = 1024;
 
 /// Destination of the user log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +141,22 @@ pub(super) fn prompt(question: &str) {
     let _ = write!(out, "{question} (y/N) ").and_then(|()| out.flush());
 }
 
+/// Prompts on standard error and reads the answer; everything but yes means no. `flag` skips the
+/// prompt.
+pub(super) fn is_confirmed(question: &str, flag: &str) -> Result<bool, CliError> {
+    prompt(question);
+    let mut answer = String::new();
+    let mut input = io::stdin().lock().take(MAX_ANSWER);
+    match input.read_line(&mut answer).map_err(CliError::failed)? {
+        0 => Err(CliError::failed("no answer to the confirmation prompt")
+            .hint(format!("use {flag} to skip the prompt"))),
+        _ => {
+            let answer = answer.trim().to_lowercase();
+            Ok(matches!(answer.as_str(), "y" | "yes"))
+        }
+    }
+}
+
 /// Kind of summary to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
@@ -166,6 +187,11 @@ impl Sink for Console {
     fn detail(&mut self, line: &Line) {
         self.clear_bar();
         self.log(line);
+    }
+
+    fn problems(&mut self, diagnostics: &[Diagnostic]) {
+        self.clear_bar();
+        print_error(diagnostic::render_all(diagnostics).trim_end());
     }
 
     fn received(&mut self, resource: &str, bytes: u64, of: Option<u64>) {

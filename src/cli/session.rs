@@ -11,7 +11,6 @@ use ccm_core::system::{files, random};
 use ccm_value::json;
 use ccm_value::text::shell_word;
 
-/// Manage session stores
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -14,7 +14,6 @@ use ccm_core::system::SystemClock;
 use ccm_value::text::ZERO_TIME;
 use ccm_value::{json, yaml};
 
-/// Get resource status
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Resource type

@@ -17,7 +17,6 @@ use ccm_template::expr::Cache;
 /// Size limit of a template.
 const MAX_TEMPLATE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Render a template
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Template file, or - for standard input

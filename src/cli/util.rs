@@ -3,15 +3,14 @@
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use clap::{CommandFactory as _, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 
-use super::help_pages::man_pages;
+use super::help::{command_pages, man_pages};
 use super::output::Console;
 use super::{CliError, Verdict};
 use ccm_core::resource::package::versions::{debian, generic, rpm};
 use ccm_core::system::files::{self, Attributes, Content, Durability};
 
-/// Utilities for scripts
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -39,6 +38,13 @@ enum Command {
         /// Directory to write to; must exist
         directory: PathBuf,
     },
+
+    /// Write the command reference of the book into a directory
+    #[command(hide = true)]
+    ReferencePages {
+        /// Directory to write to; must exist
+        directory: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -51,18 +57,29 @@ enum Rules {
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
     match &args.command {
         Command::Vercmp { rules, a, b } => compare_versions(*rules, a, b, console),
-        Command::ManPages { directory } => write_man_pages(directory),
+        Command::ManPages { directory } => {
+            let pages = man_pages(super::with_help())?.into_iter();
+            write_pages(directory, pages.map(|page| (page.file_name(), page.text)))
+        }
+        Command::ReferencePages { directory } => {
+            let pages = command_pages(super::with_help()).into_iter();
+            write_pages(directory, pages.map(|page| (page.file_name, page.text)))
+        }
     }
 }
 
-fn write_man_pages(directory: &Path) -> Result<Verdict, CliError> {
+/// Writes pages, each with its file name, into a directory.
+fn write_pages(
+    directory: &Path,
+    pages: impl Iterator<Item = (String, String)>,
+) -> Result<Verdict, CliError> {
     let attributes = Attributes {
         mode: Some(0o644),
         ..Attributes::default()
     };
-    for page in man_pages(super::Cli::command())? {
-        let content = Content::Bytes(page.text.as_bytes());
-        let path = directory.join(page.file_name());
+    for (name, text) in pages {
+        let content = Content::Bytes(text.as_bytes());
+        let path = directory.join(name);
         files::store(&path, content, &attributes, Durability::Content).map_err(CliError::failed)?;
     }
     Ok(Verdict::default())

@@ -10,7 +10,6 @@ use super::{CliError, Verdict};
 use ccm_core::manifest::Checks;
 use ccm_value::text::count_of;
 
-/// Check a manifest and print every problem with its position
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Manifest to check, as for `ccm apply`

@@ -107,3 +107,15 @@ fn the_runs_of_a_request_are_cancelled_together() {
         assert!(run_error(&fleet, node).starts_with("stopped before exec#after"));
     }
 }
+
+#[test]
+fn an_id_that_is_none_is_named_as_one_with_its_form() {
+    let error = crate::support::TestEnv::new()
+        .ccm(&["fleet", "cancel", "abc"])
+        .error(2);
+    assert!(error.contains("invalid value 'abc' for '<RUN>'"), "{error}");
+    assert!(
+        error.contains("expected an id of 27 letters and digits, as `ccm fleet apply`"),
+        "{error}"
+    );
+}

@@ -69,6 +69,8 @@ fn kill_9_never_leaves_a_partial_or_wrongly_owned_file() {
     assert!(interrupted > 0, "no run was caught in the middle");
     let applied = env.ccm(&["apply", "m.yaml"]);
     assert_eq!(applied.code, Some(0), "{applied:?}");
+    let left = std::fs::read_dir(env.path("out")).unwrap().count();
+    assert_eq!(left, names.len(), "temporary files are left");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! and the expected output.
 //!
 //! `command.txt` has the arguments (`validate manifest.yaml` by default), `stdin` the standard
-//! input. `expected.txt` has the exit code, standard error, and the error of a response. With
+//! input. `expected.txt` has the exit code, standard error, and the errors of a response or of events. With
 //! `CCM_UPDATE_EXPECTED=1` the files are written instead of compared.
 
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::support::http::Server;
-use crate::support::{Outcome, TestEnv};
+use crate::support::{Outcome, TestEnv, files_below};
 
 const EXPECTED: &str = "expected.txt";
 
@@ -28,12 +28,12 @@ fn cases() -> Vec<PathBuf> {
 
 /// Copies the input of a case into a new environment and runs its command.
 fn run(case: &Path) -> Outcome {
-    let env = TestEnv::new();
-    for entry in std::fs::read_dir(case).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        env.write_secret(name, std::fs::read(&path).unwrap());
+    let mut env = TestEnv::new();
+    for name in files_below(case) {
+        env.write_secret(&name, std::fs::read(case.join(&name)).unwrap());
     }
+    // Plugins are in directories of the configuration.
+    env.set("XDG_CONFIG_HOME", &env.at("config"));
     let command = match env.exists("command.txt") {
         true => env.read("command.txt"),
         false => "validate manifest.yaml".into(),
@@ -50,8 +50,17 @@ fn run(case: &Path) -> Outcome {
 fn transcript(outcome: &Outcome) -> String {
     let mut text = format!("exit code {}\n", outcome.code.unwrap());
     text.push_str(&outcome.stderr);
-    if let Ok(response) = serde_json::from_str::<Value>(&outcome.stdout) {
-        writeln!(text, "response: {}", response["error"].as_str().unwrap()).unwrap();
+    let Ok(document) = serde_json::from_str::<Value>(&outcome.stdout) else {
+        return text;
+    };
+    if let Some(error) = document["error"].as_str() {
+        writeln!(text, "response: {error}").unwrap();
+    }
+    for event in document["events"].as_array().into_iter().flatten() {
+        for error in event["error"].as_array().unwrap() {
+            let label = format!("{}#{}", event["type"], event["name"]).replace('"', "");
+            writeln!(text, "event of {label}: {}", error.as_str().unwrap()).unwrap();
+        }
     }
     text
 }
@@ -85,7 +94,8 @@ fn there_are_at_least_sixty_cases() {
 fn every_message_has_a_position_and_one_suggestion() {
     for case in cases() {
         let expected = std::fs::read_to_string(case.join(EXPECTED)).unwrap();
-        for block in expected.split("ccm: error: ").skip(1) {
+        let blocks = expected.split("ccm: error: ").skip(1);
+        for block in blocks.chain(expected.split("ccm: warning: ").skip(1)) {
             assert!(block.contains("--> "), "{case:?}: {block}");
             assert_eq!(block.matches("= help: ").count(), 1, "{case:?}: {block}");
         }
@@ -98,6 +108,7 @@ fn no_message_shows_a_secret_or_a_type_of_go() {
         let expected = std::fs::read_to_string(case.join(EXPECTED)).unwrap();
         for word in [
             "hunter2",
+            "HUNTER",
             "interface {}",
             "strconv",
             "float64",

@@ -1,9 +1,11 @@
 //! What the fleet's stores show without a request to any node: queries over facts, also of nodes that
 //! are offline, the history of runs, the status of nodes, and tables on terminals.
 
-use ccm_nats::streams::{FACTS, NODES};
+use ccm_nats::streams::{DESIRED, FACTS, NODES};
 use serde_json::{Value, json};
 
+use crate::support::TestEnv;
+use crate::support::agent::AgentProcess;
 use crate::support::fleet::Fleet;
 use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, wait_for, when};
@@ -299,4 +301,66 @@ fn colours_are_for_terminals_and_can_be_switched_off() {
     }
     assert!(on_terminal(&fleet, &[("CLICOLOR", "1")]).contains(colours));
     assert!(!fleet.run(&["nodes"]).ok().contains('\u{1b}'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_whose_only_node_is_down_lists_it_as_offline() {
+    let mut fleet = Fleet::start(&[("web1", &[])]);
+    facts_stored(&fleet.server, 1).await;
+    fleet.stop("web1");
+    let nodes = fleet.run(&["nodes"]);
+    assert_eq!((nodes.code, nodes.stderr.as_str()), (Some(0), ""));
+    let row = nodes.stdout.lines().nth(1).unwrap();
+    assert!(row.starts_with("web1 ") && row.contains("offline"), "{row}");
+    let ping = fleet.run(&["ping"]);
+    assert_eq!(ping.code, Some(2), "{ping:?}");
+    assert!(ping.stdout.contains("web1: offline"), "{ping:?}");
+    // Offline nodes are never part of a subset.
+    let error = fleet.run(&["ping", "--limit", "1"]).error(2);
+    assert_eq!(
+        error,
+        "ccm: error: no node is online (1 known)\nccm: hint: `ccm fleet nodes` lists them\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_has_only_an_assignment_is_known_and_offline() {
+    let fleet = Fleet::start(&[]);
+    let client = fleet.server.client().await;
+    let desired = client.bucket(DESIRED).await.unwrap();
+    desired.put("default.new1", "{}".into()).await.unwrap();
+    let nodes = fleet.run(&["nodes", "--json"]).json();
+    let node = &rows(&nodes)[0];
+    assert_eq!(
+        (&node["identity"], &node["state"]),
+        (&json!("new1"), &json!("offline"))
+    );
+    let ping = fleet.run(&["ping", "new1"]);
+    assert_eq!(ping.code, Some(2), "{ping:?}");
+    assert!(ping.stdout.contains("new1: offline"), "{ping:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_announces_itself_when_the_buckets_appear() {
+    let (mut env, server) = (TestEnv::new(), NatsServer::start());
+    env.set("NATS_URL", &server.url());
+    let config = format!(
+        "identity: web1\nstate_dir: {}\ncache_dir: {}\nservers: {}\nbeat: 1h\n",
+        env.at("state"),
+        env.at("cache"),
+        server.url()
+    );
+    let agent = AgentProcess::with_config(&env, "web1", &config);
+    wait_for("an agent without buckets", || {
+        let log = agent.log();
+        when(log.contains("Could not publish the presence"), log)
+    });
+    env.ccm(&["fleet", "init"]).ok();
+    wait_for("the node", || {
+        let nodes = env.ccm(&["fleet", "query", "--json"]).json();
+        when(nodes["nodes"][0]["status"] == "online", nodes)
+    });
+    facts_stored(&server, 1).await;
+    let ping = env.ccm(&["fleet", "ping"]).ok();
+    assert!(ping.starts_with("web1: "), "{ping}");
 }

@@ -21,10 +21,10 @@ use crate::support::nats::NatsServer;
 use crate::support::poll::{LIMIT, eventually, when};
 use crate::support::setup::Setup;
 
-const DEPLOYS: &str = "deploys";
+pub(crate) const DEPLOYS: &str = "deploys";
 
 /// Returns the stream of a governor, as Choria makes it.
-fn stream(capacity: i64, lease: Duration) -> Stream {
+pub(crate) fn stream(capacity: i64, lease: Duration) -> Stream {
     Stream {
         name: format!("GOVERNOR_{DEPLOYS}"),
         description: Some(format!("Concurrency Governor {DEPLOYS}")),
@@ -38,13 +38,13 @@ fn stream(capacity: i64, lease: Duration) -> Stream {
     }
 }
 
-async fn make(server: &NatsServer, stream: Stream) {
+pub(crate) async fn make(server: &NatsServer, stream: Stream) {
     let jetstream = server.jetstream().await;
     jetstream.create_stream(stream).await.unwrap();
 }
 
 /// Returns how many slots are taken.
-async fn taken(server: &NatsServer) -> u64 {
+pub(crate) async fn taken(server: &NatsServer) -> u64 {
     let jetstream = server.jetstream().await;
     let name = format!("GOVERNOR_{DEPLOYS}");
     let mut stream = jetstream.get_stream(name).await.unwrap();
@@ -52,14 +52,14 @@ async fn taken(server: &NatsServer) -> u64 {
 }
 
 /// Takes a slot as another program of Choria's would, and returns its sequence.
-async fn occupy(server: &NatsServer) -> u64 {
+pub(crate) async fn occupy(server: &NatsServer) -> u64 {
     let jetstream = server.jetstream().await;
     let subject = format!("mcollective.governor.{DEPLOYS}");
     let ack = jetstream.publish(subject, "another".into()).await.unwrap();
     ack.await.unwrap().sequence
 }
 
-async fn evict(server: &NatsServer, sequence: u64) {
+pub(crate) async fn evict(server: &NatsServer, sequence: u64) {
     let jetstream = server.jetstream().await;
     let stream = jetstream.get_stream(format!("GOVERNOR_{DEPLOYS}")).await;
     stream.unwrap().delete_message(sequence).await.unwrap();
@@ -87,7 +87,7 @@ async fn next_slot_event(ear: &mut async_nats::Subscriber) -> Value {
     event["data"].clone()
 }
 
-fn exec(command: &str) -> String {
+pub(crate) fn exec(command: &str) -> String {
     format!("ccm:\n  resources:\n    - exec: {{name: {command:?}}}\n")
 }
 
@@ -100,7 +100,8 @@ fn waiting(env: &TestEnv) -> String {
     format!("/bin/sh -c 'cd {} && {script}'", env.at(""))
 }
 
-fn apply(manifest: &str, more: Value) -> String {
+/// Returns a request to apply a manifest, with more fields.
+pub(crate) fn apply(manifest: &str, more: Value) -> String {
     let mut request = json!({
         "protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": manifest,
@@ -135,7 +136,7 @@ async fn agent_with(capacity: i64, lease: Duration) -> Setup<Agent> {
     setup
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// Returns the most of these intervals that hold one and the same moment.
 fn most_at_once(intervals: &[(DateTime<Utc>, DateTime<Utc>)]) -> usize {
@@ -272,6 +273,22 @@ async fn who_waits_for_a_slot_answers_shows_it_and_can_be_cancelled() {
         )
     })
     .await;
+    let fleet = |args: &[&str]| {
+        let url = setup.server.url();
+        let args = [&["fleet"], args, &["--server", &url]].concat();
+        setup.env.ccm(&args).ok()
+    };
+    eventually("the list of nodes shows it", async || {
+        let table = fleet(&["nodes"]);
+        when(table.contains("  waiting for governor deploys  "), table)
+    })
+    .await;
+    let document = fleet(&["nodes", "--json"]);
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["nodes"][0]["condition"], "waiting");
+    let metrics = setup.agent.metrics().print();
+    let waiting = "choria_ccm_agent_governor_waiting{governor=\"deploys\"}";
+    assert!(metrics.contains(&format!("{waiting} 1\n")), "{metrics}");
     request_json(&setup.client, "web1.lab", Verb::Cancel, run_id).await;
     let run = eventually("the run is over", async || runs(&setup.server).await.pop()).await;
     assert_eq!(
@@ -307,6 +324,31 @@ async fn a_run_that_outlives_its_lease_goes_on_and_reports_the_eviction() {
     assert_eq!(enter["event_type"], "enter");
     assert_eq!(eviction["event_type"], "eviction");
     assert_eq!(enter["sequence"], eviction["sequence"]);
+    setup.agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_eviction_by_hand_is_published_by_choria_only() {
+    let setup = agent_with(1, HOUR).await;
+    let mut ear = listen(&setup.server).await;
+    let governed = |command: &str| {
+        let manifest = format!("governor: {{name: {DEPLOYS}}}\n{}", exec(command));
+        apply(&manifest, json!({}))
+    };
+    let body = governed(&waiting(&setup.env));
+    let asking = request_json(&setup.client, "web1.lab", Verb::Apply, &body);
+    let evicting = async {
+        let enter = next_slot_event(&mut ear).await;
+        evict(&setup.server, enter["sequence"].as_u64().unwrap()).await;
+        setup.env.write("go", "");
+    };
+    let (answer, ()) = tokio::join!(asking, evicting);
+    assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
+    // Events are published in order: the next one is that of the next run.
+    let body = governed("/bin/true");
+    request_json(&setup.client, "web1.lab", Verb::Apply, &body).await;
+    let next = next_slot_event(&mut ear).await;
+    assert_eq!(next["event_type"], "enter", "{next}");
     setup.agent.stop().await;
 }
 
@@ -358,10 +400,11 @@ async fn a_slot_that_was_freed_by_hand_is_known_to_be_gone() {
     make(&server, stream(1, Duration::from_secs(2))).await;
     let slot = governor(&client).enter("web1.lab", HOUR, || None).await;
     let slot = slot.unwrap();
-    let evicted = slot.evicted();
+    let lost = slot.lost();
     evict(&server, slot.sequence()).await;
-    tokio::time::timeout(LIMIT, evicted).await.unwrap();
-    assert_eq!(slot.leave().await.unwrap(), Release::Evicted);
+    tokio::time::timeout(LIMIT, lost).await.unwrap();
+    let release = slot.leave().await.unwrap();
+    assert!(matches!(release, Release::Lost(_)), "{release:?}");
 }
 
 #[tokio::test]

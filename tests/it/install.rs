@@ -1,5 +1,10 @@
 //! The packages that `scripts/package` builds, on real dpkg, real dnf and a booted systemd: install,
-//! upgrade, remove and purge.
+//! enroll, upgrade, remove and purge.
+
+mod approver_unit;
+mod lab;
+mod new_node;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,6 +12,7 @@ use std::sync::OnceLock;
 
 use crate::support::poll::wait_for;
 use crate::support::root::ScratchRoot;
+use crate::support::rpm::SHELL;
 use crate::support::systemd::{SystemdHost, systemd_host};
 
 const OLD: &str = "0.0.9";
@@ -60,12 +66,9 @@ fn deb_system() -> ScratchRoot {
     system(deb, "deb")
 }
 
-/// The rpm database of a Debian system is empty, so a package provides the shell of the scripts.
 fn rpm_system() -> ScratchRoot {
     let root = system(rpm, "rpm");
-    let shell = "%package -n shell\nSummary: shell\nProvides: /bin/sh\n%description -n shell\nshell\n\
-                 %files -n shell\n";
-    root.rpm("base", "1.0-1", shell);
+    root.rpm("base", "1.0-1", SHELL);
     root.use_rpm_repository();
     root
 }
@@ -76,7 +79,8 @@ const LIST: &str = "stat -c '%a %U:%G %n' /usr/bin/ccm /etc/choria/ccm/agent.yam
     /usr/share/bash-completion/completions/ccm /usr/share/fish/vendor_completions.d/ccm.fish \
     /usr/share/man/man1/ccm.1.gz /usr/share/man/man1/ccm-fleet-rollout-start.1.gz \
     /usr/share/ccm-fleet/prometheus/alerts.yaml /usr/share/ccm-fleet/grafana/ccm-fleet.json \
-    /usr/share/ccm-fleet/nats/agent.conf";
+    /usr/share/ccm-fleet/nats/agent.conf /usr/share/ccm-fleet/schemas/manifest.json \
+    /usr/share/ccm-fleet/schemas/hiera_data.json /usr/share/ccm-fleet/schemas/agent_config.json";
 
 const LISTED: &str = "755 root:root /usr/bin/ccm
 640 root:root /etc/choria/ccm/agent.yaml
@@ -89,6 +93,9 @@ const LISTED: &str = "755 root:root /usr/bin/ccm
 644 root:root /usr/share/ccm-fleet/prometheus/alerts.yaml
 644 root:root /usr/share/ccm-fleet/grafana/ccm-fleet.json
 644 root:root /usr/share/ccm-fleet/nats/agent.conf
+644 root:root /usr/share/ccm-fleet/schemas/manifest.json
+644 root:root /usr/share/ccm-fleet/schemas/hiera_data.json
+644 root:root /usr/share/ccm-fleet/schemas/agent_config.json
 ";
 
 #[test]
@@ -150,12 +157,25 @@ fn upgrading_an_rpm_keeps_a_changed_configuration_and_removing_saves_it() {
     assert_eq!(saved.ok(), "noop: true\n");
 }
 
+/// Removes what other tests left of the program on a booted host, whatever way they ended.
+fn remove_ccm(host: &SystemdHost) {
+    host.sh(&format!(
+        "{SBIN} systemctl stop ccm-agent ccm-enroll nats-server 2>/dev/null || true
+         dpkg -P ccm-fleet 2>/dev/null || true
+         if command -v rpm >/dev/null; then rpm -e ccm-fleet shell base 2>/dev/null || true; fi
+         rm -f /usr/bin/ccm /etc/systemd/system/ccm-agent.service
+         rm -rf /etc/choria /var/lib/choria /etc/systemd/system/ccm-agent.service.d
+         rm -f /root/managed /root/before /root/slept /root/after
+         systemctl daemon-reload"
+    ));
+}
+
 /// Puts both versions of the .deb on the booted host; nothing of the package is installed yet.
 fn copy_debs(host: &SystemdHost) {
     for version in [OLD, NEW] {
         host.install(&deb(version), &format!("/root/{version}.deb"));
     }
-    host.sh("rm -f /usr/bin/ccm /etc/systemd/system/ccm-agent.service; rm -rf /etc/choria /var/lib/choria");
+    remove_ccm(host);
 }
 
 #[test]
@@ -166,7 +186,12 @@ fn the_installed_unit_starts_on_request_and_an_upgrade_restarts_it() {
     // Installing starts nothing: a node without configuration has nothing to do.
     assert_eq!(host.word("is-enabled", "ccm-agent"), "disabled");
     assert_eq!(host.word("is-active", "ccm-agent"), "inactive");
-    for unit in ["ccm-agent", "ccm-controller"] {
+    for unit in [
+        "ccm-agent",
+        "ccm-agent-restart",
+        "ccm-controller",
+        "ccm-enroll",
+    ] {
         let file = format!("/lib/systemd/system/{unit}.service");
         let verified = host.run(&["systemd-analyze", "verify", "--man=no", &file]);
         assert_eq!(verified.stderr, "", "{unit}");

@@ -2,6 +2,7 @@
 //! - `agent`: an agent with a real NATS server: requests, scheduled runs, kills
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and the errors of invalid ones
+//! - `backup`: backups of a fleet, restored after everything was lost
 //! - `browser`: the fleet's page in a real Chromium
 //! - `bundle`: bundles as the controller packs and a node unpacks them
 //! - `cancel`: runs that are stopped, after their resource or at once
@@ -12,19 +13,24 @@
 //! - `command_output`: what commands print, in failures, events and replies
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
-//! - `docs`: examples in the documents, run in a shell
+//! - `doctor`: everything that can be wrong with a node or a fleet, broken and named
+//! - `docs`: examples in the documents, run in a shell, and links
 //! - `drift`: nodes that differ from their assignment, and what shows it
 //! - `enroll`: nodes that become members of a fleet with JWTs, and those that may not
 //! - `entry_points`: the same cases through every entry point
+//! - `errors`: every broken document with its message
+//! - `examples`: every type, property, data source and template language
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `faults`: kill -9, full and read-only disks, power cuts, wrong clocks
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: requests to many nodes, from the command line
 //! - `fleet_view`: queries, runs, status and tables, from the fleet's stores alone
+//! - `forget`: nodes that are retired, and labels of unknown nodes
 //! - `governor`: limits of concurrent runs, also when agents or servers are killed
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `http`: the client against servers that behave well and badly
 //! - `install`: installation of the packages that we ship
+//! - `interop`: recorded exchanges of the real choria and nats commands, sent again
 //! - `log_levels`: the log lines that `--info` and `--debug` add
 //! - `monitoring`: documents, dashboard and alerts name existing metrics
 //! - `nats`: the NATS layer with real servers, and together with another client
@@ -34,6 +40,7 @@
 //! - `plugins`: commands that users add
 //! - `publisher`: events into a real stream, also when agent or server are killed
 //! - `registration`: services that register, are found, expire, and balancers that follow them
+//! - `reference`: reference pages of the book, compared with the program and the schemas
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `resource_types`: lists of types that the compiler can't check
 //! - `rollback`: rollbacks, and the states in which rollouts end
@@ -50,8 +57,10 @@
 //! - `tidy`: rules about the source itself
 //! - `trust`: forged requests, policies, floods, secrets, and the permissions that we ship
 //! - `vectors`: recorded cases, shared with other implementations
+//! - `version_skew`: messages and records of the previous minor version, both ways
 //! - `versions`: our order of versions beside dpkg's and rpm's own
-//! - `web`: the fleet's page and API over HTTP, without a browser
+//! - `web`: the fleet's page and API over HTTP, without a browser; `web_access`: tokens, roles and
+//!   rollouts of the page; `web_history`: runs and bundles
 
 #![expect(
     clippy::disallowed_methods,
@@ -66,6 +75,7 @@ mod agent;
 mod api;
 mod apply;
 mod archive;
+mod backup;
 mod browser;
 mod bundle;
 mod cancel;
@@ -77,20 +87,24 @@ mod compatibility;
 mod crash;
 mod data;
 mod docs;
+mod doctor;
 mod drift;
 mod enroll;
 mod entry_points;
 mod errors;
+mod examples;
 mod exec;
 mod faults;
 mod feed;
 mod file;
 mod fleet;
 mod fleet_view;
+mod forget;
 mod governor;
 mod health;
 mod http;
 mod install;
+mod interop;
 mod log_levels;
 mod monitoring;
 mod nats;
@@ -101,6 +115,7 @@ mod package_cfengine;
 mod package_dnf;
 mod plugins;
 mod publisher;
+mod reference;
 mod registration;
 mod regression;
 mod resource_types;
@@ -120,5 +135,8 @@ mod symlink_races;
 mod tidy;
 mod trust;
 mod vectors;
+mod version_skew;
 mod versions;
 mod web;
+mod web_access;
+mod web_history;

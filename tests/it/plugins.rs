@@ -104,7 +104,8 @@ fn help_lists_plugins_and_every_level_has_its_own() {
     let env = env();
     let help = call(&env, &["--help"]).ok();
     let (_, listed) = help.split_once("Plugins:\n").unwrap();
-    assert_eq!(listed, "  db   The database\n  say  Says something\n");
+    let (listed, _) = listed.split_once("\n\n").unwrap();
+    assert_eq!(listed, "  db   The database\n  say  Says something");
     assert!(help.contains("  apply"), "{help}");
     let nothing = call(&env, &[]);
     assert!(nothing.stderr.contains("Plugins:\n"), "{nothing:?}");
@@ -132,10 +133,8 @@ fn what_is_not_supported_says_so_when_it_is_called_and_not_before() {
     let plain = call(&env, &["facts", "--help"]);
     assert_eq!(plain.stderr, "");
     let error = call(&env, &["db", "ask", "--anything", "goes"]).error(1);
-    assert!(
-        error.contains("line 36 column 9: type rest is not supported"),
-        "{error}"
-    );
+    assert!(error.contains("type rest is not supported"), "{error}");
+    assert!(error.contains("site-plugin.yaml:38:15\n"), "{error}");
     let error = call(&env, &["db", "shape"]).error(1);
     assert!(error.contains("key transform is not supported"), "{error}");
 }
@@ -147,10 +146,8 @@ fn a_broken_plugin_does_not_affect_other_commands() {
     assert_eq!(call(&env, &["say", "x"]).stderr, "");
     assert_eq!(call(&env, &["facts", "--help"]).stderr, "");
     let error = call(&env, &["bad"]).error(1);
-    assert!(
-        error.contains("bad-plugin.yaml: line 1 column 11: [ is not closed"),
-        "{error}"
-    );
+    assert!(error.contains("error: [ is not closed\n"), "{error}");
+    assert!(error.contains("bad-plugin.yaml:1:11\n"), "{error}");
     for args in [&["--help"][..], &["frobnicate"]] {
         let stderr = call(&env, args).stderr;
         let warnings = stderr.matches("ccm: warning: ").count();

@@ -232,7 +232,7 @@ async fn a_restore_that_a_dead_controller_intended_is_written_by_another() {
     let past = "2020-01-01T00:00:00Z";
     rollout["state"] = json!({"name": "rolling_back"});
     rollout["nodes"] = json!({"a": {"restoring": {"generation": 7, "at": past}}});
-    rollout["lease"] = json!({"holder": "dead", "until": past});
+    rollout["lease"] = json!({"holder": "dead", "duration": 1_000_000_000, "until": past});
     store(&fleet, &rollout).await;
     let outcome = fleet.run(&["rollout", "drive"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

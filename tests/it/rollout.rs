@@ -4,12 +4,11 @@
 //! Every bundle here appends a line to a file of each node, so a file shows how often its node
 //! really ran what.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use crate::support::Outcome;
 use crate::support::fleet::Fleet;
+use crate::support::nats::Bus;
 use crate::support::poll::{wait_for, when};
 
 /// Starts agents without groups.
@@ -19,7 +18,7 @@ pub(crate) fn fleet(names: &[&str]) -> Fleet {
 }
 
 /// Stores a bundle that runs `first` on each node and then notes the bundle's name.
-pub(crate) fn push(fleet: &Fleet, name: &str, first: &str) -> Value {
+pub(crate) fn push(fleet: &Fleet<impl Bus>, name: &str, first: &str) -> Value {
     let command = format!(
         "{first} && echo {name} >> {}",
         fleet.env.at("{{ Facts.node }}.log")
@@ -41,7 +40,7 @@ pub(crate) fn failing_on(nodes: &str) -> String {
 }
 
 /// Returns what a node ran, in order.
-pub(crate) fn ran(fleet: &Fleet, node: &str) -> Vec<String> {
+pub(crate) fn ran(fleet: &Fleet<impl Bus>, node: &str) -> Vec<String> {
     let name = format!("{node}.log");
     match fleet.env.exists(&name) {
         true => fleet.env.read(&name).lines().map(str::to_owned).collect(),
@@ -49,14 +48,14 @@ pub(crate) fn ran(fleet: &Fleet, node: &str) -> Vec<String> {
     }
 }
 
-pub(crate) fn start(fleet: &Fleet, bundle: &str, flags: &[&str]) -> Outcome {
+pub(crate) fn start(fleet: &Fleet<impl Bus>, bundle: &str, flags: &[&str]) -> Outcome {
     let mut args = vec!["rollout", "start", bundle, "--all"];
     args.extend(flags);
     fleet.run(&args)
 }
 
 /// Returns the newest rollout.
-pub(crate) fn newest(fleet: &Fleet) -> Value {
+pub(crate) fn newest(fleet: &Fleet<impl Bus>) -> Value {
     let all = fleet.run(&["rollout", "list", "--json"]).json();
     all.as_array().unwrap().last().unwrap().clone()
 }
@@ -85,7 +84,7 @@ pub(crate) fn words(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// Returns generation and bundle names of what a node is assigned.
-pub(crate) fn assigned(fleet: &Fleet, node: &str) -> (u64, Vec<String>) {
+pub(crate) fn assigned(fleet: &Fleet<impl Bus>, node: &str) -> (u64, Vec<String>) {
     let drift = fleet.run(&["drift", "--json"]);
     let drift: Value = serde_json::from_str(&drift.stdout).unwrap();
     let nodes = drift["nodes"].as_array().unwrap();
@@ -315,7 +314,7 @@ async fn of_several_controllers_one_drives() {
         assert_eq!(ran(&fleet, node), ["app"], "{node}");
         assert_eq!(assigned(&fleet, node).0, 1);
     }
-    let holders = holders(&fleet, &id).await;
+    let holders = fleet.lease_holders(&id).await;
     assert_eq!(holders.len(), 1, "{holders:?}");
 }
 
@@ -330,7 +329,7 @@ async fn what_a_dead_controller_intended_and_did_not_do_is_done_once() {
     let past = "2020-01-01T00:00:00Z";
     rollout["nodes"] = json!({"a": {"assigned": {"generation": 7, "at": past}}});
     rollout["previous"] = json!([{"assignment": null, "nodes": {"a": 0}}]);
-    rollout["lease"] = json!({"holder": "dead", "until": past});
+    rollout["lease"] = json!({"holder": "dead", "duration": 1_000_000_000, "until": past});
     let bucket = fleet.server.jetstream().await;
     let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
     let key = format!("default.{id}");
@@ -444,22 +443,6 @@ fn a_rollback_keeps_assignments_that_were_made_since() {
     );
     assert_eq!(assigned(&fleet, "a").1, [""; 0]);
     assert_eq!(assigned(&fleet, "b"), (2, vec!["two".into()]));
-}
-
-/// Returns everyone who ever held the lease of a rollout.
-async fn holders(fleet: &Fleet, id: &str) -> BTreeSet<String> {
-    use futures_util::StreamExt as _;
-    let bucket = fleet.server.jetstream().await;
-    let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
-    let mut history = bucket.history(format!("default.{id}")).await.unwrap();
-    let mut holders = BTreeSet::new();
-    while let Some(entry) = history.next().await {
-        let rollout: Value = serde_json::from_slice(&entry.unwrap().value).unwrap();
-        if let Some(holder) = rollout["lease"]["holder"].as_str() {
-            holders.insert(holder.to_owned());
-        }
-    }
-    holders
 }
 
 #[test]

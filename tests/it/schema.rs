@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ccm_agent::config::Config;
 use ccm_core::model::resource::decode::property_names;
-use ccm_core::model::{TypeName, event, health, registration, state};
+use ccm_core::model::{TypeName, diagnosis, enrolment, event, health, registration, state};
 use ccm_value::document::field_names;
 use jsonschema::Registry;
 use serde_json::{Value, json};
@@ -125,6 +125,74 @@ fn state_and_event_schemas_have_exactly_the_fields_of_the_types() {
         .copied()
         .collect();
     assert_eq!(keys(&schema("transaction_event")), fields);
+}
+
+#[test]
+fn schemas_of_enrolment_and_diagnosis_have_exactly_the_fields_of_the_types() {
+    let reply = schema("enrolment_reply");
+    let diagnosis = schema("diagnosis");
+    for (schema, fields) in [
+        (
+            &schema("enrolment_request"),
+            field_names::<enrolment::EnrolmentRequest>(),
+        ),
+        (&reply, field_names::<enrolment::EnrolmentReply>()),
+        (
+            &reply["$defs"]["membership"],
+            field_names::<enrolment::Membership>(),
+        ),
+        (&diagnosis, field_names::<diagnosis::Diagnosis>()),
+        (
+            &diagnosis["$defs"]["check"],
+            field_names::<diagnosis::Check>(),
+        ),
+    ] {
+        let fields: BTreeSet<&str> = fields.iter().copied().collect();
+        assert_eq!(keys(schema), fields);
+    }
+}
+
+#[test]
+fn enrolment_messages_satisfy_their_schemas() {
+    let node = "web1.example.net".parse().unwrap();
+    let public_key = "UABUTEEIXQBEB57L2N2V2M373ZFQQKDLORGEJN25BHDYNZQ2YSFOKERO".to_owned();
+    let request = enrolment::EnrolmentRequest {
+        protocol: enrolment::ENROLMENT_REQUEST.into(),
+        node,
+        version: "0.1.0".into(),
+    };
+    assert_valid("enrolment_request", &json!(request));
+    let unknown = json!({"protocol": request.protocol, "node": "web1", "groups": ["db"]});
+    assert!(!faults("enrolment_request", &unknown).is_empty());
+    let mut reply = enrolment::EnrolmentReply {
+        protocol: enrolment::ENROLMENT_REPLY.into(),
+        node: request.node,
+        public_key,
+        state: enrolment::EnrolmentState::Pending,
+        reason: String::new(),
+        membership: None,
+    };
+    assert_valid("enrolment_reply", &json!(reply));
+    reply.state = enrolment::EnrolmentState::Approved;
+    let without_membership = faults("enrolment_reply", &json!(reply));
+    assert!(!without_membership.is_empty());
+    reply.membership = Some(enrolment::Membership {
+        jwt: "a.b.c".into(),
+        collective: "default".parse().unwrap(),
+        subject_prefix: "ccm.v1".into(),
+        inbox_prefix: "_INBOX_agent.web1_example_net".into(),
+        groups: vec!["web".parse().unwrap()],
+        trust: "required: true\n".into(),
+    });
+    assert_valid("enrolment_reply", &json!(reply));
+}
+
+#[test]
+fn a_real_diagnosis_satisfies_its_schema() {
+    let env = TestEnv::new();
+    let outcome = env.ccm(&["doctor", "--json", "--config", "none.yaml"]);
+    let document = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_valid("diagnosis", &document);
 }
 
 #[test]

@@ -133,7 +133,8 @@ fn names_of_nodes_bundles_and_rollouts_are_completed_from_nats() {
     let mut env = TestEnv::new();
     env.set("NATS_URL", &server.url());
     env.ccm(&["fleet", "init"]).ok();
-    env.ccm(&["fleet", "label", "web1.lab", "role=web"]).ok();
+    let label = ["fleet", "label", "web1.lab", "role=web", "--create"];
+    env.ccm(&label).ok();
     env.write(
         "site/manifest.yaml",
         "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n",

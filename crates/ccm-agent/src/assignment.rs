@@ -2,8 +2,12 @@
 //! the result.
 //!
 //! Reads the key of this node from the KV bucket whenever it may have changed. The assignment and
-//! its bundles are kept on disk, so that the node converges also while NATS is unreachable. Needs
-//! no consumer on the server: a change that was missed is found at the next read.
+//! its bundles are kept on disk, so that the node converges also while NATS is unreachable or after
+//! its storage was lost: the assignment ends only if its key was removed in the incarnation of the
+//! fleet that the assignment is of. Needs no consumer on the server: a change that was missed is
+//! found at the next read.
+
+mod acceptance;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,18 +21,18 @@ use super::manifest_watch::{FetchError, fetch_object};
 use super::node::{Node, Problem};
 use super::run::{RunResult, RunTask};
 use super::schedule::execute_queued;
-use super::trust::loopback::LoopbackError;
-use super::trust::{Requester, RolloutProofError, UntrustedAssignment};
+use super::trust::Requester;
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::decision::AssignmentSignature;
 use ccm_core::model::drift::{Drift, ReportSource, UncheckedResource};
 use ccm_core::model::governor::GovernorClaim;
+use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{Assignment, BundleRef, NodeReport, REPORT, Refusal};
 use ccm_core::model::run::{RunOutcome, RunSummary, Trigger};
 use ccm_core::run::Request;
 use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::system::files::{self, Durability};
-use ccm_nats::streams::{DESIRED, MANIFESTS, REPORTED};
+use ccm_nats::streams::{MANIFESTS, REPORTED};
 use ccm_nats::{Connection, NatsError, Subjects, backoff};
 use ccm_value::json;
 
@@ -54,16 +58,23 @@ pub(crate) enum Follow {
     IfNew,
 }
 
-/// Why an assignment is refused.
-#[derive(Debug, thiserror::Error)]
-enum AssignmentRefusal {
-    /// The content is not quoted: it may be a secret.
-    #[error("the assignment is malformed at line {}, column {}", .0.line(), .0.column())]
-    Unreadable(#[from] serde_json::Error),
-    #[error(transparent)]
-    LoopbackError(#[from] LoopbackError),
-    #[error(transparent)]
-    UntrustedAssignment(#[from] UntrustedAssignment),
+/// What makes an assignment different from the one before it: an unsigned one may have the same
+/// generation.
+#[derive(Clone, Debug, PartialEq)]
+struct AssignmentId {
+    incarnation: Option<Incarnation>,
+    generation: u64,
+    signature: Option<AssignmentSignature>,
+}
+
+impl AssignmentId {
+    fn of(assignment: &Assignment) -> Self {
+        Self {
+            incarnation: assignment.incarnation.clone(),
+            generation: assignment.generation,
+            signature: assignment.signature.clone(),
+        }
+    }
 }
 
 /// Why a bundle was not applied or a report not written.
@@ -146,8 +157,8 @@ pub(crate) struct Assignments {
     connection: Connection,
     subjects: Subjects,
     cache: BundleCache,
-    /// Generation and signature of the assignment applied since the agent started.
-    followed: Option<(u64, Option<AssignmentSignature>)>,
+    /// The assignment applied since the agent started.
+    followed: Option<AssignmentId>,
     /// Failed attempts to fetch the bundles of the assignment, and when to try again.
     waiting: Option<(usize, Instant)>,
     /// Last report, and whether it is published.
@@ -179,6 +190,7 @@ impl Assignments {
 
     /// Applies the assignment and publishes the report.
     pub(crate) async fn follow(&mut self, follow: Follow) {
+        self.node.refresh_signers().await;
         if let Some((assignment, requester)) = self.current().await
             && (follow == Follow::Always || self.is_new(&assignment))
             && self.node.services.pause.current().is_none()
@@ -194,13 +206,9 @@ impl Assignments {
         self.waiting.map(|(_, at)| at)
     }
 
-    /// Reports whether an assignment was not applied yet. The generation alone does not decide
-    /// that: an unsigned assignment may have the same one.
+    /// Reports whether an assignment was not applied yet.
     fn is_new(&self, assignment: &Assignment) -> bool {
-        let followed = self.followed.as_ref();
-        followed.is_none_or(|(generation, signature)| {
-            *generation != assignment.generation || *signature != assignment.signature
-        })
+        self.followed != Some(AssignmentId::of(assignment))
     }
 
     /// Applies the assignment again if one of its bundles is this manifest, whose looked-up
@@ -256,133 +264,13 @@ impl Assignments {
         }
     }
 
-    /// Returns the assignment in NATS, or the last accepted one while NATS is unreachable.
-    async fn current(&mut self) -> Option<(Assignment, Requester)> {
-        match self.fetch().await {
-            Ok(Some(text)) => match self.parse(&text).await {
-                Ok((assignment, requester)) => {
-                    self.write_document("assignment.json", &assignment);
-                    self.set_refusal(None);
-                    Some((assignment, requester))
-                }
-                // The connection was lost; that is no refusal.
-                Err((_, AssignmentRefusal::LoopbackError(LoopbackError::Unknown(_)))) => {
-                    self.last_accepted()
-                }
-                Err((found, reason)) => {
-                    self.refuse(found.as_ref(), &reason);
-                    self.last_accepted()
-                }
-            },
-            Ok(None) => {
-                // No longer assigned.
-                let _ = files::remove(&self.file("assignment.json"));
-                self.set_refusal(None);
-                None
-            }
-            Err(NatsError::NoBucket(_)) => None,
-            Err(NatsError::Denied(denial)) => {
-                self.log_error("Could not read the assignment", &denial);
-                self.last_accepted()
-            }
-            Err(_) => self.last_accepted(),
-        }
-    }
-
-    async fn fetch(&self) -> Result<Option<bytes::Bytes>, NatsError> {
-        if !self.connection.is_up() {
-            return Err(NatsError::Closed);
-        }
-        let bucket = self.connection.bucket(DESIRED).await?;
-        let key = self.subjects.key(&self.node.identity.name.token());
-        Ok(bucket.get(&key).await?.map(|entry| entry.value))
-    }
-
-    /// Parses and authorizes an assignment. A refusal comes with what could be parsed.
-    async fn parse(
-        &self,
-        text: &[u8],
-    ) -> Result<(Assignment, Requester), (Option<Assignment>, AssignmentRefusal)> {
-        let found: Assignment =
-            serde_json::from_slice(text).map_err(|err| (None, AssignmentRefusal::from(err)))?;
-        let checked = match &self.node.services.loopback_only {
-            Some(loopback) => loopback.check().await.map_err(AssignmentRefusal::from),
-            None => Ok(()),
-        };
-        match checked.and_then(|()| Ok(self.accept(&found)?)) {
-            Ok(requester) => Ok((found, requester)),
-            Err(reason) => Err((Some(found), reason)),
-        }
-    }
-
-    fn accept(&self, assignment: &Assignment) -> Result<Requester, UntrustedAssignment> {
-        let collective = self.subjects.collective();
-        let mut decisions = assignment.signature.iter().flat_map(|it| it.decisions());
-        if let Some(foreign) = decisions.find(|it| it.collective != *collective) {
-            let unproven = RolloutProofError::Collective {
-                rollout: foreign.rollout.clone(),
-                collective: foreign.collective.clone(),
-            };
-            return Err(unproven.into());
-        }
-        self.node
-            .services
-            .authorizer
-            .accept(assignment, &self.node.identity.name)
-    }
-
-    /// Returns the last accepted assignment, if it is still authorized.
-    fn last_accepted(&self) -> Option<(Assignment, Requester)> {
-        let loopback = self.node.services.loopback_only.as_ref();
-        if loopback.is_some_and(|loopback| loopback.remote().is_some()) {
-            return None;
-        }
-        let assignment = read_document(&self.file("assignment.json"))?;
-        let requester = self.accept(&assignment).ok()?;
-        Some((assignment, requester))
-    }
-
-    /// Records, logs and reports why an assignment is refused.
-    fn refuse(&mut self, found: Option<&Assignment>, reason: &AssignmentRefusal) {
-        let signature = found.and_then(|found| found.signature.as_ref());
-        let refusal = Refusal {
-            time: self.node.services.clock.now(),
-            what: Refusal::ASSIGNMENT.into(),
-            generation: found.map(|found| found.generation),
-            who: signature.map_or_else(String::new, |it| it.signer().to_owned()),
-            reason: reason.to_string(),
-        }
-        .shortened();
-        let is_repeated = |before: &Refusal| before.is_repeated_by(&refusal);
-        if self.refused.as_ref().is_some_and(is_repeated) {
-            return;
-        }
-        self.log_error("Not following the assignment", &refusal.reason);
-        self.node.services.refusals.add(refusal.clone());
-        self.set_refusal(Some(refusal));
-    }
-
-    /// Updates the refusal in the report.
-    fn set_refusal(&mut self, refusal: Option<Refusal>) {
-        self.refused.clone_from(&refusal);
-        let before = self.report.as_ref().map(|(report, _)| report);
-        if before.and_then(|report| report.refusal.as_ref()) == refusal.as_ref() {
-            return;
-        }
-        let report = NodeReport {
-            refusal,
-            timestamp: self.node.services.clock.now(),
-            ..before.cloned().unwrap_or_else(|| self.empty_report())
-        };
-        self.store_report(report);
-    }
-
     /// Returns the report of a node that has not applied any assignment.
     fn empty_report(&self) -> NodeReport {
         NodeReport {
             protocol: REPORT.into(),
             identity: self.node.identity.name.clone(),
             generation: 0,
+            incarnation: None,
             manifests: Vec::new(),
             run: None,
             drift: Vec::new(),
@@ -436,12 +324,13 @@ impl Assignments {
         let results = self
             .run_all(&assignment, requester, mode, slot, trigger)
             .await;
-        self.followed = Some((assignment.generation, assignment.signature));
+        self.followed = Some(AssignmentId::of(&assignment));
         self.node.set_generation(assignment.generation);
         self.store_report(NodeReport {
             protocol: REPORT.into(),
             identity: self.node.identity.name.clone(),
             generation: assignment.generation,
+            incarnation: assignment.incarnation,
             manifests: assignment.manifests,
             run: results.worst,
             drift: self.with_known_start(results.drift),
@@ -460,7 +349,7 @@ impl Assignments {
         let generation = assignment.generation;
         let report = self.report.as_ref().map(|(report, _)| report);
         let report = report
-            .filter(|it| it.generation == generation && it.manifests == assignment.manifests)
+            .filter(|it| is_about(it, &assignment))
             .cloned()
             .ok_or(CheckError::NotApplied(generation))?;
         let mode = Mode {
@@ -564,14 +453,8 @@ impl Assignments {
             let run = report.run.as_ref();
             report.error.is_empty() && run.is_some_and(|run| run.error.is_empty())
         };
-        self.report.as_ref().is_some_and(|(report, _)| {
-            let Assignment {
-                generation,
-                manifests,
-                ..
-            } = assignment;
-            report.generation == *generation && report.manifests == *manifests && ended(report)
-        })
+        let report = self.report.as_ref().map(|(report, _)| report);
+        report.is_some_and(|report| is_about(report, assignment) && ended(report))
     }
 
     /// Returns a bundle from the cache, after fetching it if need be.
@@ -662,6 +545,13 @@ impl Assignments {
 fn read_document<T: serde::de::DeserializeOwned>(file: &std::path::Path) -> Option<T> {
     let text = files::read_to_string(file, MAX_BYTES).ok()?;
     serde_json::from_str(&text).ok()
+}
+
+/// Reports whether a report is about this assignment.
+fn is_about(report: &NodeReport, assignment: &Assignment) -> bool {
+    report.generation == assignment.generation
+        && report.incarnation == assignment.incarnation
+        && report.manifests == assignment.manifests
 }
 
 /// Returns the source name of a bundle.

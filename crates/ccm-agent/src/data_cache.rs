@@ -294,8 +294,14 @@ mod tests {
         let nats = BlockingClient::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
         let clock = FixedClock::new(DateTime::UNIX_EPOCH);
         let facts = Facts::default();
-        let authorizer =
-            Authorizer::open(None, directory.path(), "boot", Arc::new(SystemClock)).unwrap();
+        let authorizer = Authorizer::open(
+            None,
+            &"lab".parse().unwrap(),
+            directory.path(),
+            "boot",
+            Arc::new(SystemClock),
+        )
+        .unwrap();
         let recent = |cache: &DataCache| cache.recent(&facts, &nats, &clock, &authorizer).unwrap();
         let resolve =
             |cache: &DataCache| cache.resolve(&facts, &nats, &clock, &authorizer).unwrap();

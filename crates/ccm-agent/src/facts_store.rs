@@ -51,6 +51,18 @@ impl FactsStore {
         }
     }
 
+    /// Reports whether the facts could not be written.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.written.is_none() && self.not_before.is_some()
+    }
+
+    /// Makes the next update try again after a permanent error.
+    pub(crate) fn retry(&mut self) {
+        if self.has_failed() {
+            self.not_before = None;
+        }
+    }
+
     /// Writes the facts of a status if they have changed or were written long ago.
     pub(crate) async fn update(&mut self, status: &NodeStatus) -> Result<(), FactsStoreError> {
         let content = json::compact(&(&status.groups, &status.version, &status.facts))?;
@@ -77,6 +89,13 @@ impl FactsStore {
                 Err(err.into())
             }
         }
+    }
+
+    /// Makes the next update write the facts: the bucket may have been created again.
+    pub(crate) fn reset(&mut self) {
+        self.bucket = None;
+        self.written = None;
+        self.not_before = None;
     }
 
     async fn put(&mut self, text: String) -> Result<(), NatsError> {

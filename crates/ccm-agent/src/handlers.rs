@@ -1,17 +1,20 @@
 //! Request handlers: one per verb, from request body to reply body.
 //!
 //! Every request for this node gets exactly one reply with a body, malformed ones included.
-//! Requests that only read never wait for a run; the others go to the run queue. Authentication and
-//! transport are in `request_server`.
+//! Requests that only read never wait for a run (`reads`); the others go to the run queue.
+//! Authentication and transport are in `request_server`.
 
 mod cancel;
 mod check;
+mod reads;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use tokio::sync::{AcquireError, Semaphore, mpsc, oneshot};
+use tokio::sync::{AcquireError, mpsc, oneshot};
 use tokio::task::JoinError;
+
+use reads::Readers;
+pub(super) use reads::status_policy_request;
 
 use super::assignment::CheckReply;
 use super::node::Node;
@@ -19,29 +22,18 @@ use super::run::{EnsureResult, RunResult, RunTask};
 use super::run_queue::{Job, Permit, Refusal};
 use super::trust::Requester;
 use super::trust::audit::AuditRequest;
-use ccm_core::engine::{Level, Mode, StatusError, resource_from_request};
-use ccm_core::filter::{self, FilterError};
+use ccm_core::engine::{Level, Mode};
+use ccm_core::filter::FilterError;
 use ccm_core::model::envelope::Envelope;
-use ccm_core::model::label::Labels;
 use ccm_core::model::node::Refusal as Refused;
 use ccm_core::model::policy::PolicyRequest;
-use ccm_core::model::request::{
-    EnsureResponse, RequestError, StatusResponse, parse_ensure, parse_status,
-};
-use ccm_core::model::resource::Resource;
+use ccm_core::model::request::{EnsureResponse, RequestError, StatusResponse, parse_ensure};
 use ccm_core::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
 use ccm_core::run::Request as RunRequest;
 use ccm_core::run::manifest_source::ManifestSource;
 use ccm_nats::Verb;
 use ccm_template::expand::has_expressions;
-use ccm_template::path;
 use ccm_value::json;
-
-/// Most blocking reads at once.
-const MAX_READERS: usize = 8;
-
-/// Longest body that is parsed without leaving the async thread.
-const SMALL_BODY: usize = 64 * 1024;
 
 /// Longest error text of a reply, in characters.
 const MAX_REASON: usize = 8 * 1024;
@@ -116,7 +108,7 @@ struct AuditDetails<'a> {
 #[derive(Clone)]
 pub(crate) struct Handlers {
     node: Arc<Node>,
-    readers: Arc<Semaphore>,
+    readers: Readers,
     /// Notified when the assignment may have changed.
     nudge: Arc<tokio::sync::Notify>,
     /// Makes the schedule check the assignment in noop mode.
@@ -131,15 +123,16 @@ impl Handlers {
     ) -> Self {
         Self {
             node,
-            readers: Arc::new(Semaphore::new(MAX_READERS)),
+            readers: Readers::default(),
             nudge,
             check,
         }
     }
 
-    /// Makes the schedule check the assignment.
-    pub(crate) fn check_assignment(&self) {
+    /// Makes the schedule check the assignment, and the presence retry what failed.
+    pub(crate) fn nudge(&self) {
         self.nudge.notify_one();
+        self.node.notify_nudged();
     }
 
     /// Handles a request.
@@ -199,25 +192,6 @@ impl Handlers {
             // The assignment was checked on arrival.
             Verb::Nudge => self.status(),
         }
-    }
-
-    /// Reports whether the filter of the envelope matches this node.
-    async fn matches_filter(&self, envelope: &Envelope) -> Result<bool, HandlerError> {
-        if envelope.filter.is_empty() {
-            return Ok(true);
-        }
-        let filter = envelope.filter.clone();
-        let node = self.node.clone();
-        let matched = self.run_blocking(move || {
-            let attributes = filter::NodeAttributes {
-                identity: &node.identity.name,
-                groups: &node.identity.groups,
-                facts: &node.services.facts.current(),
-                labels: &Labels::default(),
-            };
-            filter::matches(&filter, &attributes)
-        });
-        Ok(matched.await??)
     }
 
     async fn ensure(&self, text: &str, incoming: &IncomingRequest) -> Reply {
@@ -365,63 +339,6 @@ impl Handlers {
         }
     }
 
-    async fn state(&self, text: &str, incoming: &IncomingRequest) -> Reply {
-        let request = match self.parse_body(text, parse_status).await {
-            Ok(request) => request,
-            Err(err) => return self.malformed(incoming, &err.to_string()),
-        };
-        let label = format!("{}#{}", request.type_name, request.name);
-        let details = AuditDetails {
-            label: &label,
-            noop: true,
-            run_id: None,
-        };
-        let resource = match resource_from_request(&request) {
-            Ok(resource) => resource,
-            Err(err @ StatusError::Module) => {
-                return self.deny(incoming, &details, &err.to_string());
-            }
-            Err(err) => return self.malformed(incoming, &err.to_string()),
-        };
-        if let Err(denied) = incoming.requester.may(&status_policy_request(&resource)) {
-            return self.deny(incoming, &details, &denied.to_string());
-        }
-        self.allow(incoming, &details);
-        let (node, requester) = (self.node.clone(), incoming.requester.clone());
-        match self
-            .run_blocking(move || node.state_of(&resource, &requester))
-            .await
-        {
-            Ok(Ok(state)) => body_reply(&StatusResponse::new(Ok(state))),
-            Ok(Err(err)) => error_reply(Verb::Status, code::BAD_REQUEST, err.to_string()),
-            Err(err) => error_reply(Verb::Status, code::INTERNAL, err.to_string()),
-        }
-    }
-
-    /// Replies with all facts, or with the result of a path query.
-    async fn facts(&self, text: &str) -> Reply {
-        let node = self.node.clone();
-        let wanted = match parse_facts_path(text) {
-            Ok(wanted) => wanted,
-            Err(err) => return error_reply(Verb::Facts, code::BAD_REQUEST, err.to_string()),
-        };
-        let found = self.run_blocking(move || {
-            let facts = node.services.facts.current().all();
-            match wanted.as_str() {
-                "" => Ok(facts),
-                wanted => path::find(&facts, wanted).ok_or_else(|| wanted.to_owned()),
-            }
-        });
-        match found.await {
-            Ok(Ok(facts)) => body_reply(&facts),
-            Ok(Err(wanted)) => {
-                let text = format!("no fact matches {wanted:?}");
-                error_reply(Verb::Facts, code::NOT_FOUND, text)
-            }
-            Err(err) => error_reply(Verb::Facts, code::INTERNAL, err.to_string()),
-        }
-    }
-
     fn status(&self) -> Reply {
         body_reply(&self.node.status())
     }
@@ -447,6 +364,7 @@ impl Handlers {
                 time: self.node.services.clock.now(),
                 what: incoming.verb.as_str().into(),
                 generation: None,
+                incarnation: None,
                 who: who.into(),
                 reason: reason.into(),
             });
@@ -516,29 +434,6 @@ impl Handlers {
         });
         receiver
     }
-
-    /// Parses a body. A small one with aliases may expand to a large document, so those count as
-    /// blocking reads.
-    async fn parse_body<T: Send + 'static>(
-        &self,
-        text: &str,
-        parse: fn(&str) -> Result<T, RequestError>,
-    ) -> Result<T, HandlerError> {
-        if text.len() <= SMALL_BODY && !text.contains('*') {
-            return Ok(parse(text)?);
-        }
-        let text = text.to_owned();
-        Ok(self.run_blocking(move || parse(&text)).await??)
-    }
-
-    /// Runs blocking work beside any run, limited to [`MAX_READERS`] at once.
-    async fn run_blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, HandlerError> {
-        let _permit = self.readers.acquire().await?;
-        Ok(tokio::task::spawn_blocking(work).await?)
-    }
 }
 
 impl IncomingRequest {
@@ -552,34 +447,6 @@ impl IncomingRequest {
             noop: details.noop || self.envelope.noop,
             run_id: details.run_id.clone(),
         }
-    }
-}
-
-/// Returns the policy request for reading the state of a resource.
-pub(super) fn status_policy_request(resource: &Resource) -> PolicyRequest<'_> {
-    PolicyRequest {
-        verb: Verb::Status.as_str(),
-        noop: true,
-        type_name: Some(resource.type_name()),
-        name: Some(&resource.common.name),
-        provider: non_empty(&resource.common.provider),
-        command: None,
-    }
-}
-
-/// Returns the path of a facts request: plain text, or `path` in a JSON document.
-fn parse_facts_path(text: &str) -> Result<String, HandlerError> {
-    #[derive(Default, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
-    struct FactsBody {
-        #[serde(alias = "query")]
-        path: String,
-    }
-    let text = text.trim();
-    // A path may start with a brace, too.
-    match serde_json::from_str::<serde_json::Map<_, _>>(text) {
-        Ok(document) => Ok(serde_json::from_value::<FactsBody>(document.into())?.path),
-        Err(_) => Ok(text.trim_matches('"').to_owned()),
     }
 }
 
@@ -624,30 +491,5 @@ pub(super) fn error_reply(verb: Verb, code: u16, text: String) -> Reply {
         // A header holds one line.
         text: text.lines().next().unwrap_or_default().to_owned(),
         body: body.unwrap_or_else(|_| "{}".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_facts_path_is_plain_text_or_in_a_document() {
-        for (body, path) in [
-            ("", ""),
-            ("{}", ""),
-            (" host.info.os\n", "host.info.os"),
-            ("\"host.info.os\"", "host.info.os"),
-            (r#"{"path":"host.info.os"}"#, "host.info.os"),
-            (r#"{"query":"host.info.os"}"#, "host.info.os"),
-            ("{host.info.os,cpu}", "{host.info.os,cpu}"),
-        ] {
-            assert_eq!(parse_facts_path(body).unwrap(), path, "{body}");
-        }
-        let error = parse_facts_path(r#"{"paths":"x"}"#).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unknown field `paths`, expected `path` or `query`"
-        );
     }
 }

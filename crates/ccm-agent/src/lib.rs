@@ -7,7 +7,7 @@
 //! `publisher` deliver events, `choria_events` those for Choria. `registration_publisher` publishes
 //! services of this node, `registration_watch` watches looked-up ones. `handover_import` takes over
 //! events of runs by other programs on this node. All parts keep working while NATS is unreachable.
-//! [`enroll`] makes this node a member of a fleet. How a manifest is applied is in `ccm_core::run`.
+//! [`enroll`] makes this node a member of a fleet, [`doctor`] diagnoses it. How a manifest is applied is in `ccm_core::run`.
 
 #![warn(unreachable_pub)]
 
@@ -17,6 +17,7 @@ mod choria_events;
 pub mod config;
 mod connection_log;
 mod data_cache;
+pub mod doctor;
 pub mod enroll;
 mod event_sink;
 mod facts_cache;
@@ -24,10 +25,13 @@ mod facts_store;
 mod handlers;
 mod handover_import;
 mod http_server;
+mod local_status;
 mod manifest_watch;
 pub mod metrics;
 pub mod nats_client_log;
 mod node;
+mod node_builder;
+mod overload_log;
 mod presence;
 pub mod publisher;
 mod registration_publisher;
@@ -49,48 +53,36 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use assignment::{Assignments, CheckReply};
 use bundle_cache::BundleCache;
-use choria_events::ChoriaEvents;
 use config::{Config, SpoolConfig};
-use data_cache::DataCache;
-use event_sink::EventSink;
-use facts_cache::FactsCache;
 use handlers::Handlers;
 use handover_import::HandoverImport;
 use http_server::{Monitor, Probes};
 use manifest_watch::{UpdateSender, WatchedManifest};
 use metrics::Metrics;
-use node::{Identity, RunState, Services};
+use node_builder::{NodeParts, build};
 use presence::Presence;
 use publisher::Publisher;
-use registration_publisher::RegistrationPublisher;
-use registration_watch::{Lookups, RegistrationWatcher};
-use run_queue::RunQueue;
+use registration_watch::RegistrationWatcher;
 use schedule::{Schedule, Signals, Times};
-use spool::{Limits, Spool, SpoolError};
-use trust::audit::Audit;
+use spool::{Limits, Recovered, Spool, SpoolError};
+use trust::TrustError;
 use trust::loopback::{LoopbackError, LoopbackOnly};
-use trust::refusals::Refusals;
-use trust::{Authorizer, TrustError, boot_id};
 
 use ccm_core::engine::{Level, Line};
-use ccm_core::facts::FactPaths;
 use ccm_core::model::node::NameError;
 use ccm_core::model::request::RequestError;
-use ccm_core::run::RunLock;
-use ccm_core::run::executor::{Executor, LocalExecutor};
+use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::handover::HandoverDir;
 use ccm_core::run::log::Log;
-use ccm_core::run::pause::PauseStore;
-use ccm_core::system::files::{self, FileError};
-use ccm_core::system::{Clock, RandomError, SystemClock};
-use ccm_nats::{BlockingClient, ConnectMode, Connection, NatsError, Settings, Subjects, connect};
-use ccm_value::Value;
+use ccm_core::system::RandomError;
+use ccm_core::system::files::FileError;
+use ccm_nats::micro::Overload;
+use ccm_nats::{ConnectMode, Connection, NatsError, Settings, Subjects, connect};
 
 /// Time that the current run may take to finish after a stop signal.
 const RUN_GRACE: Duration = Duration::from_secs(30);
@@ -101,8 +93,9 @@ const KILL_GRACE: Duration = Duration::from_secs(10);
 /// Time for publishing remaining events after the last run.
 const FLUSH_GRACE: Duration = Duration::from_secs(5);
 
-/// Most messages queued per subscription; more are dropped instead of kept in memory.
-const BACKLOG: usize = 2048;
+/// Most messages queued per subscription; more are dropped instead of kept in memory. They are taken
+/// from these queues at once, so they fill only if the machine is overloaded.
+const BACKLOG: usize = 8192;
 
 /// Most requests to check the assignment that wait for the schedule.
 const MAX_CHECKS: usize = 16;
@@ -131,6 +124,16 @@ pub enum AgentError {
     SyntheticResource(#[from] RequestError),
 }
 
+/// What the process of an agent passes to it.
+#[derive(Clone)]
+pub struct ProcessParts {
+    /// Environment variables of the process.
+    pub environ: BTreeMap<String, String>,
+    pub log: Log,
+    pub metrics: Metrics,
+    pub executor: LocalExecutor,
+}
+
 /// A running agent.
 pub struct Agent {
     node: Arc<Node>,
@@ -140,6 +143,8 @@ pub struct Agent {
     stop_publishing: watch::Sender<bool>,
     tasks: JoinSet<()>,
     publishing: JoinSet<()>,
+    /// Counts requests beyond the capacity of the request server.
+    overload: Overload,
 }
 
 impl Agent {
@@ -147,9 +152,7 @@ impl Agent {
     pub async fn start(
         config: &Config,
         settings: &Settings,
-        environ: BTreeMap<String, String>,
-        log: Log,
-        metrics: Metrics,
+        process: ProcessParts,
     ) -> Result<Self, AgentError> {
         let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
         let (spool, recovered) = open_spool(&config.spool)?;
@@ -159,19 +162,20 @@ impl Agent {
         };
         let connection = connect(&settings, ConnectMode::Forever, "choria-ccm").await?;
         let parts = NodeParts {
-            environ,
-            log,
-            metrics,
-            executor: Arc::new(LocalExecutor),
+            environ: process.environ,
+            log: process.log,
+            metrics: process.metrics,
+            executor: Arc::new(process.executor),
             facts: None,
         };
         let node = build(config, &subjects, &connection, &spool, parts)?;
         let fields = [
             ("identity", node.identity.name.to_string()),
             ("version", VERSION.to_owned()),
-            ("events", recovered.to_string()),
+            ("events", recovered.records.to_string()),
         ];
         node.log(Level::Info, "Agent starting", &fields);
+        warn_about_lost_events(&node, &recovered);
         warn_about_trust(&node);
         let cache = BundleCache::open(&config.cache_dir)?;
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
@@ -183,6 +187,7 @@ impl Agent {
             agent.stop.subscribe(),
         );
         agent.tasks.spawn(logging);
+        agent.start_overload_log();
         agent.start_registration(config);
         agent.start_handover_import(config)?;
         agent.start_maintenance();
@@ -205,6 +210,7 @@ impl Agent {
             stop_publishing: watch::Sender::new(false),
             tasks: JoinSet::new(),
             publishing: JoinSet::new(),
+            overload: Overload::default(),
         };
         let nudge = Arc::new(Notify::new());
         let (check, checks) = mpsc::channel(MAX_CHECKS);
@@ -234,6 +240,7 @@ impl Agent {
             stop_publishing,
             mut tasks,
             mut publishing,
+            overload: _,
         } = self;
         node.log(Level::Info, "Agent stopping", &[]);
         node.services.run_queue.close();
@@ -299,6 +306,7 @@ impl Agent {
     ) -> Result<(), AgentError> {
         let (served, verbs) =
             request_server::listen(&self.node, &self.connection, subjects).await?;
+        self.overload = served.overload.clone();
         let handlers = Handlers::new(self.node.clone(), nudge.clone(), check);
         let node = self.node.clone();
         self.tasks.spawn(request_server::serve(
@@ -309,6 +317,14 @@ impl Agent {
             self.stop.subscribe(),
         ));
         Ok(())
+    }
+
+    /// Counts and logs requests that were too many.
+    fn start_overload_log(&mut self) {
+        let (node, connection) = (self.node.clone(), self.connection.clone());
+        let (overload, stop) = (self.overload.clone(), self.stop.subscribe());
+        self.tasks
+            .spawn(overload_log::run(node, connection, overload, stop));
     }
 
     fn start_presence(&mut self, subjects: &Subjects) {
@@ -482,6 +498,16 @@ fn warn_about_trust(node: &Node) {
     }
 }
 
+/// Logs how many events are gone from the spool since the agent ended.
+fn warn_about_lost_events(node: &Node, recovered: &Recovered) {
+    let count = recovered.lost.saturating_add(recovered.damaged);
+    if count > 0 {
+        let fields = [("count", count.to_string())];
+        let text = "Events were lost: the spool is damaged or was truncated";
+        node.log(Level::Error, text, &fields);
+    }
+}
+
 /// Waits for the current run and reports whether it ended within `limit`.
 async fn is_idle(node: &Node, limit: Duration) -> bool {
     let run_queue = node.services.run_queue.clone();
@@ -489,127 +515,14 @@ async fn is_idle(node: &Node, limit: Duration) -> bool {
     wait.await.unwrap_or(true)
 }
 
-/// Parts of a node besides its configuration and connection.
-struct NodeParts {
-    /// Environment variables of the process.
-    environ: BTreeMap<String, String>,
-    log: Log,
-    metrics: Metrics,
-    /// Applies manifests and resources.
-    executor: Arc<dyn Executor>,
-    /// Fixed facts instead of those of this machine.
-    facts: Option<Value>,
-}
-
-/// Builds the state that the parts of an agent share.
-fn build(
-    config: &Config,
-    subjects: &Subjects,
-    connection: &Connection,
-    spool: &Arc<Spool>,
-    parts: NodeParts,
-) -> Result<Node, AgentError> {
-    let NodeParts {
-        environ,
-        log,
-        metrics,
-        executor,
-        facts,
-    } = parts;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    files::create_private_dir(&config.state_dir)?;
-    let run_lock = RunLock::of(&config.state_dir);
-    let run_queue = RunQueue::open(
-        clock.clone(),
-        config.queue,
-        config.run_timeout,
-        Some(run_lock),
-    );
-    let fact_paths = FactPaths::from_env(&environ);
-    let (pause, pause_error) =
-        PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
-    let trust = config.trust.as_ref();
-    let authorizer = Authorizer::open(trust, &config.state_dir, &boot_id(), clock.clone())?;
-    let event_sink = EventSink::new(
-        spool.clone(),
-        subjects.clone(),
-        config.identity.token(),
-        log.clone(),
-    );
-    let choria_events =
-        ChoriaEvents::new(&config.choria, &config.identity, clock.clone(), log.clone())?;
-    let registration_publisher = config
-        .registration
-        .map(|_| RegistrationPublisher::new(clock.clone(), metrics.clone(), log.clone()));
-    let facts = match facts {
-        Some(facts) => FactsCache::fixed(facts, clock.clone(), metrics.clone(), log.clone()),
-        None => {
-            let interval = config.facts_interval;
-            let (metrics, log) = (metrics.clone(), log.clone());
-            FactsCache::new(fact_paths, clock.clone(), interval, metrics, log)
-        }
-    };
-    let identity = Identity {
-        name: config.identity.clone(),
-        collective: config.collective.clone(),
-        groups: config.groups.clone(),
-        started: clock.now(),
-        beat: config.beat,
-        noop: config.noop,
-        governor: config.governor.clone(),
-        choria: config.choria.collective.clone(),
-        cfengine_module: config.cfengine_module.clone(),
-        environ: environ
-            .iter()
-            .map(|(key, value)| (key.as_str(), Value::from(value.as_str())))
-            .collect(),
-        state_dir: config.state_dir.clone(),
-        registration_stream: config.registration_stream.clone(),
-    };
-    let services = Services {
-        facts,
-        data: DataCache::new(
-            config.external_data_url.clone(),
-            config.state_dir.join("data.json"),
-        ),
-        clock,
-        pause,
-        loopback_only: trust
-            .is_none()
-            .then(|| LoopbackOnly::new(connection.clone())),
-        authorizer,
-        refusals: Refusals::default(),
-        audit: Audit::default(),
-        run_queue,
-        event_sink,
-        choria_events,
-        registration_publisher,
-        lookups: config.registration_watch.then(Lookups::default),
-        nats: BlockingClient::over(connection.clone(), Handle::current()),
-        executor,
-        metrics,
-        log,
-    };
-    let node = Node {
-        identity,
-        services,
-        state: RunState::new()?,
-    };
-    if let Some(reason) = pause_error {
-        let fields = [("error", reason.to_string())];
-        node.log(Level::Warn, "Could not read the stored pause", &fields);
-    }
-    Ok(node)
-}
-
-/// Opens a spool and returns it with the number of unpublished events in it.
-fn open_spool(config: &SpoolConfig) -> Result<(Arc<Spool>, u64), AgentError> {
+/// Opens a spool and returns it with what was found in it.
+fn open_spool(config: &SpoolConfig) -> Result<(Arc<Spool>, Recovered), AgentError> {
     let limits = Limits {
         max_bytes: config.max_size,
         ..Limits::default()
     };
     let (spool, recovered) = Spool::open(&config.directory, limits)?;
-    Ok((Arc::new(spool), recovered.records))
+    Ok((Arc::new(spool), recovered))
 }
 
 /// Publishes the records of a spool until stopped.

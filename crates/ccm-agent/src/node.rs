@@ -24,6 +24,7 @@ use super::trust::Authorizer;
 use super::trust::audit::Audit;
 use super::trust::loopback::LoopbackOnly;
 use super::trust::refusals::Refusals;
+use super::trust::signer_refresh::SignerRefresh;
 use ccm_core::engine::{EventIds, Level, Line};
 use ccm_core::model::governor::GovernorClaim;
 use ccm_core::model::id::EventId;
@@ -78,6 +79,7 @@ pub(super) struct Services {
     pub(super) data: DataCache,
     pub(super) pause: PauseStore,
     pub(super) authorizer: Authorizer,
+    pub(super) signer_refresh: SignerRefresh,
     /// Replaces the authorizer if the configuration has no `trust` section.
     pub(super) loopback_only: Option<LoopbackOnly>,
     pub(super) refusals: Refusals,
@@ -117,6 +119,8 @@ pub(super) struct RunState {
     has_converged: AtomicBool,
     /// Notified when a run begins or ends.
     status_changed: Notify,
+    /// Notified when a nudge arrives.
+    nudged: Notify,
 }
 
 impl RunState {
@@ -129,6 +133,7 @@ impl RunState {
             last_maintenance: AtomicU64::default(),
             has_converged: AtomicBool::default(),
             status_changed: Notify::default(),
+            nudged: Notify::default(),
         })
     }
 }
@@ -183,6 +188,16 @@ impl Node {
     /// Waits until a run begins or ends; returns at once if that happened since the last call.
     pub(super) async fn status_changed(&self) {
         self.state.status_changed.notified().await;
+    }
+
+    /// Signals that a nudge arrived.
+    pub(super) fn notify_nudged(&self) {
+        self.state.nudged.notify_one();
+    }
+
+    /// Waits for a nudge; returns at once if one arrived since the last call.
+    pub(super) async fn nudged(&self) {
+        self.state.nudged.notified().await;
     }
 
     pub(super) fn generation(&self) -> u64 {

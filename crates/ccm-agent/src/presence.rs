@@ -1,6 +1,9 @@
 //! Presence: publishes the status of the node to a KV bucket at every heartbeat. The record expires
 //! after missed heartbeats and is deleted at shutdown. The facts in it are also stored without that
-//! expiry; see `facts_store`.
+//! expiry; see `facts_store`. A copy of the status in the state directory is for `ccm doctor`.
+//!
+//! A failed update is repeated with increasing delays, and at once after a nudge, which `ccm fleet
+//! init` sends when it has created the buckets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +12,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::facts_store::FactsStore;
+use super::local_status::LocalStatus;
 use super::node::Node;
 use ccm_core::engine::Level;
 use ccm_core::model::node::NodeStatus;
 use ccm_nats::kv::Bucket;
 use ccm_nats::streams::NODES;
-use ccm_nats::{Connection, ConnectionState, NatsError, Subjects};
+use ccm_nats::{Connection, ConnectionState, NatsError, Subjects, backoff};
 use ccm_value::json;
 
 /// Least time between two log lines about failed updates.
@@ -48,6 +52,28 @@ impl LogLimit {
     }
 }
 
+/// Consecutive failed updates, and when the next one is due.
+#[derive(Default)]
+struct Retry {
+    failures: usize,
+    at: Option<Instant>,
+}
+
+impl Retry {
+    fn failed(&mut self) {
+        self.at = Some(Instant::now() + backoff::delay(self.failures));
+        self.failures += 1;
+    }
+
+    /// Waits until the next update is due; forever if the last one succeeded.
+    async fn due(&self) {
+        match self.at {
+            Some(time) => sleep_until(time).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// Why the status could not be published.
 #[derive(Debug, thiserror::Error)]
 enum PresenceError {
@@ -69,6 +95,7 @@ impl Presence {
         let mut log_limit = LogLimit::default();
         let mut last_update = Instant::now();
         let mut bucket = None;
+        let mut retry = Retry::default();
         let mut facts = FactsStore::new(self.connection.clone(), self.key());
         loop {
             tokio::select! {
@@ -78,13 +105,25 @@ impl Presence {
                 Ok(()) = state.changed() => {}
                 () = self.status_changed() => {}
                 () = self.refusals(last_update) => {}
+                () = retry.due() => {}
+                () = self.node.nudged(), if retry.at.is_some() || facts.has_failed() => facts.retry(),
             }
-            if !matches!(*state.borrow_and_update(), ConnectionState::Up { .. }) {
+            retry.at = None;
+            let is_up = matches!(*state.borrow_and_update(), ConnectionState::Up { .. });
+            let status = match self.status().await {
+                Ok(status) => status,
+                Err(err) => {
+                    log_limit.log(&self.node, "Could not determine the status", &err);
+                    continue;
+                }
+            };
+            if !is_up {
                 continue;
             }
             last_update = Instant::now();
-            match self.publish(&mut bucket).await {
-                Ok(status) => {
+            match self.publish(&mut bucket, &status).await {
+                Ok(()) => {
+                    retry = Retry::default();
                     if let Err(err) = facts.update(&status).await {
                         let text = "Could not store the facts of this node: offline, it can't be selected by fact; \
                                     ccm fleet init creates the bucket";
@@ -92,9 +131,16 @@ impl Presence {
                     }
                 }
                 Err(err) => {
-                    // The bucket may have been recreated.
+                    // The buckets may have been recreated.
                     bucket = None;
-                    let text = "Could not publish the presence of this node";
+                    retry.failed();
+                    facts.reset();
+                    let text = match &err {
+                        PresenceError::Nats(cause) if cause.is_not_found() => {
+                            "Could not publish the presence of this node; ccm fleet init creates the bucket"
+                        }
+                        _ => "Could not publish the presence of this node",
+                    };
                     log_limit.log(&self.node, text, &err);
                 }
             }
@@ -122,19 +168,36 @@ impl Presence {
         sleep_until(last_update + REFUSALS_INTERVAL).await;
     }
 
-    async fn publish(&self, bucket: &mut Option<Bucket>) -> Result<NodeStatus, PresenceError> {
+    /// Returns the status of the node, and writes it to the state directory.
+    async fn status(&self) -> Result<NodeStatus, PresenceError> {
         let node = self.node.clone();
-        if let Some(loopback) = &node.services.loopback_only {
+        if let Some(loopback) = &node.services.loopback_only
+            && self.connection.is_up()
+        {
             // Updates the trust status, which is part of the record.
             let _ = loopback.check().await;
         }
+        let connection = self.connection.clone();
         // Gathering facts and reading files may block.
-        let status = tokio::task::spawn_blocking(move || node.status()).await?;
-        self.put(bucket, json::compact(&status)?).await?;
-        Ok(status)
+        let status = tokio::task::spawn_blocking(move || {
+            let status = node.status();
+            // A simulated node has no state of its own.
+            if !node.services.facts.is_fixed() {
+                let local = LocalStatus::of(&status, &connection);
+                // A state directory that can't be written is a problem that the status states.
+                let _ = local.write(&node.identity.state_dir);
+            }
+            status
+        });
+        Ok(status.await?)
     }
 
-    async fn put(&self, bucket: &mut Option<Bucket>, text: String) -> Result<(), NatsError> {
+    async fn publish(
+        &self,
+        bucket: &mut Option<Bucket>,
+        status: &NodeStatus,
+    ) -> Result<(), PresenceError> {
+        let text = json::compact(status)?;
         let bucket = match bucket {
             Some(bucket) => bucket,
             none => none.insert(self.connection.bucket(NODES).await?),

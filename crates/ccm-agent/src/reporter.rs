@@ -2,6 +2,7 @@
 //! registrations.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::node::Node;
 use ccm_core::engine::{Availability, CompletedCheck, Level, Line, Sink, status_line};
@@ -11,7 +12,7 @@ use ccm_core::model::governor::{GovernorName, SlotProgress};
 use ccm_core::model::id::EventId;
 use ccm_core::model::output::{self, CommandOutput};
 use ccm_core::model::registration::Entry;
-use ccm_core::model::run::{RunOutcome, RunSummary};
+use ccm_core::model::run::{CurrentRun, RunOutcome, RunSummary};
 
 /// Longest diff in a reply; NATS servers accept messages of 1 MiB by default.
 const MAX_DIFF: usize = 256 * 1024;
@@ -30,6 +31,8 @@ pub(super) struct Reporter<'a> {
     next_diff: String,
     /// Output of the last command that failed or whose output was requested.
     pub(super) output: CommandOutput,
+    /// Start of the wait for a governor slot.
+    slot_wait: Option<Duration>,
 }
 
 impl<'a> Reporter<'a> {
@@ -40,6 +43,18 @@ impl<'a> Reporter<'a> {
             diffs: BTreeMap::new(),
             next_diff: String::new(),
             output: CommandOutput::default(),
+            slot_wait: None,
+        }
+    }
+
+    /// Ends the wait for a governor slot.
+    fn end_slot_wait(&mut self, governor: &GovernorName) {
+        let services = &self.node.services;
+        services.run_queue.set_waiting_for(None);
+        if let Some(began) = self.slot_wait.take() {
+            let waited = services.clock.monotonic().saturating_sub(began);
+            services.metrics.slot_wait_ended(governor, waited);
+            self.node.notify_status_changed();
         }
     }
 }
@@ -96,31 +111,28 @@ impl Sink for Reporter<'_> {
     }
 
     fn slot(&mut self, governor: &GovernorName, progress: SlotProgress) {
-        let node = self.node;
+        let services = &self.node.services;
+        let publish = |sequence, event| services.choria_events.slot(governor, sequence, event);
         match progress {
-            SlotProgress::Waiting => node
-                .services
-                .run_queue
-                .set_waiting_for(Some(format!("governor {governor}"))),
+            SlotProgress::Waiting => {
+                self.slot_wait = Some(services.clock.monotonic());
+                let waiting_for = CurrentRun::governor_wait(governor);
+                services.run_queue.set_waiting_for(Some(waiting_for));
+                services.metrics.slot_awaited(governor);
+                self.node.notify_status_changed();
+            }
             SlotProgress::Entered(sequence) => {
-                node.services.run_queue.set_waiting_for(None);
-                node.services
-                    .choria_events
-                    .slot(governor, sequence, SlotEvent::Enter);
+                self.end_slot_wait(governor);
+                publish(sequence, SlotEvent::Enter);
             }
             SlotProgress::NotEntered { given_up } => {
-                node.services.run_queue.set_waiting_for(None);
+                self.end_slot_wait(governor);
                 if !given_up {
-                    node.services
-                        .choria_events
-                        .slot(governor, 0, SlotEvent::Timeout);
+                    services.metrics.slot_timed_out(governor);
+                    publish(0, SlotEvent::Timeout);
                 }
             }
-            SlotProgress::Left(sequence) => {
-                node.services
-                    .choria_events
-                    .slot(governor, sequence, SlotEvent::Exit);
-            }
+            SlotProgress::Left(sequence) => publish(sequence, SlotEvent::Exit),
         }
     }
 

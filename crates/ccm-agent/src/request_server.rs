@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use super::handlers::{Handlers, IncomingRequest, MALFORMED, Reply, code, error_reply};
 use super::node::{Node, VERSION};
@@ -140,15 +141,16 @@ async fn handle(incoming: &ServiceRequest, verb: Verb, node: &Node, handlers: Ha
         return refuse(code::TOO_LARGE, &text.clone(), text);
     }
     if verb == Verb::Nudge {
-        // Needs no authentication: the node only reads its own assignment, which is verified by
-        // itself.
-        handlers.check_assignment();
+        // Needs no authentication: the node reads its own assignment, which is verified by itself,
+        // and announces itself if it could not do so before.
+        handlers.nudge();
     }
     let record_refusal = |who: &str, reason: &str| {
         node.services.refusals.add(Refusal {
             time: node.services.clock.now(),
             what: verb.as_str().into(),
             generation: None,
+            incarnation: None,
             who: who.into(),
             reason: reason.into(),
         });
@@ -183,7 +185,16 @@ async fn handle(incoming: &ServiceRequest, verb: Verb, node: &Node, handlers: Ha
         return refuse(code::DENIED, &reason, format!("denied: {reason}"));
     }
     let authorizer = &node.services.authorizer;
-    let admitted = authorizer.admit(verb, &incoming.subject, &incoming.headers, &incoming.body);
+    let admit = || authorizer.admit(verb, &incoming.subject, &incoming.headers, &incoming.body);
+    let received = Instant::now();
+    let mut admitted = admit();
+    if verb != Verb::Nudge
+        && matches!(&admitted, Err(refused) if matches!(refused.cause, Denied::Unknown))
+        && node.refresh_signers_after(received).await
+    {
+        // It may be the successor of a signer.
+        admitted = admit();
+    }
     let requester = match admitted {
         Ok(requester) => requester,
         Err(_) if verb == Verb::Nudge => return Reply::Ignored,

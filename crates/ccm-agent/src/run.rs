@@ -15,7 +15,7 @@ use super::trust::{Authorizer, Requester, audit};
 use ccm_core::engine::{Level, Line, Mode, Session, StatusError};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::{Outcome, TransactionEvent};
-use ccm_core::model::governor::GovernorName;
+use ccm_core::model::governor::{GovernorName, SlotLoss};
 use ccm_core::model::id::EventId;
 use ccm_core::model::output::CommandOutput;
 use ccm_core::model::policy::{Lookup, PolicyRequest};
@@ -25,8 +25,8 @@ use ccm_core::model::state::State;
 use ccm_core::run::environment::TemplateContext;
 use ccm_core::run::nats_client::StopCheck;
 use ccm_core::run::{
-    self, CompletedRun, DataError, EvictionCallback, ExternalData, Governors, ManifestDir,
-    RunContext, RunError,
+    self, CompletedRun, DataError, ExternalData, Governors, ManifestDir, RunContext, RunError,
+    SlotLossCallback,
 };
 use ccm_core::system::Clock;
 use ccm_nats::{BlockingClient, Verb};
@@ -171,7 +171,7 @@ impl Node {
                 default: self.identity.governor.clone(),
                 ignored: false,
                 give_up: self.give_up(scope.permit),
-                evicted: self.evicted(),
+                lost: self.lost_slot(),
             },
             env: &env,
             data: &data,
@@ -200,14 +200,20 @@ impl Node {
     }
 
     /// Returns a callback that logs and publishes the loss of a governor slot.
-    fn evicted(&self) -> EvictionCallback {
+    fn lost_slot(&self) -> SlotLossCallback {
         let (choria_events, log) = (
             self.services.choria_events.clone(),
             self.services.log.clone(),
         );
-        Arc::new(move |governor: &GovernorName, sequence| {
-            choria_events.slot(governor, sequence, SlotEvent::Eviction);
-            let text = "Lost the governor slot before the end of the run; the run continues";
+        Arc::new(move |governor: &GovernorName, sequence, loss| {
+            let text = match loss {
+                SlotLoss::LeaseEnded => {
+                    choria_events.slot(governor, sequence, SlotEvent::Eviction);
+                    "The lease of the governor slot ended before the run; the run continues"
+                }
+                // Choria's tool has published the event.
+                SlotLoss::Evicted => "The governor slot was evicted; the run continues",
+            };
             let line = Line::new(Level::Warn, text).with("governor", governor);
             log.line(&line.with("slot", sequence));
         })

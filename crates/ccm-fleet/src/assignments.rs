@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, NodeStatus, Pause};
 use ccm_core::model::rollout::Rollout;
 use ccm_nats::kv::Bucket;
@@ -28,7 +29,7 @@ const REPLICA_DELAY: Duration = Duration::from_millis(50);
 pub(super) enum CurrentAssignment {
     Nothing,
     Assigned {
-        assignment: Assignment,
+        assignment: Box<Assignment>,
         revision: u64,
     },
     /// Can't be parsed, so it could not be restored either.
@@ -71,6 +72,8 @@ pub(super) enum Presence {
         pause: Option<Pause>,
         /// The node refuses unsigned assignments.
         requires_signature: bool,
+        /// What keeps the node from working, such as a bundle that it can't fetch.
+        problem: Option<String>,
     },
 }
 
@@ -90,6 +93,7 @@ pub(super) struct AssignmentStore {
     subjects: Subjects,
     desired: Bucket,
     nodes: Bucket,
+    incarnation: Option<Incarnation>,
 }
 
 impl AssignmentStore {
@@ -102,12 +106,19 @@ impl AssignmentStore {
             subjects: subjects.clone(),
             desired: connection.bucket(DESIRED).await?,
             nodes: connection.bucket(NODES).await?,
+            incarnation: connection.incarnation().await?,
         })
     }
 
-    /// Returns the current assignment of a node.
+    /// Returns the incarnation of the fleet, which assignments carry.
+    pub(super) fn incarnation(&self) -> Option<&Incarnation> {
+        self.incarnation.as_ref()
+    }
+
+    /// Returns the current assignment of a node, as the leader of the bucket has it: an older one from
+    /// a lagging replica would be taken for the previous one, or for one written by others.
     pub(super) async fn find(&self, node: &NodeName) -> Result<CurrentAssignment, NatsError> {
-        let entry = self.desired.get(&self.key(node)).await?;
+        let entry = self.desired.get_latest(&self.key(node)).await?;
         let Some(entry) = entry else {
             return Ok(CurrentAssignment::Nothing);
         };
@@ -133,11 +144,12 @@ impl AssignmentStore {
         let status = serde_json::from_slice::<NodeStatus>(&entry.value).ok();
         Ok(Presence::Online {
             requires_signature: status.as_ref().is_some_and(requires_signature),
+            problem: status.as_ref().and_then(|it| it.problems.first().cloned()),
             pause: status.and_then(|status| status.pause),
         })
     }
 
-    /// Writes an assignment over the one that was read.
+    /// Writes an assignment over the one that was read, in the incarnation of the fleet.
     pub(super) async fn write(
         &self,
         node: &NodeName,
@@ -149,6 +161,10 @@ impl AssignmentStore {
             action: "write",
             name: format!("{DESIRED}#{key}"),
             source,
+        };
+        let assignment = &Assignment {
+            incarnation: self.incarnation.clone(),
+            ..assignment.clone()
         };
         let text = json::compact(assignment).map_err(|err| failed(err.into()))?;
         let written = match over.revision() {
@@ -214,6 +230,7 @@ pub(super) fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>)
     Assignment {
         protocol: ASSIGNMENT.into(),
         generation,
+        incarnation: None,
         manifests: vec![rollout.bundle.clone()],
         data: rollout.data.clone(),
         noop: rollout.noop,
@@ -234,6 +251,7 @@ pub(super) fn restored(
     let empty = Assignment {
         protocol: ASSIGNMENT.into(),
         generation,
+        incarnation: None,
         manifests: Vec::new(),
         data: ccm_value::Value::Null,
         noop: false,
@@ -246,6 +264,7 @@ pub(super) fn restored(
         None => empty,
         Some(previous) => Assignment {
             generation,
+            incarnation: None,
             assigned: now,
             signature: None,
             ..previous.clone()

@@ -14,6 +14,7 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use flate2::read::GzDecoder;
+use tokio::task::spawn_blocking;
 
 use super::bundle::Packed;
 use super::bundle_diff::{BundleDiff, diff};
@@ -246,7 +247,9 @@ impl BundleStore {
         new: &BundleRef,
     ) -> Result<BundleDiff, BundleStoreError> {
         let (before, after) = tokio::try_join!(self.bytes(old), self.bytes(new))?;
-        diff(&before, &after).map_err(|cause| BundleStoreError::Unreadable {
+        let compared = spawn_blocking(move || diff(&before, &after)).await;
+        let compared = compared.unwrap_or_else(|stopped| Err(stopped.into()));
+        compared.map_err(|cause| BundleStoreError::Unreadable {
             bundle: format!("{} or {}", old.object(), new.object()),
             cause,
         })

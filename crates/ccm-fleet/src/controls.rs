@@ -115,7 +115,8 @@ pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, ControlError> {
     };
     let nodes = rollout.nodes.iter().filter(|(_, it)| needs_retry(it));
     let nodes: Vec<NodeName> = nodes.map(|(node, _)| node.clone()).collect();
-    if nodes.is_empty() {
+    // A halted rollout goes on if all its nodes have reported since.
+    if nodes.is_empty() && !matches!(rollout.state, RolloutState::Halted { .. }) {
         return Err(ControlError::NothingToRetry(rollout.id.clone()));
     }
     for node in &nodes {
@@ -226,6 +227,17 @@ mod tests {
             reason: "too much".into(),
             rolling_back: false,
         }
+    }
+
+    #[test]
+    fn a_halted_rollout_continues_if_all_its_nodes_have_reported_since() {
+        let mut halted = rollout(RolloutState::Halted {
+            reason: "1 unreachable".into(),
+            rolling_back: false,
+        });
+        halted.nodes.clear();
+        assert_eq!(retry(&mut halted), Ok(Vec::new()));
+        assert_eq!(halted.state, RolloutState::Running);
     }
 
     #[test]

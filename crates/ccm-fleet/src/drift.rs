@@ -88,11 +88,16 @@ impl NodeDrift {
         let reported_generation = report.as_ref().map_or(0, |it| it.generation);
         let reported = report.as_ref().map(|it| it.timestamp);
         let source = report.as_ref().map(|it| it.source);
+        let is_lagging = match (&wanted, &report) {
+            (Some(wanted), Some(report)) => report.is_before(wanted),
+            (wanted, None) => wanted.is_some(),
+            (None, Some(_)) => false,
+        };
         let (drift, unchecked, error, refusal) = report.map_or_else(Default::default, |it| {
             (it.drift, it.unchecked, it.error, it.refusal)
         });
-        let is_current = |it: &Refusal| it.generation == Some(wanted_generation);
-        let refusal = refusal.filter(|it| wanted.is_some() && is_current(it));
+        let is_current = |it: &Refusal| wanted.as_ref().is_some_and(|wanted| it.is_of(wanted));
+        let refusal = refusal.filter(is_current);
         let mut found = Self {
             node,
             state: DriftState::Unassigned,
@@ -110,7 +115,7 @@ impl NodeDrift {
             refusal,
             wanted,
         };
-        found.state = found.compute_state();
+        found.state = found.compute_state(is_lagging);
         if found.state == DriftState::Lagging || found.refusal.is_some() {
             // The report is about an earlier assignment.
             found.drift.clear();
@@ -120,12 +125,18 @@ impl NodeDrift {
         found
     }
 
-    fn compute_state(&self) -> DriftState {
+    /// Returns the key that signed the assignment.
+    pub fn signer(&self) -> Option<&str> {
+        let signature = self.wanted.as_ref()?.signature.as_ref()?;
+        Some(signature.signer())
+    }
+
+    fn compute_state(&self, is_lagging: bool) -> DriftState {
         if self.wanted.is_none() {
             DriftState::Unassigned
         } else if self.refusal.is_some() {
             DriftState::Failed
-        } else if self.reported_generation < self.wanted_generation {
+        } else if is_lagging {
             DriftState::Lagging
         } else if !self.drift.is_empty() {
             DriftState::Drifted

@@ -1,10 +1,10 @@
 //! Inventory: online nodes, known nodes, facts, labels and last reports, read from the fleet's
 //! buckets.
 //!
-//! Presence lists the online nodes; stored facts, labels and reports list further known nodes. Agents
-//! of older versions store no facts, and an older fleet has no bucket for them. A record that
-//! can't be parsed, or whose identity differs from its key, is left out with the reason, so that a
-//! broken node hides no others and none can impersonate another. Requests to nodes are in
+//! Presence lists the online nodes; stored facts, labels, assignments and reports list further known
+//! nodes. Agents of older versions store no facts, and an older fleet has no bucket for them. A
+//! record that can't be parsed, or whose identity differs from its key, is left out with the reason,
+//! so that a broken node hides no others and none can impersonate another. Requests to nodes are in
 //! `scatter`.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use ccm_core::model::label::Labels;
 use ccm_core::model::node::{BundleRef, NodeName, NodeReport, NodeStatus, StoredFacts, Token};
 use ccm_core::model::run::RunOutcome;
 use ccm_nats::kv::Entry;
-use ccm_nats::streams::{FACTS, LABELS, NODES, REPORTED};
+use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED};
 use ccm_nats::{Connection, Denial, NatsError, Subjects};
 use ccm_value::Value;
 
@@ -80,9 +80,15 @@ impl Inventory {
                 result => result.map(|entries| (entries, None)),
             }
         };
-        let (nodes, (facts, denial), labels, reports) =
-            tokio::try_join!(read(NODES), facts, read(LABELS), read(REPORTED))?;
+        let (nodes, (facts, denial), labels, assignments, reports) = tokio::try_join!(
+            read(NODES),
+            facts,
+            read(LABELS),
+            read(DESIRED),
+            read(REPORTED)
+        )?;
         let mut inventory = Self::from_entries(subjects, &nodes, &facts, &labels, &reports);
+        inventory.add_assigned(subjects, &assignments);
         inventory.unreadable.extend(denial.map(|denial| Unreadable {
             bucket: FACTS,
             key: keys.clone(),
@@ -163,6 +169,16 @@ impl Inventory {
         inventory
     }
 
+    /// Adds the nodes that have an assignment, also those that have never been online.
+    fn add_assigned(&mut self, subjects: &Subjects, assignments: &[Entry]) {
+        for entry in assignments {
+            let name = name_of(subjects, entry);
+            if let Some(name) = self.keep_unless_broken(DESIRED, entry, name) {
+                self.known.entry(name).or_default();
+            }
+        }
+    }
+
     fn keep_unless_broken<T>(
         &mut self,
         bucket: &'static str,
@@ -190,9 +206,19 @@ impl Inventory {
         &self.present
     }
 
+    /// Returns all known nodes, online ones included, sorted by name.
+    pub fn known(&self) -> impl Iterator<Item = &NodeName> {
+        self.known.keys()
+    }
+
     /// Reports whether no node is known.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
+    }
+
+    /// Returns the number of known nodes.
+    pub fn len(&self) -> usize {
+        self.known.len()
     }
 
     /// Reports whether a node is known.
@@ -344,6 +370,18 @@ mod tests {
         assert!(inventory.status(&name("db1")).is_none());
         assert!(inventory.has_reported_itself(&name("web2.example.net")));
         assert!(!inventory.has_reported_itself(&name("db1")));
+    }
+
+    #[test]
+    fn a_node_with_only_an_assignment_is_known_and_keeps_its_labels() {
+        let labels = [entry("lab.web1", serde_json::json!({"role": "web"}))];
+        let mut inventory = Inventory::from_entries(&subjects(), &[], &[], &labels, &[]);
+        let assigned = ["lab.web1", "lab.web2"].map(|key| entry(key, serde_json::json!({})));
+        inventory.add_assigned(&subjects(), &assigned);
+        assert_eq!(inventory.labels(&name("web1")).get("role"), Some("web"));
+        let resolved = inventory.resolve(&Selection::default()).unwrap();
+        assert_eq!(resolved.offline, [name("web1"), name("web2")]);
+        assert!(inventory.unreadable().is_empty());
     }
 
     #[test]

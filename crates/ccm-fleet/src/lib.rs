@@ -22,29 +22,44 @@
 //! - [`scatter`]: one request to many nodes
 //! - [`batches`]: requests batch by batch
 //! - [`bundle_store`] and [`rollout_store`]: storage
+//! - [`labels`]: labels of nodes
+//! - [`run_history`]: runs of nodes and their events, from the event stream
 //! - `assignments`: the desired state of nodes
+//! - [`late_reports`]: reports that arrive after the end of a rollout
+//! - [`nats_waits`]: whether this process waits for NATS
 //! - [`start`]: from a request to a stored rollout
 //! - [`executor`]: drives a rollout as the planner decides
 //! - [`preview`]: noop runs of a bundle on nodes
 //! - [`drift`]: differences of nodes from their assignments
+//! - [`doctor`]: what is wrong with the fleet, and what to do
 //! - [`enrolment`]: enrolment of nodes, by token or by an operator
+//! - [`backup`]: backup and restoration of streams and buckets
+//! - [`forget`]: removal of every record of a node
+//! - `audit`: audit events of decisions about nodes
 //! - [`web`]: page, API and metrics
 
 #![warn(unreachable_pub)]
 
 mod assignments;
+mod audit;
+pub mod backup;
 pub mod batches;
 pub mod bundle;
 pub mod bundle_diff;
 pub mod bundle_store;
 pub mod controls;
 pub mod decision;
+pub mod doctor;
 pub mod drift;
 pub mod enrolment;
 pub mod executor;
 #[cfg(test)]
 mod fixture;
+pub mod forget;
 pub mod inventory;
+pub mod labels;
+pub mod late_reports;
+pub mod nats_waits;
 pub mod node_condition;
 pub mod node_progress;
 pub mod node_reply;
@@ -53,6 +68,7 @@ pub mod preview;
 pub mod role_permissions;
 pub mod rollout_encoding;
 pub mod rollout_store;
+pub mod run_history;
 pub mod scatter;
 pub mod selection;
 pub mod start;

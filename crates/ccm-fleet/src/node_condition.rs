@@ -5,7 +5,9 @@ use std::cmp::Ordering;
 use chrono::{DateTime, Utc};
 
 use super::inventory::Inventory;
+use ccm_core::model::governor::GovernorName;
 use ccm_core::model::node::{NodeName, NodeStatus};
+use ccm_core::model::run::CurrentRun;
 use ccm_value::text::to_the_second;
 
 /// The condition of a node, the most urgent one first.
@@ -18,6 +20,8 @@ pub enum ConditionKind {
     /// A request or assignment was refused in the last hour.
     Refusing,
     Paused,
+    /// A run waits for a governor slot or for another run.
+    Waiting,
     /// A run is in progress.
     Busy,
     /// Unsigned requests are accepted.
@@ -34,6 +38,7 @@ impl ConditionKind {
             Self::Unhealthy => "unhealthy",
             Self::Refusing => "refusing",
             Self::Paused => "paused",
+            Self::Waiting => "waiting",
             Self::Busy => "busy",
             Self::NoTrust => "no-trust",
             Self::OldVersion => "old-version",
@@ -48,6 +53,8 @@ impl ConditionKind {
 pub struct Condition {
     pub kind: ConditionKind,
     pub reason: String,
+    /// Governor that a run of the node waits for.
+    pub awaited_governor: Option<GovernorName>,
 }
 
 impl Condition {
@@ -59,6 +66,7 @@ impl Condition {
             return Self {
                 kind: ConditionKind::Offline,
                 reason: reason.unwrap_or_default(),
+                awaited_governor: None,
             };
         };
         let mut found = conditions(status, newest);
@@ -68,6 +76,18 @@ impl Condition {
         Self {
             kind: kind.unwrap_or(ConditionKind::Online),
             reason: reasons.join("; "),
+            awaited_governor: status
+                .current_run
+                .as_ref()
+                .and_then(CurrentRun::awaited_governor),
+        }
+    }
+
+    /// Returns the condition for a table: its word, and the governor that the node waits for.
+    pub fn text(&self) -> String {
+        match (self.kind, &self.awaited_governor) {
+            (ConditionKind::Waiting, Some(governor)) => format!("waiting for governor {governor}"),
+            (kind, _) => kind.as_str().into(),
         }
     }
 }
@@ -93,10 +113,17 @@ fn conditions(status: &NodeStatus, newest: Option<&str>) -> Vec<(ConditionKind, 
         found.push((ConditionKind::Paused, reason));
     }
     if let Some(run) = &status.current_run {
-        found.push((
-            ConditionKind::Busy,
-            format!("{} {}", run.source, run.run_id),
-        ));
+        let running = format!("{} {}", run.source, run.run_id);
+        found.push(match &run.waiting_for {
+            Some(what) => (
+                ConditionKind::Waiting,
+                format!(
+                    "{running} waits for {what} since {}",
+                    to_the_second(&run.since)
+                ),
+            ),
+            None => (ConditionKind::Busy, running),
+        });
     }
     if let Some(note) = status.open_note() {
         found.push((ConditionKind::NoTrust, note.into()));
@@ -119,6 +146,38 @@ pub fn last_seen(node: &NodeName, inventory: &Inventory) -> Option<DateTime<Utc>
 pub fn newest_version(inventory: &Inventory) -> Option<&str> {
     let versions = inventory.present().iter().map(|it| it.version.as_str());
     versions.max_by(|a, b| compare_versions(a, b))
+}
+
+/// Difference between the version of a node and that of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionSkew {
+    Same,
+    /// The node is older, by one minor version at most.
+    Older,
+    /// The node is newer, by one minor version at most.
+    Newer,
+    /// They differ by more than one minor version, or in the major version.
+    Unsupported,
+}
+
+/// Compares the version of a node with that of a controller.
+pub fn version_skew(node: &str, controller: &str) -> VersionSkew {
+    let parts = |text: &str| {
+        let mut numbers = text
+            .split(['.', '-', '+'])
+            .map(|it| it.parse().unwrap_or(0));
+        let major: u64 = numbers.next().unwrap_or(0);
+        (major, numbers.next().unwrap_or(0_u64))
+    };
+    let ((major, minor), (our_major, our_minor)) = (parts(node), parts(controller));
+    if major != our_major || minor.abs_diff(our_minor) > 1 {
+        return VersionSkew::Unsupported;
+    }
+    match compare_versions(node, controller) {
+        Ordering::Less => VersionSkew::Older,
+        Ordering::Equal => VersionSkew::Same,
+        Ordering::Greater => VersionSkew::Newer,
+    }
 }
 
 /// Compares versions by their numbers; a pre-release is older than its release.
@@ -179,6 +238,21 @@ mod tests {
                 ConditionKind::OldVersion
             ]
         );
+    }
+
+    #[test]
+    fn a_run_that_waits_for_a_governor_is_waiting() {
+        let mut status = status(serde_json::json!({"current_run": {
+            "run_id": "3Ouil37bUs2V3TmTG2OoEYtuLS3", "source": "site", "trigger": "request",
+            "since": "2027-01-15T08:00:00Z", "waiting_for": "governor deploys",
+        }}));
+        assert_eq!(kinds(&status, "0.9.0"), [ConditionKind::Waiting]);
+        let run = status.current_run.as_mut().unwrap();
+        assert_eq!(run.awaited_governor().unwrap().as_str(), "deploys");
+        run.waiting_for = Some("another run: pid 1".into());
+        assert_eq!(run.awaited_governor(), None);
+        run.waiting_for = None;
+        assert_eq!(kinds(&status, "0.9.0"), [ConditionKind::Busy]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 
+use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{NodeName, NodeReport};
 use ccm_core::model::rollout::{Progress, Rollout, RolloutState};
 use ccm_core::model::run::{RunOutcome, RunSummary};
@@ -15,6 +16,8 @@ use ccm_core::model::run::{RunOutcome, RunSummary};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReportSummary {
     pub(super) generation: u64,
+    /// The report is about an assignment from before the storage of the fleet was lost.
+    is_of_other_incarnation: bool,
     /// The report is about the bundle of the rollout.
     is_about_rollout: bool,
     progress: Progress,
@@ -24,14 +27,22 @@ pub(super) struct ReportSummary {
 
 impl ReportSummary {
     /// Returns the parts of a report that a rollout needs.
-    pub(super) fn new(report: &NodeReport, rollout: &Rollout) -> Self {
+    pub(super) fn new(
+        report: &NodeReport,
+        rollout: &Rollout,
+        incarnation: Option<&Incarnation>,
+    ) -> Self {
+        let is_other = |it: &Option<Incarnation>| Incarnation::differs(it.as_ref(), incarnation);
+        let is_of_other_incarnation = is_other(&report.incarnation);
+        let refusal = report.refusal.as_ref();
         Self {
             generation: report.generation,
-            is_about_rollout: report.manifests == [rollout.bundle.clone()],
+            is_of_other_incarnation,
+            is_about_rollout: !is_of_other_incarnation
+                && report.manifests == [rollout.bundle.clone()],
             progress: progress(report, rollout.settings.health_gate),
-            refused: report
-                .refusal
-                .as_ref()
+            refused: refusal
+                .filter(|it| !is_other(&it.incarnation))
                 .and_then(|it| Some((it.generation?, it.to_string()))),
         }
     }
@@ -45,6 +56,7 @@ impl ReportSummary {
             return Some(Progress::failed(reason));
         }
         match self.generation.cmp(&generation) {
+            _ if self.is_of_other_incarnation => None,
             Ordering::Less => None,
             Ordering::Greater => Some(assigned_elsewhere()),
             Ordering::Equal if is_rollback => Some(match &self.progress {
@@ -216,7 +228,7 @@ mod tests {
     }
 
     fn after(mut rollout: Rollout, report: &NodeReport) -> Progress {
-        let summary = ReportSummary::new(report, &rollout);
+        let summary = ReportSummary::new(report, &rollout, None);
         record_report(&mut rollout, &node(), &summary);
         rollout.progress(&node()).clone()
     }
@@ -277,6 +289,27 @@ mod tests {
         ] {
             let report = report(generation, "changed", 0, 0);
             assert_eq!(after(rollout(assigned()), &report), progress);
+        }
+    }
+
+    #[test]
+    fn a_report_from_before_the_storage_was_lost_does_not_count() {
+        let [old, new] = [1, 2].map(|second| {
+            let created = chrono::DateTime::from_timestamp(second, 0).unwrap();
+            Incarnation::new(created, 1)
+        });
+        for (generation, reported, is_counted) in [
+            (5, None, true),
+            (5, Some(&new), true),
+            (5, Some(&old), false),
+            (9, Some(&old), false),
+        ] {
+            let mut report = report(generation, "changed", 0, 0);
+            report.incarnation = reported.cloned();
+            let mut rollout = rollout(assigned());
+            let summary = ReportSummary::new(&report, &rollout, Some(&new));
+            let is_new = record_report(&mut rollout, &node(), &summary);
+            assert_eq!(is_new, is_counted, "{generation} {reported:?}");
         }
     }
 

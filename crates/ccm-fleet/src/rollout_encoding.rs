@@ -104,6 +104,7 @@ mod tests {
             let before = Assignment {
                 protocol: ASSIGNMENT.into(),
                 generation,
+                incarnation: None,
                 manifests: vec![rollout.bundle.clone()],
                 data: Default::default(),
                 noop: false,

@@ -13,13 +13,17 @@ use super::controls::ControlError;
 use super::node_progress::{self, ReportSummary};
 use super::rollout_encoding::{self, EncodingError};
 use ccm_core::model::node::{NameError, NodeName, NodeReport, Token};
-use ccm_core::model::rollout::Rollout;
+use ccm_core::model::rollout::{ControlRecord, Rollout};
+use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::kv::{Bucket, Change, Entry, Watch};
 use ccm_nats::streams::{REPORTED, ROLLOUTS};
-use ccm_nats::{Connection, NatsError, Subjects};
+use ccm_nats::{Bytes, Connection, NatsError, Subjects};
 
 /// Number of attempts to update or reread a rollout.
 const MAX_ATTEMPTS: usize = 20;
+
+/// Number of attempts to store a new rollout; each may take as long as a request.
+const CREATE_ATTEMPTS: usize = 6;
 
 /// Delay between two reads of a lagging replica.
 const REPLICA_DELAY: Duration = Duration::from_millis(50);
@@ -69,6 +73,15 @@ impl RolloutError {
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Nats(err) if err.is_conflict())
     }
+
+    /// Reports whether NATS did not reply, has no quorum or lags behind: a retry may succeed.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Nats(err) => err.is_temporary(),
+            Self::Busy(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A rollout and its revision.
@@ -95,9 +108,10 @@ impl RolloutStore {
         })
     }
 
-    /// Returns the stored rollout.
+    /// Returns the stored rollout, as the leader of the bucket has it: a rollout may be read just after
+    /// it was stored.
     pub async fn get(&self, id: &Token) -> Result<StoredRollout, RolloutError> {
-        let found = self.bucket.get(&self.subjects.key(id)).await?;
+        let found = self.bucket.get_latest(&self.subjects.key(id)).await?;
         read(found.ok_or_else(|| RolloutError::NotFound(id.clone()))?)
     }
 
@@ -112,7 +126,7 @@ impl RolloutStore {
             if stored.revision > revision {
                 return Ok(stored);
             }
-            // A replica may lag behind.
+            // A replica may lag behind, and so may a new leader.
             tokio::time::sleep(REPLICA_DELAY).await;
         }
         Err(RolloutError::Busy(id.clone()))
@@ -123,15 +137,27 @@ impl RolloutStore {
         list(&self.bucket, &self.subjects.all_keys()).await
     }
 
-    /// Stores a new rollout, unless an active one includes some of its nodes.
+    /// Stores a new rollout, unless an active one includes some of its nodes. Tries again if NATS
+    /// does not reply.
     pub(super) async fn create(&self, rollout: Rollout) -> Result<StoredRollout, RolloutError> {
         for other in self.list().await?.0 {
             check_overlap(&rollout, &other.rollout)?;
         }
-        let bytes = self.bytes(&rollout)?;
+        let bytes = Bytes::from(self.bytes(&rollout)?);
         let key = self.subjects.key(&rollout.id);
-        let revision = self.bucket.create(&key, bytes.into()).await?;
-        Ok(StoredRollout { rollout, revision })
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.bucket.create(&key, bytes.clone()).await {
+                Ok(revision) => return Ok(StoredRollout { rollout, revision }),
+                // An earlier attempt was stored without a reply: the random id is ours.
+                Err(err) if err.is_conflict() && attempts > 1 => {
+                    return self.get(&rollout.id).await;
+                }
+                Err(err) if err.is_temporary() && attempts < CREATE_ATTEMPTS => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
     }
 
     /// Updates a rollout if this is its last revision, and returns the new revision; else a
@@ -146,8 +172,28 @@ impl RolloutStore {
         Ok(self.bucket.update(&key, bytes.into(), revision).await?)
     }
 
-    /// Changes a rollout; retries after a conflict.
+    /// Changes a rollout for an operator and records it.
     pub async fn control<T>(
+        &self,
+        id: &Token,
+        verb: &str,
+        by: &str,
+        change: impl Fn(&mut Rollout) -> Result<T, ControlError>,
+    ) -> Result<(T, StoredRollout), RolloutError> {
+        let recorded = |rollout: &mut Rollout| {
+            let outcome = change(rollout)?;
+            rollout.record_control(ControlRecord {
+                verb: verb.into(),
+                by: by.into(),
+                at: SystemClock.now(),
+            });
+            Ok(outcome)
+        };
+        self.change(id, recorded).await
+    }
+
+    /// Changes a rollout; retries after a conflict.
+    pub(super) async fn change<T>(
         &self,
         id: &Token,
         change: impl Fn(&mut Rollout) -> Result<T, ControlError>,
@@ -245,6 +291,7 @@ pub async fn apply_reports(
 ) -> Result<(), RolloutError> {
     let reported = connection.bucket(REPORTED).await?;
     let reports = reported.entries(&subjects.all_keys()).await?;
+    let incarnation = connection.incarnation().await?;
     let planned = rollout.plan.waves.iter().flat_map(|wave| &wave.nodes);
     let names: BTreeMap<String, NodeName> = planned
         .map(|node| (subjects.key(&node.token()), node.clone()))
@@ -253,7 +300,7 @@ pub async fn apply_reports(
         if let Some(node) = names.get(&entry.key)
             && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
         {
-            let summary = ReportSummary::new(&report, rollout);
+            let summary = ReportSummary::new(&report, rollout, incarnation.as_ref());
             node_progress::record_report(rollout, node, &summary);
         }
     }

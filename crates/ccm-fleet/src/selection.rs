@@ -41,6 +41,15 @@ impl Selection {
         self.sample.is_some() || self.limit.is_some()
     }
 
+    /// Reports whether there is no condition, sample or limit.
+    pub fn is_everything(&self) -> bool {
+        *self
+            == Self {
+                seed: self.seed,
+                ..Self::default()
+            }
+    }
+
     /// Returns the selection as command-line flags, to be shown to people.
     pub fn to_flags(&self) -> Vec<String> {
         let mut flags: Vec<String> = Vec::new();
@@ -67,6 +76,18 @@ impl Selection {
             ..Filter::default()
         }
     }
+}
+
+/// Parses a node name, or a `/regular expression/` over node names.
+pub fn parse_name_or_pattern(text: &str) -> Result<String, NameError> {
+    if !is_pattern(text) {
+        text.parse::<NodeName>()?;
+    }
+    Ok(text.into())
+}
+
+fn is_pattern(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('/') && text.ends_with('/')
 }
 
 /// Why a selection is invalid.
@@ -153,8 +174,7 @@ pub(super) fn resolve(
     }
     resolved.undecided.sort_by(|a, b| a.0.cmp(&b.0));
     let is_unknown = |name: &&String| {
-        let is_pattern = name.len() > 1 && name.starts_with('/') && name.ends_with('/');
-        !is_pattern
+        !is_pattern(name)
             && !name.parse().is_ok_and(|name: NodeName| {
                 statuses.contains_key(&name) || known.contains_key(&name)
             })

@@ -209,6 +209,7 @@ impl Proposal {
             rollback: None,
             forgiven: None,
             lease,
+            controls: Vec::new(),
         };
         if let Some(signer) = signer {
             rollout.previous_digests =

@@ -211,16 +211,13 @@ impl nats_client::NatsClient for BlockingClient {
             holder,
             limit,
             give_up,
-            evicted,
+            lost,
         } = request;
         let (slot, watch) = self.run(|connection| async move {
             let governor = Governor::new(connection, &collective, &governor);
             let slot = governor.enter(&holder, limit, || give_up()).await?;
-            let (is_gone, sequence) = (slot.evicted(), slot.sequence());
-            let watch = tokio::spawn(async move {
-                is_gone.await;
-                evicted(sequence);
-            });
+            let (loss, sequence) = (slot.lost(), slot.sequence());
+            let watch = tokio::spawn(async move { lost(sequence, loss.await) });
             Ok((slot, watch))
         })?;
         Ok(Box::new(HeldSlot {
@@ -231,7 +228,7 @@ impl nats_client::NatsClient for BlockingClient {
     }
 }
 
-/// A governor slot, and the task that detects its eviction.
+/// A governor slot, and the task that detects its loss.
 struct HeldSlot {
     client: BlockingClient,
     slot: Slot,
@@ -253,7 +250,7 @@ impl nats_client::Slot for HeldSlot {
         let left = client.run(|_| async move { slot.leave().await })?;
         Ok(match left {
             Release::Freed => nats_client::SlotRelease::Freed,
-            Release::Evicted => nats_client::SlotRelease::Evicted,
+            Release::Lost(loss) => nats_client::SlotRelease::Lost(loss),
         })
     }
 }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::subject::choria;
 use super::{Bytes, Cause, Connection, Headers, NatsError, Subject, backoff};
-use ccm_core::model::governor::GovernorName;
+use ccm_core::model::governor::{GovernorName, SlotLoss};
 use ccm_core::model::node::Token;
 use ccm_core::system;
 
@@ -94,12 +94,16 @@ impl Governor {
     ) -> Result<Slot, NatsError> {
         let began = Instant::now();
         let mut msg_id = new_msg_id()?;
+        let mut sent = began;
         let mut is_unknown = false;
         let mut tries = 0;
         loop {
+            if !is_unknown {
+                sent = Instant::now();
+            }
             let reason = match self.attempt(&msg_id, holder, is_unknown).await? {
                 Attempt::Entered(sequence) => {
-                    return Ok(Slot::new(self.stream_api.clone(), sequence));
+                    return Ok(Slot::new(self.stream_api.clone(), sequence, sent));
                 }
                 Attempt::Refused(reason) => {
                     // The server may treat the id of a refused message as a duplicate.
@@ -122,7 +126,9 @@ impl Governor {
                 && let Ok(Some(sequence)) = self.stream_api.find(&self.subject, &msg_id).await
             {
                 // Entered after all: free the slot again.
-                let _ = Slot::new(self.stream_api.clone(), sequence).leave().await;
+                let _ = Slot::new(self.stream_api.clone(), sequence, sent)
+                    .leave()
+                    .await;
             }
             let governor = self.name.to_string();
             return Err(match cancelled {
@@ -262,8 +268,8 @@ async fn pause(wait: Duration, give_up: &impl Fn() -> Option<String>) -> Option<
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     Freed,
-    /// The lease had ended, or the slot was evicted.
-    Evicted,
+    /// The slot was no longer held.
+    Lost(SlotLoss),
 }
 
 /// A held slot. Dropping it frees it in the background.
@@ -272,15 +278,18 @@ pub enum Release {
 pub struct Slot {
     stream_api: GovernorStream,
     sequence: u64,
+    /// Before the slot was taken, so that the lease never ends before it has passed since then.
+    entered: Instant,
     /// Runtime that frees the slot on drop; nothing once it was left.
     runtime: Option<Handle>,
 }
 
 impl Slot {
-    fn new(stream_api: GovernorStream, sequence: u64) -> Self {
+    fn new(stream_api: GovernorStream, sequence: u64, entered: Instant) -> Self {
         Self {
             stream_api,
             sequence,
+            entered,
             runtime: Handle::try_current().ok(),
         }
     }
@@ -290,14 +299,12 @@ impl Slot {
         self.sequence
     }
 
-    /// Returns a future that completes when the slot is evicted.
-    pub fn evicted(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let (stream_api, sequence) = (self.stream_api.clone(), self.sequence);
+    /// Returns a future that completes when the slot is lost.
+    pub fn lost(&self) -> impl Future<Output = SlotLoss> + Send + 'static + use<> {
+        let (stream_api, sequence, entered) =
+            (self.stream_api.clone(), self.sequence, self.entered);
         async move {
-            let lease = match stream_api.info().await {
-                Ok(Some(info)) => Duration::from_nanos(info.config.max_age),
-                _ => Duration::ZERO,
-            };
+            let lease = stream_api.lease().await;
             // Without a lease the slot can still be evicted manually.
             let every = if lease.is_zero() {
                 CHECK_MAX
@@ -308,7 +315,7 @@ impl Slot {
                 sleep(every).await;
                 // An error says nothing about the slot.
                 if let Ok(None) = stream_api.message(json!({ "seq": sequence })).await {
-                    return;
+                    return loss(lease, entered.elapsed());
                 }
             }
         }
@@ -317,28 +324,41 @@ impl Slot {
     /// Frees the slot; retries up to a time limit.
     pub async fn leave(mut self) -> Result<Release, NatsError> {
         self.runtime = None;
-        free(self.stream_api.clone(), self.sequence).await
+        Ok(match free(&self.stream_api, self.sequence).await? {
+            true => Release::Freed,
+            false => Release::Lost(loss(self.stream_api.lease().await, self.entered.elapsed())),
+        })
+    }
+}
+
+/// Returns how a slot was lost that was entered this long ago.
+fn loss(lease: Duration, held: Duration) -> SlotLoss {
+    if lease.is_zero() || held < lease {
+        SlotLoss::Evicted
+    } else {
+        SlotLoss::LeaseEnded
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
+            let (stream_api, sequence) = (self.stream_api.clone(), self.sequence);
             // If this fails, the lease frees the slot.
-            runtime.spawn(free(self.stream_api.clone(), self.sequence));
+            runtime.spawn(async move { free(&stream_api, sequence).await });
         }
     }
 }
 
-async fn free(stream_api: GovernorStream, sequence: u64) -> Result<Release, NatsError> {
+/// Frees a slot; reports whether it was still held.
+async fn free(stream_api: &GovernorStream, sequence: u64) -> Result<bool, NatsError> {
     let began = Instant::now();
     let mut tries = 0;
     loop {
         match stream_api.delete(sequence).await {
-            Ok(true) => return Ok(Release::Freed),
+            Ok(true) => return Ok(true),
             // An earlier attempt without a reply may have deleted it.
-            Ok(false) if tries > 0 => return Ok(Release::Freed),
-            Ok(false) => return Ok(Release::Evicted),
+            Ok(false) => return Ok(tries > 0),
             Err(err) if err.is_denied() || began.elapsed() >= LEAVE_LIMIT => return Err(err),
             Err(_) => sleep(wait_after(tries)).await,
         }
@@ -407,6 +427,15 @@ impl GovernorStream {
     async fn info(&self) -> Result<Option<Info>, NatsError> {
         let missing = [ErrorCode::STREAM_NOT_FOUND];
         self.api_request("INFO", json!({}), &missing).await
+    }
+
+    /// Returns the time after which the server frees a slot; zero if it does not, or if that is not
+    /// known.
+    async fn lease(&self) -> Duration {
+        match self.info().await {
+            Ok(Some(info)) => Duration::from_nanos(info.config.max_age),
+            _ => Duration::ZERO,
+        }
     }
 
     /// Returns the message that matches a request, if there is one.
@@ -496,6 +525,14 @@ mod tests {
         assert_eq!(step(1), Duration::from_millis(375));
         assert_eq!(step(6), LAST_WAIT);
         assert_eq!(step(usize::MAX), LAST_WAIT);
+    }
+
+    #[test]
+    fn a_slot_that_is_lost_before_its_lease_ends_was_evicted() {
+        let second = Duration::from_secs(1);
+        assert_eq!(loss(second * 2, second), SlotLoss::Evicted);
+        assert_eq!(loss(Duration::ZERO, second), SlotLoss::Evicted);
+        assert_eq!(loss(second, second), SlotLoss::LeaseEnded);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use async_nats::jetstream::kv::{
 };
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::direct_get::{ReadRequest, StoredMessage};
@@ -28,21 +29,40 @@ pub struct Entry {
     pub created: DateTime<Utc>,
 }
 
+/// What a bucket has for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    Value(Entry),
+    /// The key was deleted, purged or has expired.
+    Removed,
+    /// The bucket knows nothing about the key: it was never set, or the bucket was created again.
+    Unknown,
+}
+
 /// A change of a watched bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// All current values follow. Keys that are not among them were removed.
     Restart,
     Put(Entry),
-    /// Deleted, purged or expired.
     Removed {
         key: String,
         revision: u64,
+        removal: Removal,
     },
     /// All current values were sent; changes follow.
     Current,
     /// Watching is forbidden; retried from time to time.
     Denied(Denial),
+}
+
+/// How a key was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Deleted, with its history kept, or expired.
+    Deleted,
+    /// Removed with its history.
+    Purged,
 }
 
 /// A key-value bucket.
@@ -68,6 +88,25 @@ impl Connection {
         })
     }
 
+    /// Fails if a bucket has no leader, so that nothing can be written to it.
+    pub async fn check_leader(&self, name: &str) -> Result<(), NatsError> {
+        check_name(name)?;
+        let info = self.stream_info(&format!("KV_{name}")).await?;
+        let info = info.ok_or_else(|| NatsError::NoBucket(name.into()))?;
+        // A server without a cluster is its own leader.
+        let is_leaderless = info
+            .cluster
+            .is_some_and(|it| it.leader.is_none_or(|it| it.is_empty()));
+        if is_leaderless {
+            return Err(NatsError::Store {
+                action: "lookup",
+                name: name.into(),
+                source: Cause::Reply("no leader: the NATS cluster has no quorum".into()),
+            });
+        }
+        Ok(())
+    }
+
     /// Watches keys of a bucket. The bucket may not exist yet and the connection may be down.
     /// `filter` is a key or a pattern such as `lab.*` or `>`.
     pub fn watch_bucket(&self, name: &str, filter: &str) -> Result<Watch, NatsError> {
@@ -89,19 +128,49 @@ impl Bucket {
 
     /// Returns the value of a key. Reads from any replica, which may lag behind the last write.
     pub async fn get(&self, key: &str) -> Result<Option<Entry>, NatsError> {
+        Ok(match self.look_up(key).await? {
+            Lookup::Value(entry) => Some(entry),
+            Lookup::Removed | Lookup::Unknown => None,
+        })
+    }
+
+    /// Returns the value of a key, or whether it was removed. Reads as [`Bucket::get`].
+    pub async fn look_up(&self, key: &str) -> Result<Lookup, NatsError> {
         let entry = self.unless_denied(key, self.store.entry(key)).await?;
         let entry = entry.map_err(|err| match err.kind() {
             EntryErrorKind::InvalidKey => self.bad_key(key),
             _ => self.failed("get", key, err),
         })?;
-        Ok(entry
-            .filter(|entry| entry.operation == Operation::Put)
-            .map(|entry| Entry {
+        Ok(match entry {
+            None => Lookup::Unknown,
+            Some(entry) if entry.operation != Operation::Put => Lookup::Removed,
+            Some(entry) => Lookup::Value(Entry {
                 key: entry.key,
                 value: entry.value,
                 revision: entry.revision,
                 created: time(entry.created.unix_timestamp_nanos()),
-            }))
+            }),
+        })
+    }
+
+    /// Returns the value of a key from the leader of the bucket, which has every acknowledged write.
+    /// Users without the permission for that request read as [`Self::get`] does.
+    pub async fn get_latest(&self, key: &str) -> Result<Option<Entry>, NatsError> {
+        if key.contains(['*', '>']) {
+            return Err(self.bad_key(key));
+        }
+        let (stream, prefix) = (&self.store.stream_name, &self.store.prefix);
+        let subject = check_filter(self.name(), prefix, key)?;
+        let selector = json!({ "last_by_subj": subject.as_str() });
+        let stored = self.connection.get_from_leader(stream, &selector);
+        let stored = match stored.await {
+            Err(NatsError::Denied(_)) => return self.get(key).await,
+            stored => stored?,
+        };
+        Ok(match stored.and_then(|stored| change(stored, prefix)) {
+            Some(Change::Put(entry)) => Some(entry),
+            _ => None,
+        })
     }
 
     /// Sets a key and returns its revision.
@@ -245,9 +314,15 @@ fn change(stored: StoredMessage, prefix: &str) -> Option<Change> {
     let revision = stored.sequence;
     let operation = stored.headers.get("KV-Operation");
     let is_marker = stored.headers.get("Nats-Marker-Reason").is_some();
+    let removed = |removal| Change::Removed {
+        key: key.clone(),
+        revision,
+        removal,
+    };
     Some(match operation {
-        Some("DEL" | "PURGE") => Change::Removed { key, revision },
-        None if is_marker => Change::Removed { key, revision },
+        Some("PURGE") => removed(Removal::Purged),
+        Some("DEL") => removed(Removal::Deleted),
+        None if is_marker => removed(Removal::Deleted),
         _ => Change::Put(Entry {
             key,
             value: stored.body,

@@ -10,7 +10,9 @@
 //! - [`enrolment_token`]: enrolment tokens as text
 //! - [`jwt`]: JWTs of operators, accounts and users
 //! - [`streams`]: the streams and buckets of a fleet
+//! - [`stream_snapshot`]: copies of whole streams, for backups
 //! - [`request_signature`]: signatures of requests
+//! - [`signer_update`]: statements about successors of signers
 //! - [`rollout_decision`]: signatures and membership proofs of rollouts
 //! - [`micro`]: NATS micro services
 //! - [`blocking`]: a client for synchronous code
@@ -40,7 +42,10 @@ pub mod object;
 pub mod registration;
 pub mod request_signature;
 pub mod rollout_decision;
+mod server_time;
+pub mod signer_update;
 mod stream_reader;
+pub mod stream_snapshot;
 pub mod streams;
 pub mod subject;
 
@@ -49,7 +54,7 @@ pub use bytes::Bytes;
 pub use connection::{
     ConnectMode, Connection, ConnectionState, Denial, Headers, Reply, ReplyLimits, connect,
 };
-pub use context::{ContextError, ContextOptions, Settings};
+pub use context::{ContextError, ContextOptions, CredentialFlags, Settings};
 pub use subject::{Subject, Subjects, Verb};
 
 /// The cause of a failed operation.

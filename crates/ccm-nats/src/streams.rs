@@ -1,14 +1,33 @@
 //! The streams and buckets of a fleet: created if missing, or updated.
 //!
 //! [`init`] is idempotent. Settings of an administrator that this program does not require are kept.
+//! Agents that wait for the buckets are notified when they exist.
+//! `health` compares them with what this version needs, without a change.
+
+mod health;
+
+pub use health::{ClusterHealth, Peer, StoreHealth, StreamHealth, StreamState, check};
 
 use std::fmt;
 use std::time::Duration;
 
+use async_nats::jetstream::account::Account;
 use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, Info, StorageType};
 
-use super::kv::failed;
-use super::{Cause, Connection, NatsError, Subjects};
+use super::kv::{Entry, failed};
+use super::{Bytes, Cause, Connection, Headers, NatsError, Subjects, Verb};
+use ccm_core::model::audit::AUDIT;
+use ccm_core::model::event::TRANSACTION_EVENT;
+use ccm_core::model::incarnation::Incarnation;
+use ccm_core::model::node::{ASSIGNMENT, NODE_FACTS, NODE_STATUS, REPORT};
+use ccm_core::model::rollout::ROLLOUT;
+use ccm_core::model::run::RUN_SUMMARY;
+use ccm_core::system::{Clock as _, SystemClock, random};
+
+/// Metadata key: the command that creates and updates the stream.
+const MANAGED_BY: &str = "ccm.managed-by";
+/// Metadata key: protocols of the stored messages.
+const PROTOCOLS: &str = "ccm.protocols";
 
 /// Stream: transaction events and run summaries.
 pub const EVENTS: &str = "CCM_EVENTS";
@@ -26,8 +45,28 @@ pub const ROLLOUTS: &str = "CCM_ROLLOUTS";
 pub const LABELS: &str = "CCM_LABELS";
 /// Bucket: enrolment tokens, requests and enrolled nodes.
 pub const ENROLMENTS: &str = "CCM_ENROLL";
+/// Bucket: statements about the signers of requests.
+pub const TRUST: &str = "CCM_TRUST";
 /// Object store: manifest bundles.
 pub const MANIFESTS: &str = "CCM_MANIFESTS";
+
+/// Key of the fleet's incarnation in the bucket of assignments: both are lost together.
+pub(super) const INCARNATION_KEY: &str = "incarnation";
+
+/// Streams of a fleet, in the order of a backup: an assignment before the rollout that it belongs to,
+/// because controllers complete what a rollout intends; both before the bundles, which are only added.
+pub const ALL: [&str; 10] = [
+    "KV_CCM_DESIRED",
+    "KV_CCM_ROLLOUTS",
+    "KV_CCM_LABELS",
+    "KV_CCM_ENROLL",
+    "KV_CCM_TRUST",
+    "KV_CCM_REPORTED",
+    "KV_CCM_FACTS",
+    "KV_CCM_NODES",
+    EVENTS,
+    "OBJ_CCM_MANIFESTS",
+];
 
 /// Default expiry of presence records.
 pub const PRESENCE_TTL: Duration = Duration::from_secs(90);
@@ -112,40 +151,12 @@ pub async fn init(
     connection: &Connection,
     options: &InitOptions,
 ) -> Result<Vec<InitResult>, NatsError> {
-    let query = connection.jetstream().query_account();
-    let account = connection
-        .unless_denied(&connection.api("INFO"), query)
-        .await?;
-    let account = account.map_err(|err| NatsError::NoJetStream {
-        servers: connection.servers().into(),
-        source: Cause::client(err),
-    })?;
-    // Delete markers tell watchers about expired keys; supported since server 2.11.
-    let has_markers = account.requests.level >= 1;
-    let ttl = options.presence_ttl.unwrap_or(PRESENCE_TTL);
+    let account = account(connection).await?;
+    let has_markers = has_markers(&account);
+    let has_metadata = connection.client().is_server_compatible(2, 10, 0);
     let mut done = Vec::new();
-    for (name, kind, wanted) in [
-        (EVENTS, Kind::Stream, events(options)),
-        (
-            NODES,
-            Kind::Bucket,
-            presence(bucket(NODES, 1), ttl, has_markers),
-        ),
-        (
-            FACTS,
-            Kind::Bucket,
-            Config {
-                max_age: FACTS_MAX_AGE,
-                ..bucket(FACTS, 1)
-            },
-        ),
-        (DESIRED, Kind::Bucket, bucket(DESIRED, 16)),
-        (REPORTED, Kind::Bucket, bucket(REPORTED, 1)),
-        (ROLLOUTS, Kind::Bucket, bucket(ROLLOUTS, 64)),
-        (LABELS, Kind::Bucket, bucket(LABELS, 1)),
-        (ENROLMENTS, Kind::Bucket, bucket(ENROLMENTS, 1)),
-        (MANIFESTS, Kind::ObjectStore, objects(MANIFESTS)),
-    ] {
+    for (name, kind, wanted) in wanted(options, has_markers) {
+        let wanted = described(name, wanted, has_metadata);
         let outcome = create_or_update(connection, name, wanted, options).await?;
         done.push(InitResult {
             name,
@@ -153,7 +164,133 @@ pub async fn init(
             outcome,
         });
     }
+    connection.create_incarnation().await?;
+    if done.iter().any(|it| it.outcome == Outcome::Created) {
+        nudge_all(connection, &options.subjects).await?;
+    }
     Ok(done)
+}
+
+/// Makes agents use the new buckets at once.
+async fn nudge_all(connection: &Connection, subjects: &Subjects) -> Result<(), NatsError> {
+    let subject = subjects.all(Verb::Nudge);
+    connection
+        .publish(&subject, Headers::new(), Bytes::new())
+        .await?;
+    connection.flush().await
+}
+
+impl Connection {
+    /// Returns the incarnation of the fleet; none in a fleet of an older version.
+    pub async fn incarnation(&self) -> Result<Option<Incarnation>, NatsError> {
+        let entry = self.bucket(DESIRED).await?.get(INCARNATION_KEY).await?;
+        let parse = |entry: Entry| {
+            let text = String::from_utf8_lossy(&entry.value);
+            text.parse()
+                .map_err(|err| failed("read", &format!("{DESIRED}#{INCARNATION_KEY}"), err))
+        };
+        entry.map(parse).transpose()
+    }
+
+    /// Starts an incarnation, unless the fleet has one.
+    async fn create_incarnation(&self) -> Result<(), NatsError> {
+        let random = u64::try_from(random()? >> 64).unwrap_or_default();
+        let incarnation = Incarnation::new(SystemClock.now(), random);
+        let text = incarnation.to_string();
+        let bucket = self.bucket(DESIRED).await?;
+        match bucket.create(INCARNATION_KEY, text.into()).await {
+            Err(err) if !err.is_conflict() => Err(err),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns account information; fails if the servers have no JetStream.
+async fn account(connection: &Connection) -> Result<Account, NatsError> {
+    let query = connection.jetstream().query_account();
+    let account = connection
+        .unless_denied(&connection.api("INFO"), query)
+        .await?;
+    account.map_err(|err| NatsError::NoJetStream {
+        servers: connection.servers().into(),
+        source: Cause::client(err),
+    })
+}
+
+/// Reports whether the server supports delete markers, which tell watchers about expired keys; since
+/// server 2.11.
+fn has_markers(account: &Account) -> bool {
+    account.requests.level >= 1
+}
+
+/// Returns the wanted configurations, with the names of streams and buckets.
+fn wanted(options: &InitOptions, has_markers: bool) -> [(&'static str, Kind, Config); 10] {
+    let ttl = options.presence_ttl.unwrap_or(PRESENCE_TTL);
+    let facts = Config {
+        max_age: FACTS_MAX_AGE,
+        ..bucket(FACTS, 1)
+    };
+    let nodes = presence(bucket(NODES, 1), ttl, has_markers);
+    [
+        (EVENTS, Kind::Stream, events(options)),
+        (NODES, Kind::Bucket, nodes),
+        (FACTS, Kind::Bucket, facts),
+        (DESIRED, Kind::Bucket, bucket(DESIRED, 16)),
+        (REPORTED, Kind::Bucket, bucket(REPORTED, 1)),
+        (ROLLOUTS, Kind::Bucket, bucket(ROLLOUTS, 64)),
+        (LABELS, Kind::Bucket, bucket(LABELS, 1)),
+        (ENROLMENTS, Kind::Bucket, bucket(ENROLMENTS, 1)),
+        (TRUST, Kind::Bucket, bucket(TRUST, 1)),
+        (MANIFESTS, Kind::ObjectStore, objects(MANIFESTS)),
+    ]
+}
+
+/// Returns what a stream or bucket contains, and the protocols of its messages.
+fn content_of(name: &str) -> (&'static str, &'static [&'static str]) {
+    match name {
+        EVENTS => (
+            "transaction events, run summaries and audit records of nodes",
+            &[TRANSACTION_EVENT, RUN_SUMMARY, AUDIT],
+        ),
+        NODES => (
+            "status of each node; expires when the node is offline",
+            &[NODE_STATUS],
+        ),
+        FACTS => (
+            "facts of each node, kept while it is offline",
+            &[NODE_FACTS],
+        ),
+        DESIRED => (
+            "assignment of each node: manifests, data and generation",
+            &[ASSIGNMENT],
+        ),
+        REPORTED => ("last result of each node for its assignment", &[REPORT]),
+        ROLLOUTS => ("rollouts with their plan and progress", &[ROLLOUT]),
+        LABELS => ("labels of nodes, set by operators", &[]),
+        ENROLMENTS => ("enrolment tokens, requests and enrolled nodes", &[]),
+        TRUST => ("statements about the signers of requests", &[]),
+        _ => ("manifest bundles, by name and digest", &[]),
+    }
+}
+
+/// Adds a description and metadata, which `nats stream info` shows. Servers before 2.10 drop
+/// metadata.
+fn described(name: &str, config: Config, has_metadata: bool) -> Config {
+    let (description, protocols) = content_of(name);
+    let metadata = [
+        (MANAGED_BY, "ccm fleet init".to_owned()),
+        (PROTOCOLS, protocols.join(", ")),
+    ];
+    let is_used = |(_, value): &(&str, String)| has_metadata && !value.is_empty();
+    Config {
+        description: Some(format!("ccm: {description}")),
+        metadata: metadata
+            .into_iter()
+            .filter(is_used)
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect(),
+        ..config
+    }
 }
 
 /// Creates or updates one stream.
@@ -213,6 +350,8 @@ fn merge(existing: &Config, wanted: Config, options: &InitOptions) -> Config {
             merged.subjects.push(subject);
         }
     }
+    merged.description = merged.description.or(wanted.description);
+    merged.metadata.extend(wanted.metadata);
     if let Some(replicas) = options.replicas {
         merged.num_replicas = replicas;
     }
@@ -243,7 +382,6 @@ fn events(options: &InitOptions) -> Config {
     let max_age = options.events_max_age.unwrap_or(EVENTS_MAX_AGE);
     Config {
         name: EVENTS.into(),
-        description: Some("ccm: transaction events and run summaries".into()),
         subjects: vec![options.subjects.event_stream().to_string()],
         max_messages_per_subject: -1,
         max_age,

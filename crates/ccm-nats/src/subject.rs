@@ -226,6 +226,11 @@ impl Subjects {
         format!("{}.{node}", self.collective)
     }
 
+    /// Returns the key of the statements about signers.
+    pub fn signers_key(&self) -> String {
+        self.collective.to_string()
+    }
+
     /// Returns the filter for the bucket keys of all nodes of the collective.
     pub fn all_keys(&self) -> String {
         format!("{}.*", self.collective)

@@ -40,9 +40,17 @@ impl RenderError {
     /// Returns a suggestion, as a clause in lower case.
     pub fn suggestion(&self) -> Option<String> {
         Some(match self {
-            Self::Jet(JetError { message, .. }) => jet_suggestion(message.as_str())?.into(),
+            Self::Jet(JetError { message, .. }) => {
+                let found = jet_suggestion(message.as_str());
+                found
+                    .unwrap_or("test the template alone, with `ccm template FILE --engine jet`")
+                    .into()
+            }
             Self::Template(TemplateError { message, .. }) => {
-                template_suggestion(message.as_str())?.into()
+                let found = template_suggestion(message.as_str());
+                found
+                    .unwrap_or("test the template alone, with `ccm template FILE`")
+                    .into()
             }
             Self::NotText(_) => "save the template as UTF-8".into(),
             Self::Denied(_) => return None,
@@ -102,6 +110,9 @@ fn jet_suggestion(message: &str) -> Option<&'static str> {
         message if message.contains("is not rangeable") => {
             "range over a list or a map, or over ints(1, N)"
         }
+        message if message.contains("can't evaluate index") => {
+            "only maps and lists have values inside: check what is before the last dot"
+        }
         message if message.contains("no field or method") => {
             "check the name, or test it first with isset()"
         }
@@ -134,8 +145,16 @@ fn template_suggestion(message: &str) -> Option<&'static str> {
     })
 }
 
-/// Replaces the names of Go types by the names that documents use.
+/// Replaces the names of Go types and functions by the names that documents use.
 fn plain_types(message: &str) -> String {
+    // strconv.ParseInt: parsing ".txt": invalid syntax
+    let number = message.strip_prefix("strconv.").and_then(|rest| {
+        let (_, value) = rest.split_once(": parsing ")?;
+        value.rsplit_once(": ")
+    });
+    if let Some((value, _)) = number {
+        return format!("{value} is not a number");
+    }
     const NAMES: [(&str, &str); 8] = [
         ("map[string]interface {}", "map"),
         ("map[string]any", "map"),
@@ -191,6 +210,8 @@ mod tests {
     fn types_of_go_are_not_named() {
         let found = diagnostic(Engine::Jet, "[[ range i := 3 ]]x[[ end ]]");
         assert!(!found.message.contains("float64"), "{found:?}");
+        let found = diagnostic(Engine::Jet, "[[ 1 + \".txt\" ]]");
+        assert_eq!(found.message, "\".txt\" is not a number");
         assert_eq!(
             plain_types("no x in map[string]interface {}"),
             "no x in map"

@@ -4,8 +4,10 @@
 //! the libraries create them, where the text is known. Source lines are for the person who passed
 //! the text; messages to others contain the one-line form of the error.
 
+use std::fmt;
+
 use crate::document::{DocumentError, Mark};
-use crate::secret::redact_urls;
+use crate::secret::{redact_seeds, redact_urls};
 
 /// Maximum length of a source line, in characters; of a longer one, the part around the position is
 /// kept.
@@ -42,7 +44,7 @@ pub struct Location {
     pub line: Option<SourceLine>,
 }
 
-/// Source line without control characters and secrets of URLs.
+/// Source line without control characters, secrets of URLs and nkey seeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceLine {
     pub text: String,
@@ -87,13 +89,25 @@ impl Location {
     }
 }
 
+/// Prints the position as `source:line:column`.
+impl fmt::Display for Location {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.source)?;
+        match self.mark {
+            Mark { line: 0, .. } => Ok(()),
+            Mark { line, column } => write!(out, ":{line}:{column}"),
+        }
+    }
+}
+
 impl SourceLine {
     /// Returns a line with the caret in a column, counted from 1.
     pub fn new(line: &str, column: u32) -> Self {
         let before = usize::try_from(column.saturating_sub(1)).unwrap_or_default();
         let line: String = line.chars().map(printable).collect();
         let line = line.trim_end();
-        let redacted = redact_urls(line);
+        let without_urls = redact_urls(line);
+        let redacted = redact_seeds(&without_urls);
         let is_same = redacted.chars().take(before).eq(line.chars().take(before));
         let indent = redacted.chars().take_while(|c| *c == ' ').count();
         // A caret behind redacted text would be at another character.
@@ -173,6 +187,16 @@ mod tests {
             assert!(!line.text.contains("hunter2"), "{line:?}");
             assert!(line.caret <= line.text.chars().count());
         }
+    }
+
+    #[test]
+    fn seeds_are_not_in_a_line() {
+        let seed = format!("SU{}", "A".repeat(56));
+        let line = SourceLine::new(&format!("key: {seed}, name: ops"), 6);
+        assert_eq!(
+            (line.text.as_str(), line.caret),
+            ("key: REDACTED, name: ops", 5)
+        );
     }
 
     #[test]

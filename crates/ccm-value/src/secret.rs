@@ -116,6 +116,19 @@ pub fn redact_urls(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Length of an encoded nkey seed.
+const SEED_LENGTH: usize = 58;
+
+/// Replaces every nkey seed in a text.
+pub fn redact_seeds(text: &str) -> Cow<'_, str> {
+    let is_base32 = |c: char| c.is_ascii_uppercase() || ('2'..='7').contains(&c);
+    let is_seed = |word: &&str| word.len() == SEED_LENGTH && word.starts_with('S');
+    let words = text.split(|c: char| !is_base32(c));
+    words.filter(is_seed).fold(text.into(), |shown, seed| {
+        shown.replace(seed, REDACTED).into()
+    })
+}
+
 /// Applies [`redact_urls`] to every text of a value, including the keys of maps.
 pub fn redact_urls_in(value: &Value) -> Value {
     let shown = |text: &Arc<str>| match redact_urls(text) {

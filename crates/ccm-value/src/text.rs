@@ -1,5 +1,9 @@
 //! Text formats of Go programs: durations, timestamps, clean paths and shell words.
 
+mod byte_size;
+
+pub use byte_size::byte_size;
+
 use std::borrow::Cow;
 use std::time::Duration;
 

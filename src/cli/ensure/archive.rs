@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::ValueHint;
 
 use super::{CliError, CommonArgs, Target, owners};
-use crate::cli::environment::split_pair;
+use crate::cli::environment::{self, split_pair};
 use ccm_core::model::resource::{Archive, Properties, Resource};
 use ccm_value::secret::Secret;
 
@@ -34,6 +34,11 @@ pub(in crate::cli) struct Args {
     /// HTTP password
     #[arg(long, env = "HTTP_PASSWORD", hide_env_values = true)]
     password: Option<String>,
+
+    /// Password of the NATS user; --password is that of the archive [env: NATS_PASSWORD]
+    // Replaces the global flag with this id, whose name is in use here.
+    #[arg(long, id = "nats_password", help_heading = "NATS", value_name = "PASSWORD", value_parser = environment::secret)]
+    nats_password: Option<Secret>,
 
     /// Hex encoded SHA-256 checksum of the archive
     #[arg(long, value_name = "HEX")]

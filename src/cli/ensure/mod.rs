@@ -25,7 +25,6 @@ use ccm_core::run::{self, RunError};
 use ccm_core::system::{Accounts, Clock, SystemClock};
 use ccm_value::{json, text};
 
-/// Manage individual resources
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

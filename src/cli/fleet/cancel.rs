@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::FleetArgs;
 use super::candidates;
+use super::flag_values::BadValue;
 use super::reply_report::TextStyle;
 use super::request::{FleetCall, RequestArgs};
 use super::select::SelectArgs;
@@ -17,12 +18,13 @@ use ccm_nats::Verb;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Run id, or the request id of `ccm fleet apply` to cancel its runs on all nodes
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = run_id)]
     run: RunId,
 
     /// Nodes that may have the run [default: all nodes]
     #[arg(value_name = "NODE", add = candidates::nodes())]
     named: Vec<NodeName>,
+
     /// Kill the running command instead of finishing the current resource
     #[arg(long)]
     now: bool,
@@ -32,6 +34,10 @@ pub(in crate::cli) struct Args {
 
     #[command(flatten)]
     request: RequestArgs,
+}
+
+fn run_id(text: &str) -> Result<RunId, BadValue> {
+    text.parse().map_err(|_| BadValue::RunId)
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {

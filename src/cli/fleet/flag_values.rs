@@ -25,6 +25,10 @@ pub(super) enum BadValue {
     Since,
     #[error("expected Facts.PATH, Labels.NAME or one of {0}")]
     Column(String),
+    #[error(
+        "expected an id of 27 letters and digits, as `ccm fleet apply` and `ccm fleet runs` print it"
+    )]
+    RunId,
     #[error("is in the future")]
     Future,
     #[error("is too long ago")]

@@ -5,15 +5,18 @@
 //! `flag_values` (errors about flag values) and `candidates` (shell completion).
 
 mod apply;
+mod backup;
 mod bundle;
 mod cancel;
 mod candidates;
+mod doctor;
 mod drift;
 mod enroll;
 mod ensure;
 mod events;
 mod facts;
 mod flag_values;
+mod forget;
 mod init;
 mod label;
 mod list_output;
@@ -26,6 +29,7 @@ mod ping;
 mod query;
 mod reply_report;
 mod request;
+mod restore;
 mod resume;
 mod rollout;
 mod run;
@@ -48,7 +52,6 @@ use ccm_fleet::role_permissions::FleetNames;
 use ccm_nats::subject::DEFAULT_PREFIX;
 use ccm_nats::{Connection, Subjects};
 
-/// Manage a fleet of nodes over NATS
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -116,6 +119,7 @@ impl FleetArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::Args),
+    Doctor(doctor::Args),
     Nodes(nodes::Args),
     Query(query::Args),
     Ping(ping::Args),
@@ -130,6 +134,9 @@ enum Command {
     Resume(resume::Args),
     Cancel(cancel::Args),
     Label(label::Args),
+    Forget(forget::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
     Simulate(simulate::Args),
     Bundle(bundle::Args),
     Rollout(Box<rollout::Args>),
@@ -145,6 +152,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let fleet = &args.fleet;
     match args.command {
         Command::Init(command) => init::run(&command, fleet, console),
+        Command::Doctor(command) => doctor::run(&command, fleet, console),
         Command::Nodes(command) => nodes::run(&command, fleet, console),
         Command::Query(command) => query::run(&command, fleet, console),
         Command::Runs(command) => runs::run(&command, fleet, console),
@@ -159,6 +167,9 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Resume(command) => resume::run(&command, fleet, console),
         Command::Cancel(command) => cancel::run(&command, fleet, console),
         Command::Label(command) => label::run(&command, fleet, console),
+        Command::Forget(command) => forget::run(&command, fleet, console),
+        Command::Backup(command) => backup::run(&command, fleet, console),
+        Command::Restore(command) => restore::run(&command, fleet, console),
         Command::Simulate(command) => simulate::run(&command, fleet, console),
         Command::Bundle(command) => bundle::run(&command, fleet, console),
         Command::Rollout(command) => rollout::run(&command, fleet, console),

@@ -204,10 +204,13 @@ pub(super) fn condition_cell(condition: &Condition) -> Cell {
     let paint = match condition.kind {
         ConditionKind::Offline => Paint::Dim,
         ConditionKind::Unhealthy | ConditionKind::Refusing => Paint::Red,
-        ConditionKind::Paused | ConditionKind::NoTrust | ConditionKind::OldVersion => Paint::Yellow,
+        ConditionKind::Paused
+        | ConditionKind::Waiting
+        | ConditionKind::NoTrust
+        | ConditionKind::OldVersion => Paint::Yellow,
         ConditionKind::Busy | ConditionKind::Online => Paint::Green,
     };
-    Cell::painted(condition.kind.as_str(), paint)
+    Cell::painted(condition.text(), paint)
 }
 
 /// Returns the cell of an outcome.

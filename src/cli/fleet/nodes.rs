@@ -6,7 +6,7 @@ use super::FleetArgs;
 use super::candidates;
 use super::node_columns::{condition_cell, last_run};
 use super::reply_report::Format;
-use super::request::{FormatArgs, load_inventory};
+use super::request::{FormatArgs, NO_NODES, load_inventory};
 use super::select::SelectArgs;
 use crate::cli::output::{Console, print_error};
 use crate::cli::table::{Cell, Table};
@@ -20,8 +20,8 @@ use ccm_value::text::go_time;
 /// List nodes, including offline ones
 ///
 /// STATUS is online, or the most urgent of: offline, refusing (a request or assignment was refused in
-/// the last hour), paused, busy (a run is in progress), no-trust (unsigned requests are accepted) and
-/// old-version (other agents are newer).
+/// the last hour), paused, waiting for a governor, busy (a run is in progress), no-trust (unsigned
+/// requests are accepted) and old-version (other agents are newer).
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Nodes to list
@@ -57,7 +57,9 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
         }
     }
     if inventory.is_empty() {
-        print_error("no nodes yet: run `ccm agent` on a machine to add it");
+        print_error(&format!(
+            "{NO_NODES}: run `ccm agent` on a machine to add it"
+        ));
     }
     Ok(unknown_nodes(&resolved.unknown))
 }

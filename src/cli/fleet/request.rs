@@ -25,6 +25,9 @@ use ccm_fleet::summarize::{Counts, Outcome};
 use ccm_nats::{Connection, Subjects, Verb};
 use ccm_value::text::parse_wait;
 
+/// Error message if no node is known.
+pub(super) const NO_NODES: &str = "the fleet has no nodes";
+
 /// Default timeout of requests that start no run.
 pub(super) const QUICK_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -313,8 +316,12 @@ fn targets(
         absent.push(NodeReply::no_reply(node, "unknown node"));
     }
     if resolved.chosen.is_empty() && absent.is_empty() {
-        return Err(if inventory.present().is_empty() {
-            CliError::usage("the fleet has no nodes").hint("run `ccm agent` on a machine to add it")
+        return Err(if inventory.is_empty() {
+            CliError::usage(NO_NODES).hint("run `ccm agent` on a machine to add it")
+        } else if inventory.present().is_empty() {
+            let known = inventory.len();
+            CliError::usage(format!("no node is online ({known} known)"))
+                .hint("`ccm fleet nodes` lists them")
         } else {
             CliError::usage("no node matches the selection")
         });

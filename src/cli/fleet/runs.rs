@@ -16,25 +16,15 @@ use crate::cli::output::{Console, print_error};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::event::Summary;
-use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::node::NodeName;
 use ccm_core::model::run::{RunOutcome, RunSummary};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::event_feed::{ReadOptions, StoredEvent};
-use ccm_nats::{Connection, Subjects};
+use ccm_fleet::run_history::{HistoryError, RunQuery, Runs};
 use ccm_value::json as text;
 use ccm_value::text::{count_of, go_millis, to_the_second};
 
 /// Default age of the oldest run.
 const RECENT: TimeDelta = TimeDelta::days(1);
-
-/// Outcomes of runs.
-const OUTCOMES: [&str; 5] = [
-    RunOutcome::Failed.as_str(),
-    RunOutcome::Changed.as_str(),
-    RunOutcome::Noop.as_str(),
-    RunOutcome::Stable.as_str(),
-    RunOutcome::Skipped.as_str(),
-];
 
 /// Default number of runs.
 const DEFAULT_LIMIT: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
@@ -55,7 +45,7 @@ pub(in crate::cli) struct Args {
     since: Option<DateTime<Utc>>,
 
     /// Only runs with this outcome; repeatable
-    #[arg(long, value_name = "OUTCOME", value_parser = OUTCOMES)]
+    #[arg(long, value_name = "OUTCOME", value_parser = RunOutcome::ALL.map(RunOutcome::as_str))]
     outcome: Vec<String>,
 
     /// Maximum number of runs, the newest ones
@@ -66,11 +56,32 @@ pub(in crate::cli) struct Args {
     format: FormatArgs,
 }
 
+impl Args {
+    fn query(&self) -> RunQuery {
+        let recent = || {
+            let recent = SystemClock.now().checked_sub_signed(RECENT);
+            recent.unwrap_or(DateTime::UNIX_EPOCH)
+        };
+        let is_wanted = |outcome: &RunOutcome| self.outcome.iter().any(|it| it == outcome.as_str());
+        RunQuery {
+            nodes: self.named.iter().chain(&self.node).cloned().collect(),
+            outcomes: RunOutcome::ALL.into_iter().filter(is_wanted).collect(),
+            since: self.since.unwrap_or_else(recent),
+            limit: self.limit.get(),
+        }
+    }
+}
+
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let history = History::new(args, fleet.subjects()?);
-    let (runs, omitted) = runtime::block_on(async {
+    let subjects = fleet.subjects()?;
+    let query = args.query();
+    let Runs { runs, omitted } = runtime::block_on(async {
         let connection = fleet.connect().await?;
-        history.read(&connection, args).await
+        let read = query.read(&connection, &subjects, |_| {}).await;
+        read.map_err(|err| match err {
+            HistoryError::Nats(err) => CliError::of_fleet(err),
+            err => CliError::failed(err),
+        })
     })?;
     match args.format.format() {
         Format::Json => {
@@ -93,72 +104,6 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
         ));
     }
     Ok(Verdict::default())
-}
-
-/// Which runs to read.
-struct History {
-    subjects: Subjects,
-    nodes: Vec<Token>,
-}
-
-impl History {
-    fn new(args: &Args, subjects: Subjects) -> Self {
-        let nodes = args.named.iter().chain(&args.node);
-        Self {
-            subjects,
-            nodes: nodes.map(NodeName::token).collect(),
-        }
-    }
-
-    /// Reads the newest runs, and returns the number of earlier ones that are left out.
-    async fn read(
-        &self,
-        connection: &Connection,
-        args: &Args,
-    ) -> Result<(VecDeque<RunSummary>, usize), CliError> {
-        let single = |words: &[Token]| match words {
-            [word] => Some(word.clone()),
-            _ => None,
-        };
-        let run: Token = "run".parse().map_err(CliError::failed)?;
-        let node = single(&self.nodes);
-        let options = ReadOptions {
-            filter: self
-                .subjects
-                .events_matching(node.as_ref(), Some(&run), None),
-            since: args
-                .since
-                .or_else(|| SystemClock.now().checked_sub_signed(RECENT)),
-            follow: false,
-        };
-        let mut runs = VecDeque::new();
-        let mut omitted = 0;
-        let reading = connection.read_events(&options, |stored| {
-            if let Some(run) = self.run_of(&stored, args) {
-                if runs.len() >= args.limit.get() {
-                    runs.pop_front();
-                    omitted += 1;
-                }
-                runs.push_back(run);
-            }
-            true
-        });
-        reading.await.map_err(CliError::of_fleet)?;
-        Ok((runs, omitted))
-    }
-
-    /// Parses a run summary if it matches. The node and outcome are those of the subject, which NATS
-    /// permissions protect.
-    fn run_of(&self, stored: &StoredEvent, args: &Args) -> Option<RunSummary> {
-        let (node, _, outcome) = self.subjects.parse_event(&stored.subject)?;
-        let is_node = self.nodes.is_empty() || self.nodes.contains(&node);
-        let is_outcome = args.outcome.is_empty() || args.outcome.contains(&outcome);
-        if !is_node || !is_outcome {
-            return None;
-        }
-        let run: RunSummary = serde_json::from_slice(&stored.body).ok()?;
-        (run.identity.token() == node).then_some(run)
-    }
 }
 
 fn table(runs: &VecDeque<RunSummary>) -> Table {

@@ -6,14 +6,13 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::candidates;
-use super::flag_values::BadValue;
 use crate::cli::CliError;
 use ccm_core::filter::parse_fact;
 use ccm_core::model::amount::Amount;
 use ccm_core::model::envelope::FactFilter;
 use ccm_core::model::node::NodeName;
 use ccm_core::system::files;
-use ccm_fleet::selection::{Selection, parse_nodes};
+use ccm_fleet::selection::{Selection, parse_name_or_pattern, parse_nodes};
 
 /// Size limit of a node list.
 const MAX_LIST_BYTES: u64 = 64 * 1024 * 1024;
@@ -23,7 +22,7 @@ const MAX_LIST_BYTES: u64 = 64 * 1024 * 1024;
 #[command(next_help_heading = "Node selection")]
 pub(super) struct SelectArgs {
     /// Node name or /regular expression/; repeatable
-    #[arg(id = "select_node", long = "node", value_name = "NAME", value_parser = name_or_pattern, global = true, add = candidates::nodes())]
+    #[arg(id = "select_node", long = "node", value_name = "NAME", value_parser = parse_name_or_pattern, global = true, add = candidates::nodes())]
     node: Vec<String>,
 
     /// File with node names, one per line, or JSON output of ccm fleet; - reads standard input
@@ -86,15 +85,6 @@ pub(super) struct SelectArgs {
     all: bool,
 }
 
-/// Parses a node name or a /pattern/.
-fn name_or_pattern(text: &str) -> Result<String, BadValue> {
-    let is_pattern = text.len() > 1 && text.starts_with('/') && text.ends_with('/');
-    if !is_pattern {
-        text.parse::<NodeName>()?;
-    }
-    Ok(text.into())
-}
-
 impl SelectArgs {
     /// Returns the selection, with nodes given as arguments added. Without any condition it selects
     /// all nodes.
@@ -144,11 +134,7 @@ impl SelectArgs {
     /// Returns the selection for a command that changes nodes: all nodes require `--all`.
     pub(super) fn explicit_selection(&self, named: &[NodeName]) -> Result<Selection, CliError> {
         let selection = self.selection(named)?;
-        let unseeded = Selection {
-            seed: 0,
-            ..selection.clone()
-        };
-        if unseeded == Selection::default() && !self.all {
+        if selection.is_everything() && !self.all {
             Err(CliError::usage("no nodes selected").hint(
                 "select nodes, for example with --node NAME, --group GROUP, --fact FACT=VALUE or --all",
             ))

@@ -207,12 +207,15 @@ impl Entry {
                 None
             }
             other if NOT_SUPPORTED.contains(&other) => {
-                reader.wrong(node, &format!("type {other} is not supported"));
+                let at = node.get("type").unwrap_or(node);
+                reader.wrong(at, &format!("type {other} is not supported"));
                 None
             }
             other => {
-                let known = document::unknown_name("type", other, &["exec", "parent"]);
-                reader.wrong(node, &known);
+                let mark = node.get("type").unwrap_or(node).mark;
+                let known = ["exec", "parent"];
+                let problem = DocumentError::unknown_name(mark, "type", other, &known);
+                reader.problems.push(problem);
                 None
             }
         };
@@ -262,7 +265,12 @@ impl Reader {
         for (key, _) in entries {
             let name = key.text().map_or("", |text| text);
             if !known.iter().any(|names| names.contains(&name)) {
-                self.wrong(key, &format!("key {name} is not supported"));
+                let problem = wrong(key, &format!("key {name} is not supported"));
+                self.problems
+                    .push(match document::nearest(name, &known.concat()) {
+                        Some(near) => problem.with_help(format!("did you mean {near:?}?")),
+                        None => problem,
+                    });
             }
         }
     }
@@ -443,8 +451,8 @@ impl Reader {
             (_, true) => InputType::Bool,
             (Some(found), false) => found,
             (None, false) => {
-                let message = format!("{name}: unknown type {word:?}");
-                self.wrong(node, &message);
+                let at = node.get("type").unwrap_or(node);
+                self.wrong(at, &format!("{name}: unknown type {word:?}"));
                 InputType::Text
             }
         };

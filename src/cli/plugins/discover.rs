@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::definition::Definition;
+use super::problem;
 use ccm_core::system::FileError;
 use ccm_core::system::files::{self, AllowedWriters, FileKind};
+use ccm_value::diagnostic::Diagnostic;
 use ccm_value::document::DocumentError;
 
 /// Suffix of plugin file names.
@@ -32,9 +34,21 @@ pub(super) enum PluginError {
         path: PathBuf,
         #[source]
         problem: DocumentError,
+        /// The same problem, with its source line.
+        diagnostic: Box<Diagnostic>,
     },
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl PluginError {
+    /// Returns the problem with its source line, if it has a position.
+    pub(super) fn diagnostic(&self) -> Option<&Diagnostic> {
+        match self {
+            Self::Broken { diagnostic, .. } => Some(diagnostic),
+            Self::TooMany(_) | Self::File(_) => None,
+        }
+    }
 }
 
 /// Plugin file and its parsed definition.
@@ -42,6 +56,8 @@ pub(super) enum PluginError {
 pub(super) struct Plugin {
     pub(super) name: String,
     pub(super) path: PathBuf,
+    /// Text of the file, empty if it could not be read.
+    pub(super) text: String,
     pub(super) definition: Result<Definition, PluginError>,
 }
 
@@ -56,12 +72,8 @@ pub(super) fn find(directories: &[PathBuf]) -> (Vec<Plugin>, Vec<PluginError>) {
             problems.push(err);
         }
     }
-    let read = |(name, path): (String, PathBuf)| Plugin {
-        definition: load(&path),
-        name,
-        path,
-    };
-    (paths.into_iter().map(read).collect(), problems)
+    let plugins = paths.into_iter().map(|(name, path)| load(name, path));
+    (plugins.collect(), problems)
 }
 
 /// Returns the plugin name if the file name is that of a plugin.
@@ -97,12 +109,24 @@ fn search(
 }
 
 /// Loads a plugin.
-fn load(path: &Path) -> Result<Definition, PluginError> {
-    let text = read(path)?;
-    Definition::parse(&text).map_err(|problem| PluginError::Broken {
-        path: path.to_owned(),
-        problem,
-    })
+fn load(name: String, path: PathBuf) -> Plugin {
+    let (text, definition) = match read(&path) {
+        Ok(text) => {
+            let definition = Definition::parse(&text).map_err(|problem| PluginError::Broken {
+                path: path.clone(),
+                diagnostic: problem::diagnostic(&path, &text, &problem).into(),
+                problem,
+            });
+            (text, definition)
+        }
+        Err(err) => (String::new(), Err(err.into())),
+    };
+    Plugin {
+        name,
+        path,
+        text,
+        definition,
+    }
 }
 
 /// Reads a file that only root and the current user can write.

@@ -12,6 +12,7 @@ mod definition;
 mod discover;
 mod input;
 mod mount;
+mod problem;
 mod run;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use self::definition::Entry;
 use self::discover::{Plugin, PluginError};
 use self::run::Call;
-use super::{CliError, Verdict, environment};
+use super::{CliError, Verdict, diagnostic, environment};
 use ccm_core::facts::FactPaths;
 
 /// Installed plugins.
@@ -85,18 +86,21 @@ impl Plugins {
             text.push_str(line.trim_end());
             text.push('\n');
         }
+        if let Some(help) = builtin.get_after_help() {
+            text.push_str(&format!("\n{help}"));
+        }
         builtin.after_help(text)
     }
 
     /// Returns warnings about broken plugins and commands that are not mounted.
     pub(super) fn warnings(&self, builtin: &clap::Command) -> Vec<String> {
-        let mut lines: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        let mut lines: Vec<String> = self.problems.iter().map(warning).collect();
         let mounted = self.mounted(builtin);
         for plugin in &self.plugins {
             let definition = match &plugin.definition {
                 Ok(definition) => definition,
                 Err(err) => {
-                    lines.push(err.to_string());
+                    lines.push(warning(err));
                     continue;
                 }
             };
@@ -107,7 +111,7 @@ impl Plugins {
                     None => "ccm itself".to_owned(),
                 };
                 lines.push(format!(
-                    "{}: command {name} is already defined by {other}: use ccm {} {name}",
+                    "ccm: warning: {}: command {name} is already defined by {other}: use ccm {} {name}",
                     plugin.path.display(),
                     plugin.name
                 ));
@@ -129,9 +133,9 @@ impl Plugins {
         let definition = match &plugin.definition {
             Ok(definition) => definition,
             Err(err) => {
-                return Some(PluginCall::Completed(Err(CliError::failed(
-                    err.to_string(),
-                ))));
+                let diagnostics = err.diagnostic().cloned().into_iter().collect();
+                let error = CliError::failed(err.to_string()).with_diagnostics(diagnostics);
+                return Some(PluginCall::Completed(Err(error)));
             }
         };
         let command = mount::group(first, &definition.description, &definition.commands);
@@ -141,6 +145,16 @@ impl Plugins {
         };
         let (entry, matches) = mount::called(&definition.commands, &matches)?;
         Some(PluginCall::Completed(execute(plugin, entry, matches)))
+    }
+}
+
+/// Returns a warning, with the source line if the problem has a position.
+fn warning(error: &PluginError) -> String {
+    match error.diagnostic() {
+        Some(diagnostic) => diagnostic::render_as("warning", diagnostic)
+            .trim_end()
+            .into(),
+        None => format!("ccm: warning: {error}"),
     }
 }
 
@@ -178,8 +192,13 @@ fn execute(
     matches: &clap::ArgMatches,
 ) -> Result<Verdict, CliError> {
     let file = plugin.path.as_path();
-    if let Some(problem) = entry.problems.first() {
-        return Err(CliError::failed(format!("{}: {problem}", file.display())));
+    if let Some(first) = entry.problems.first() {
+        let problems = entry.problems.iter();
+        let diagnostics = problems
+            .map(|problem| problem::diagnostic(file, &plugin.text, problem))
+            .collect();
+        let error = CliError::failed(format!("{}: {first}", file.display()));
+        return Err(error.with_diagnostics(diagnostics));
     }
     let Some(exec) = &entry.exec else {
         return Err(CliError::usage(format!(

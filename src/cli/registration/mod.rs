@@ -16,7 +16,6 @@ use super::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::registration::{Entry, Port};
 
-/// Service registration: query, watch and change entries
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -1,15 +1,10 @@
 //! `ccm registration rm`: removes a registration entry.
 
-use std::io::{BufRead as _, Read as _};
-
 use super::{Identity, check, line};
 use crate::cli::environment::NatsArgs;
-use crate::cli::output::{Console, prompt};
+use crate::cli::output::{Console, is_confirmed};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Sink as _};
-
-/// Size limit of the answer to the prompt.
-const MAX_ANSWER: u64 = 1024;
 
 /// Remove a registration entry
 #[derive(Debug, clap::Args)]
@@ -29,7 +24,7 @@ pub(super) fn run(
 ) -> Result<Verdict, CliError> {
     let entry = args.identity.entry(1);
     check(&entry)?;
-    if !args.force && !is_confirmed(&args.identity)? {
+    if !args.force && !is_confirmed(&question(&args.identity), "--force")? {
         return Ok(Verdict::default());
     }
     runtime::block_on(async {
@@ -43,8 +38,8 @@ pub(super) fn run(
     Ok(Verdict::default())
 }
 
-/// Prompts on standard error and reads the answer; everything but yes means no.
-fn is_confirmed(identity: &Identity) -> Result<bool, CliError> {
+/// Returns the text of the confirmation prompt.
+fn question(identity: &Identity) -> String {
     let Identity {
         cluster,
         service,
@@ -52,17 +47,5 @@ fn is_confirmed(identity: &Identity) -> Result<bool, CliError> {
         address,
         port,
     } = identity;
-    prompt(&format!(
-        "Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}?"
-    ));
-    let mut answer = String::new();
-    let mut input = std::io::stdin().lock().take(MAX_ANSWER);
-    match input.read_line(&mut answer).map_err(CliError::failed)? {
-        0 => Err(CliError::failed("no answer to the confirmation prompt")
-            .hint("use --force to skip the prompt")),
-        _ => {
-            let answer = answer.trim().to_lowercase();
-            Ok(matches!(answer.as_str(), "y" | "yes"))
-        }
-    }
+    format!("Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}?")
 }

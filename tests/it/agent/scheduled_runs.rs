@@ -372,7 +372,8 @@ async fn metrics_and_health_are_served() {
     }
 }
 
-async fn fetch(url: &str) -> Option<String> {
+/// Returns the document at a URL, if there is one.
+pub(crate) async fn fetch(url: &str) -> Option<String> {
     let url = url.to_owned();
     let get = move || {
         let mut body = Vec::new();

@@ -80,9 +80,12 @@ async fn whatever_can_be_used_has_a_name_and_every_view_its_landmarks() {
         ("#/", ".count"),
         ("#/nodes", ".tr"),
         ("#/nodes/web1", ".tree"),
+        ("#/bundles", ".empty"),
         ("#/rollouts", "a.rollout"),
+        ("#/rollouts/new", "form .fields"),
         ("#/rollouts/r1", ".dots a"),
         ("#/events", ".events li"),
+        ("#/statistics", "#statistics-versions table"),
     ] {
         browser.eval(&format!("location.hash = {hash:?}"));
         browser.wait(&format!("document.querySelector({sign:?})"));
@@ -116,7 +119,7 @@ async fn the_focus_goes_through_a_view_in_order_and_can_be_seen() {
     let mut browser = reopened(&web, "#/nodes");
     browser.wait("document.querySelectorAll('.tr').length === 3");
     let mut way = Vec::new();
-    for _ in 0..15 {
+    for _ in 0..17 {
         browser.key("Tab");
         let focus = browser.eval(FOCUS);
         assert_eq!(focus[1], true, "{focus}");
@@ -129,8 +132,10 @@ async fn the_focus_goes_through_a_view_in_order_and_can_be_seen() {
             "Fleet overview",
             "Overview",
             "Nodes",
+            "Bundles",
             "Rollouts",
             "Events",
+            "Statistics",
             "Lock",
             "Search nodes",
             "failed 1",

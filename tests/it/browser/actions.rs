@@ -6,7 +6,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::{check_quiet, unlocked};
+use super::{becomes, check_quiet, unlocked};
 use crate::support::browser::Browser;
 use crate::support::fleet::Fleet;
 use crate::support::web::Page;
@@ -33,6 +33,14 @@ fn ran(fleet: &Fleet, node: &str) -> String {
     }
 }
 
+/// Opens the newest rollout, whatever the page has read so far.
+fn open_newest(browser: &mut Browser, fleet: &Fleet) {
+    let all = fleet.run(&["rollout", "list", "--json"]).json();
+    let newest = all.as_array().unwrap().last().unwrap();
+    let id = newest["id"].as_str().unwrap();
+    browser.click(&format!("a.rollout[data-rollout='{id}']"));
+}
+
 /// Presses a button and says yes.
 fn do_it(browser: &mut Browser, verb: &str, reason: &str) {
     browser.click(&format!("[data-act={verb}]"));
@@ -41,28 +49,30 @@ fn do_it(browser: &mut Browser, verb: &str, reason: &str) {
     browser.click("#ask-yes");
 }
 
-/// Waits until the head of the view has a word for the state.
-fn becomes(browser: &mut Browser, word: &str) {
-    browser.wait(&format!(
-        "document.querySelector('.head .badge').innerText === {word:?}"
-    ));
-}
-
 #[test]
 fn a_rollout_under_way_is_paused_resumed_and_followed_to_its_end() {
     let fleet = Fleet::of_three();
     let page = Page::serve_actions(&fleet.server).settled();
-    push(&fleet, "app", "true");
+    // The node of the first wave goes through, the others wait.
+    let (taken, go) = (fleet.env.at("taken"), fleet.env.at("go"));
+    let wait = format!("until [ -e {go} ]; do sleep 0.05; done");
+    push(
+        &fleet,
+        "app",
+        &format!("(mkdir {taken} 2>/dev/null || {wait})"),
+    );
     let mut browser = unlocked(&page, "#/rollouts");
-    let waves = ["--wave", "1", "--bake", "4s"];
-    let mut args = vec!["rollout", "start", "app", "--all"];
-    args.extend(waves);
+    let args = ["rollout", "start", "app", "--all", "--wave", "1"];
     let mut controller = fleet.begin(&args);
     browser.click("a.rollout");
     browser.wait("document.querySelector('.dots a.changed')");
     do_it(&mut browser, "pause", "lunch");
     becomes(&mut browser, "paused");
     browser.wait("document.querySelector('.reason').innerText.includes('lunch')");
+    fleet.env.write("go", "");
+    // The node that was under way ends, and no other begins.
+    browser.wait("document.querySelectorAll('.dots a.changed').length === 2");
+    browser.wait("document.querySelectorAll('.dots a.pending').length === 1");
     let nodes = ["db1", "web1", "web2"];
     let done = nodes.iter().filter(|node| !ran(&fleet, node).is_empty());
     assert!(done.count() < 3, "it went on while it was paused");
@@ -87,7 +97,7 @@ fn a_rollout_that_halted_is_retried_and_rolled_back() {
     let halted = fleet.run(&["rollout", "start", "new", "--all", "--canary", "1"]);
     assert_eq!(halted.code, Some(3), "{halted:?}");
     let mut browser = unlocked(&page, "#/rollouts");
-    browser.click("a.rollout");
+    open_newest(&mut browser, &fleet);
     becomes(&mut browser, "halted");
     browser.wait("document.querySelector('[aria-label=Problems]').innerText.includes('db1')");
     browser.wait("document.querySelectorAll('.dots a.pending').length === 2");
@@ -100,8 +110,9 @@ fn a_rollout_that_halted_is_retried_and_rolled_back() {
     becomes(&mut browser, "rolled back");
     browser.wait("document.querySelectorAll('.dots a.restored').length === 3");
     for node in ["db1", "web1", "web2"] {
-        let node = page.get(&format!("/api/nodes/{node}")).json();
-        assert_eq!(node["assignment"]["manifests"][0]["name"], "old", "{node}");
+        page.until(&format!("/api/nodes/{node}"), |answer| {
+            answer.json()["assignment"]["manifests"][0]["name"] == "old"
+        });
     }
     check_quiet(&browser, &page.url(""));
 }
@@ -124,7 +135,7 @@ fn a_rollout_and_a_rollback_with_failures_are_shown_as_such() {
     let outcome = fleet.run(&args);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let mut browser = unlocked(&page, "#/rollouts");
-    browser.click("a.rollout");
+    open_newest(&mut browser, &fleet);
     becomes(&mut browser, "done with failures");
     assert_eq!(colour(&mut browser), "failed");
     fleet.env.write("broken-web1", "");

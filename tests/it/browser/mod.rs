@@ -1,12 +1,18 @@
 //! The fleet page in a real Chromium. Every test checks that the page sends requests only to its own
 //! server and logs no error:
+//! - `access`: tokens and their roles
 //! - `accessibility`: screen readers, keyboard, contrast and reduced motion
 //! - `actions`: actions of the page on real agents and their rollouts
+//! - `bundles`: bundles, their differences, and the start of a rollout
+//! - `history`: the node table, runs with their events and outputs, statistics, labels, long texts
 //! - `live_updates`: what changes on the page when something happens in the fleet
 //! - `views`: every view of the demo's fleet; makes the pictures of `docs/img`
 
+mod access;
 mod accessibility;
 mod actions;
+mod bundles;
+mod history;
 mod live_updates;
 mod views;
 
@@ -22,11 +28,23 @@ fn check_quiet(browser: &Browser, url: &str) {
     }
 }
 
+/// Waits until the head of the view has a word for the state.
+fn becomes(browser: &mut Browser, word: &str) {
+    browser.wait(&format!(
+        "document.querySelector('.head .badge').innerText === {word:?}"
+    ));
+}
+
 /// Opens a view of a page that has a token, and gives it.
 fn unlocked(page: &Page, hash: &str) -> Browser {
+    unlocked_with(page, hash, TOKEN)
+}
+
+/// Opens a view of a page with named tokens, and gives one of them.
+fn unlocked_with(page: &Page, hash: &str, token: &str) -> Browser {
     let mut browser = Browser::start();
     browser.open(&page.url(hash));
-    unlock(&mut browser, TOKEN);
+    unlock(&mut browser, token);
     browser
 }
 

@@ -16,15 +16,11 @@ fn every_request_is_audited_and_no_secret_is_kept() {
     let url = "http://ann:hunter2@127.0.0.1:1/site.tar.gz";
     let failed = server.call(
         "apply",
-        json!({"source": url, "data": {"key": "hunter2"}, "wait": 10}),
+        json!({"source": url, "data": {"key": "hunter2"}, "wait": 50}),
     );
     assert!(!failed.refused(1).contains("hunter2"));
     let _ = server.call("status", json!({})).refused(1);
-    let log = std::fs::read_to_string(server.runs("audit.log")).unwrap();
-    let events: Vec<Value> = log
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let events = server.audit_events();
     let verbs: Vec<_> = events
         .iter()
         .map(|event| (&event["verb"], &event["decision"]))
@@ -49,11 +45,63 @@ fn every_request_is_audited_and_no_secret_is_kept() {
 }
 
 #[test]
+fn a_refused_run_is_audited_as_denied_and_without_a_run_id() {
+    let server = Server::new();
+    server
+        .env
+        .write("server.conf", "identity = web1.example.net\n");
+    let (run_id, _) = server.begin();
+    let busy = server.call("apply", json!({ "manifest": STABLE }));
+    let reason = busy.refused(1);
+    server.go();
+    server.wait_for(&run_id);
+    let pause = r#"{"reason":"moving house","since":"2026-01-01T00:00:00Z"}"#;
+    server.env.write("state/pause.json", pause);
+    let paused = server.call("apply", json!({ "manifest": STABLE }));
+    let paused = paused.refused(1);
+    let mut events = server.audit_events();
+    events.retain(|event| event["verb"] == "apply");
+    let facts: Vec<_> = events
+        .iter()
+        .map(|event| [&event["decision"], &event["run_id"], &event["reason"]])
+        .collect();
+    assert_eq!(
+        json!(facts),
+        json!([
+            ["allowed", run_id, null],
+            ["denied", null, reason],
+            ["denied", null, paused],
+        ])
+    );
+    for event in &events {
+        assert_eq!(event["identity"], "web1.example.net");
+    }
+}
+
+#[test]
+fn a_run_that_another_run_excludes_while_it_starts_is_audited_as_denied() {
+    let server = Server::new();
+    // A daemon holds its run lock; the run store of the external agent is free.
+    let path = server.env.write("state/run.lock", "");
+    let lock = std::fs::File::open(path).unwrap();
+    lock.lock().unwrap();
+    let manifest = json!({ "manifest": STABLE });
+    let message = server.call("apply", manifest).refused(1);
+    assert!(message.contains("another run is active"), "{message}");
+    let events = server.audit_events();
+    assert_eq!(events.len(), 1, "{events:#?}");
+    assert_eq!(
+        (&events[0]["decision"], &events[0]["run_id"]),
+        (&json!("denied"), &Value::Null)
+    );
+}
+
+#[test]
 fn what_is_kept_is_ours_alone() {
     use std::os::unix::fs::PermissionsExt as _;
     let server = Server::new();
     let _ = server
-        .call("apply", json!({"manifest": STABLE, "wait": 10}))
+        .call("apply", json!({"manifest": STABLE, "wait": 50}))
         .ok();
     let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(server.runs("")), 0o700);

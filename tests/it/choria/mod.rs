@@ -2,12 +2,14 @@
 //! temporary directory, files.
 //! - `actions`: activation, and the reply of each action
 //! - `files`: the audit log, file modes, an installed agent, its DDL
+//! - `governors`: limits on concurrent runs, of the manifest and of the request
 //! - `runs`: runs that outlive their request, exclude each other, or are killed
 //! - `status_codes`: every status code of the protocol, and invalid requests
 //! - `with_agent`: `ccm agent` on the same node
 
 mod actions;
 mod files;
+mod governors;
 mod runs;
 mod status_codes;
 mod with_agent;
@@ -84,6 +86,15 @@ impl Server {
         self.env.path("state/choria-runs").join(name)
     }
 
+    /// Returns the records of the audit log.
+    fn audit_events(&self) -> Vec<Value> {
+        let log = std::fs::read_to_string(self.runs("audit.log")).unwrap();
+        let lines = log.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
     /// Returns the agent, ready to be started for a request of these bytes.
     fn command(&self, protocol: &str, request: &[u8]) -> (Command, PathBuf) {
         let directory = tempfile::tempdir_in(self.env.root()).unwrap().keep();
@@ -127,7 +138,7 @@ impl Server {
         }
     }
 
-    fn send(&self, request: &[u8]) -> Reply {
+    pub(crate) fn send(&self, request: &[u8]) -> Reply {
         let (mut command, reply) = self.command(RPC, request);
         Self::read(command.output().unwrap(), reply)
     }

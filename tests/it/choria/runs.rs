@@ -42,7 +42,7 @@ fn an_apply_outlives_its_request_and_has_a_status() {
 #[test]
 fn a_run_goes_on_when_the_server_kills_the_agent_that_waits_for_it() {
     let server = Server::new();
-    let data = json!({"manifest": server.patient_manifest(), "wait": 10});
+    let data = json!({"manifest": server.patient_manifest(), "wait": 50});
     let (mut command, reply) = server.command(RPC, &Server::request("apply", data));
     let mut agent = command.stdout(Stdio::null()).spawn().unwrap();
     wait_for("a run", || {
@@ -116,7 +116,7 @@ fn a_run_that_is_killed_is_lost_and_the_next_one_begins() {
         (&json!("lost"), &json!(""))
     );
     server.go();
-    let next = server.call("apply", json!({"manifest": STABLE, "wait": 10}));
+    let next = server.call("apply", json!({"manifest": STABLE, "wait": 50}));
     assert_eq!(next.ok()["state"], "finished");
     let ping = server.call("ping", json!({})).ok();
     assert_eq!(ping["state"], "finished");
@@ -135,7 +135,7 @@ fn an_apply_takes_a_path_data_and_choria_s_facts() {
              content: '{{{{ Data.greeting }}}} {{{{ Facts.role }}}} {{{{ Facts.host.info.os }}}}'\n"
         ),
     );
-    let data = json!({"source": manifest, "data": {"greeting": "hi"}, "wait": 10});
+    let data = json!({"source": manifest, "data": {"greeting": "hi"}, "wait": 50});
     let run = server.call("apply", data).ok();
     assert_eq!(
         (&run["state"], &run["source"]),
@@ -158,7 +158,7 @@ fn an_apply_takes_a_bundle_from_a_server_or_an_object_store() {
     let object = "obj://MANIFESTS/sites/web.tgz".to_owned();
     for source in [web.url("/site.tar.gz"), object] {
         let run = server
-            .call("apply", json!({"source": source, "wait": 10}))
+            .call("apply", json!({"source": source, "wait": 50}))
             .ok();
         assert_eq!(
             (&run["state"], &run["source"]),
@@ -179,7 +179,7 @@ fn an_apply_in_noop_or_of_health_checks_changes_nothing() {
     for (key, outcome) in [("noop", "noop"), ("health_check_only", "stable")] {
         let run = server.call(
             "apply",
-            json!({"manifest": manifest, key: true, "wait": 10}),
+            json!({"manifest": manifest, key: true, "wait": 50}),
         );
         let run = run.ok();
         assert_eq!(run["outcome"], outcome, "{run:#}");

@@ -16,7 +16,7 @@ fn a_resource_that_fails_is_code_1_with_everything_there_is_to_tell() {
     let message = reply.refused(1);
     assert!(message.starts_with("exec#/bin/false failed: "), "{message}");
     let manifest =
-        json!({"manifest": "ccm: {resources: [{exec: {name: /bin/false}}]}", "wait": 10});
+        json!({"manifest": "ccm: {resources: [{exec: {name: /bin/false}}]}", "wait": 50});
     let reply = server.call("apply", manifest);
     assert_eq!(reply.data["failed"], 1);
     assert_eq!(reply.data["events"][0]["outcome"], "failed");
@@ -80,13 +80,28 @@ fn an_input_that_is_wrong_is_code_4() {
         ),
         (
             "apply",
-            json!({"source": "/a", "wait": 11}),
-            "wait must be from 0 to 10 seconds",
+            json!({"source": "/a", "wait": 51}),
+            "wait must be from 0 to 50 seconds",
         ),
         (
             "apply",
             json!({"source": "/a", "wait": -1}),
-            "wait must be from 0 to 10 seconds",
+            "wait must be from 0 to 50 seconds",
+        ),
+        (
+            "apply",
+            json!({"source": "/a", "governor": "a.b"}),
+            r"governor does not match \A[a-zA-Z0-9_-]+\z",
+        ),
+        (
+            "apply",
+            json!({"source": "/a", "governor": "a", "governor_timeout": "0s"}),
+            "invalid governor timeout \"0s\": must be more than 0s",
+        ),
+        (
+            "apply",
+            json!({"source": "/a", "governor_timeout": "1m"}),
+            "governor_timeout requires governor",
         ),
         (
             "apply",
@@ -133,7 +148,7 @@ fn a_resource_or_manifest_that_can_not_be_is_code_4() {
     assert_eq!(reply.data["failed"], true);
     let message = reply.refused(4);
     assert!(message.starts_with("invalid ensure value"), "{message}");
-    let manifest = json!({"manifest": "ccm: {resources: [{nope: {}}]}", "wait": 10});
+    let manifest = json!({"manifest": "ccm: {resources: [{nope: {}}]}", "wait": 50});
     let message = server.call("apply", manifest).refused(4);
     assert!(message.contains("nope"), "{message}");
 }

@@ -108,7 +108,7 @@ async fn events_of_choria_runs_are_published_once_also_when_the_agent_was_stoppe
 
     let other = server.env.at("other");
     let manifest = format!("ccm: {{resources: [{{exec: {{name: /usr/bin/touch {other}}}}}]}}");
-    let run = json!({"manifest": manifest, "wait": 10});
+    let run = json!({"manifest": manifest, "wait": 50});
     let run_id = server.call("apply", run).ok()["run_id"].clone();
     let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
     let run = eventually("the summary of a run", async || {
@@ -127,7 +127,11 @@ async fn events_of_choria_runs_are_published_once_also_when_the_agent_was_stoppe
         assert_eq!(events_about(&nats, &about).await.len(), 1, "{about}");
     }
     let left = server.env.path(&format!("{NODE}/state/handover"));
-    assert_eq!(left.read_dir().unwrap().count(), 0);
+    eventually("no file to hand over", async || {
+        let count = left.read_dir().unwrap().count();
+        when(count == 0, count)
+    })
+    .await;
 }
 
 #[tokio::test]

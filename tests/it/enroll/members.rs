@@ -106,3 +106,31 @@ fn enrolled_nodes_move_to_a_new_signing_key_before_the_old_one_is_retired() {
     let config = fleet.env.read(&format!("{NODE}/agent.yaml"));
     assert!(config.contains("groups: [web]"), "{config}");
 }
+
+#[test]
+fn a_forgotten_node_is_disconnected_and_its_key_is_refused() {
+    let mut fleet = Fleet::start();
+    fleet.prepare(NODE);
+    let token = fleet.token(&["--count", "2"]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.agent(NODE);
+    let forget = ["fleet", "forget", NODE, "--force", "--yes", "--json"];
+    let outcome = fleet.ccm(&forget).json();
+    let result = |item: &str| {
+        let items = outcome["items"].as_array().unwrap();
+        let row = items.iter().find(|row| row["item"] == item).unwrap();
+        row["result"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(result("enrolment"), "removed", "{outcome}");
+    assert!(result("credentials").starts_with("revoked: U"), "{outcome}");
+    let log = format!("{NODE}/log");
+    wait_for("the end of the connection", || {
+        let log = fleet.env.read(&log);
+        when(log.contains("Authentication Revoked"), log)
+    });
+    assert_eq!(fleet.listed(), [serde_json::Value::Null; 0]);
+    let nodes = fleet.operator(&["nodes", "--json"]).ok();
+    assert!(!nodes.contains(NODE), "{nodes}");
+    let refused = fleet.enroll(NODE, &token).error(1);
+    assert!(refused.contains("this key was revoked"), "{refused}");
+}

@@ -5,11 +5,12 @@ mod decisions;
 mod members;
 mod node_files;
 mod roles;
+mod signer;
 mod tokens;
 mod trust_dir;
 
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
@@ -18,15 +19,15 @@ use crate::support::poll::{wait_for, when};
 use crate::support::{Outcome, TestEnv};
 
 /// A trust directory, its server, and an approver.
-struct Fleet {
-    env: TestEnv,
+pub(crate) struct Fleet {
+    pub(crate) env: TestEnv,
     address: Ipv4Addr,
     processes: Vec<Child>,
 }
 
 impl Fleet {
     /// Starts server and approver.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
@@ -39,8 +40,18 @@ impl Fleet {
 
     /// Starts a server with streams and buckets.
     fn without_approver(flags: &[&str]) -> Self {
-        let mut env = TestEnv::new();
-        let address = own_address();
+        Self::at(TestEnv::new(), own_address(), flags)
+    }
+
+    /// Starts server and approver in another network, on loopback.
+    pub(crate) fn in_network(network: String) -> Self {
+        let mut fleet = Self::at(TestEnv::in_network(network), Ipv4Addr::LOCALHOST, &[]);
+        fleet.serve();
+        fleet
+    }
+
+    /// Starts a server with streams and buckets at an address.
+    fn at(mut env: TestEnv, address: Ipv4Addr, flags: &[&str]) -> Self {
         let listen = format!("{address}:4222");
         let directory = env.at("trust");
         let init = ["fleet", "trust", "init", &directory, "--listen", &listen];
@@ -59,7 +70,10 @@ impl Fleet {
 
     fn start_server(&mut self) {
         let log = std::fs::File::create(self.env.path("server.log")).unwrap();
-        let child = Command::new(tool("nats-server"))
+        let server = tool("nats-server");
+        let child = self
+            .env
+            .program(server.to_str().unwrap())
             .args(["-c", &self.env.at("trust/nats.conf")])
             .stdout(Stdio::null())
             .stderr(log)
@@ -87,22 +101,28 @@ impl Fleet {
         self.env.at(&format!("trust/contexts/{name}.json"))
     }
 
-    fn ccm(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn ccm(&self, args: &[&str]) -> Outcome {
         self.env.ccm(args)
     }
 
     /// Runs `ccm fleet` as the operator, with signed requests.
-    fn operator(&self, args: &[&str]) -> Outcome {
-        let (context, signer) = (
-            self.context("operator-admin"),
-            self.env.at("trust/signer.seed"),
-        );
+    pub(crate) fn operator(&self, args: &[&str]) -> Outcome {
+        self.signed("operator-admin", args)
+    }
+
+    /// Runs `ccm fleet` as the controller, with signed requests.
+    pub(crate) fn controller(&self, args: &[&str]) -> Outcome {
+        self.signed("controller-main", args)
+    }
+
+    fn signed(&self, user: &str, args: &[&str]) -> Outcome {
+        let (context, signer) = (self.context(user), self.env.at("trust/signer.seed"));
         let flags = ["--context", &context, "--sign-with", &signer];
         self.ccm(&[&["fleet"], args, &flags].concat())
     }
 
     /// Creates a token and returns its text.
-    fn token(&self, flags: &[&str]) -> String {
+    pub(crate) fn token(&self, flags: &[&str]) -> String {
         let create = ["fleet", "enroll", "token", "create"];
         let text = self.ccm(&[&create, flags].concat()).ok();
         text.trim().to_owned()
@@ -117,11 +137,17 @@ impl Fleet {
     }
 
     /// Enrolls a node whose files are below a directory of its name.
-    fn enroll(&self, node: &str, token: &str) -> Outcome {
+    pub(crate) fn enroll(&self, node: &str, token: &str) -> Outcome {
         self.enroll_at(node, node, token, &[])
     }
 
-    fn enroll_at(&self, node: &str, directory: &str, token: &str, flags: &[&str]) -> Outcome {
+    pub(crate) fn enroll_at(
+        &self,
+        node: &str,
+        directory: &str,
+        token: &str,
+        flags: &[&str],
+    ) -> Outcome {
         let args = self.enroll_args(node, directory, token);
         let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
         args.extend(flags);
@@ -129,7 +155,7 @@ impl Fleet {
     }
 
     /// Starts the enrolment of a node in the background.
-    fn start_enroll(&self, node: &str, directory: &str, token: &str) -> Child {
+    pub(crate) fn start_enroll(&self, node: &str, directory: &str, token: &str) -> Child {
         let args = self.enroll_args(node, directory, token);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         self.env
@@ -149,7 +175,7 @@ impl Fleet {
     }
 
     /// Waits for a request, and returns its key.
-    fn wait_for_request(&self, node: &str) -> String {
+    pub(crate) fn wait_for_request(&self, node: &str) -> String {
         wait_for("a request", || {
             let listed = self.listed();
             let is_it = |row: &&Value| row["node"] == node && row["state"] == "pending";
@@ -162,7 +188,7 @@ impl Fleet {
     }
 
     /// Starts the agent of an enrolled node, and waits until it is present.
-    fn agent(&mut self, node: &str) {
+    pub(crate) fn agent(&mut self, node: &str) {
         let config = self.env.at(&format!("{node}/agent.yaml"));
         let log = std::fs::File::create(self.env.path(&format!("{node}/log"))).unwrap();
         let child = self
@@ -187,7 +213,7 @@ impl Fleet {
     }
 
     /// Writes settings of a node that keep its state below its directory.
-    fn prepare(&self, node: &str) {
+    pub(crate) fn prepare(&self, node: &str) {
         let base = self.env.at(node);
         let text = format!("state_dir: {base}/state\ncache_dir: {base}/cache\nbeat: 1s\n");
         self.env.write(&format!("{node}/agent.yaml"), text);

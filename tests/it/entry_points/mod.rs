@@ -476,9 +476,10 @@ impl World {
         let (type_name, properties) = case.single(directory)?;
         let request: Value =
             serde_json::from_str(&ensure_request(&type_name, &properties)).unwrap();
-        let reply = self
-            .choria
-            .call("ensure", json!({"request": request, "noop": case.noop}));
+        let reply = self.choria.call(
+            "ensure",
+            json!({"request": request, "noop": case.noop, "wait": 50}),
+        );
         let event = reply.data["event"].as_object();
         if event.is_none_or(|event| event.is_empty()) {
             return Some((Vec::new(), Some(reply.message)));
@@ -596,12 +597,14 @@ fn plain_error(error: &str) -> String {
     let mut error = error.trim_start_matches("ccm: error: ").trim();
     if error.ends_with(')')
         && let Some((rest, label)) = error.rsplit_once(" (")
-        && label.starts_with("file")
+        && (label.starts_with("file") || label.contains('#'))
     {
         error = rest;
     }
     if let Some((rest, place)) = error.rsplit_once(" (")
-        && (place.contains(" at ") || place.contains("inline") || place.contains(".yaml"))
+        && (format!(" {place}").contains(" at ")
+            || place.contains("inline")
+            || place.contains(".yaml"))
     {
         error = rest;
     }
@@ -612,6 +615,13 @@ fn plain_error(error: &str) -> String {
         && label.contains('#')
     {
         error = rest.trim_start_matches("invalid resource: ");
+    }
+    // A terminal shows the expression in its line.
+    error = error.trim_start_matches("invalid expression: ");
+    if let Some((_, expression)) = error.split_once("expr compile error for '")
+        && let Some((_, reason)) = expression.split_once("': ")
+    {
+        error = reason;
     }
     let error = error.split(", did you mean").next();
     error.unwrap_or_default().to_owned()

@@ -86,6 +86,8 @@ impl Case {
 
     fn assert_complete(&self, out: &str) {
         let out = self.env.path(out);
+        // No temporary file is left, either.
+        assert_eq!(count_files(&out.join("app")), FILES + 1);
         assert_eq!(count_full_files(&out.join("app")), FILES + 1);
         let others = std::fs::read_dir(&out).unwrap();
         let others: Vec<_> = others
@@ -111,18 +113,11 @@ fn count_files(directory: &Path) -> usize {
     count
 }
 
-/// Reports whether a file is the temporary one of a write: a kill leaves it behind.
-fn is_temporary(entry: &std::fs::DirEntry) -> bool {
-    let name = entry.file_name().into_string().unwrap();
-    let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
-    suffix.len() == 16 && suffix.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// Counts the files that have content, without temporary ones.
+/// Counts the files that have content.
 fn count_full_files(directory: &Path) -> usize {
     let mut count = 0;
     each_file(directory, &mut |entry| {
-        count += usize::from(!is_temporary(entry) && entry.metadata().unwrap().len() > 0);
+        count += usize::from(entry.metadata().unwrap().len() > 0);
     });
     count
 }

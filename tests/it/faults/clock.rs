@@ -1,22 +1,17 @@
-//! Clocks that jump, made with libfaketime.
+//! Clocks that jump.
+
+use std::process::{Child, Stdio};
 
 use ccm_nats::streams::NODES;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::agent::scheduled_runs::{content_becomes, document};
-use crate::support::TestEnv;
+use crate::rollout::{self, fleet, newest, push, ran};
 use crate::support::agent::{self, AgentProcess};
+use crate::support::fleet::Fleet;
 use crate::support::nats::NatsServer;
-use crate::support::poll::{eventually, when};
-
-/// Returns the library that fakes the time.
-fn library() -> String {
-    let directories = std::fs::read_dir("/usr/lib").unwrap();
-    let mut paths = directories.map(|it| it.unwrap().path().join("faketime/libfaketime.so.1"));
-    let found = paths.find(|path| path.exists());
-    let found = found.expect("faketime (scripts/test installs it)");
-    found.to_str().unwrap().to_owned()
-}
+use crate::support::poll::{eventually, wait_for, when};
+use crate::support::{TestEnv, clock};
 
 #[tokio::test]
 async fn a_run_survives_a_clock_that_jumps_a_day_ahead() {
@@ -33,19 +28,11 @@ async fn a_run_survives_a_clock_that_jumps_a_day_ahead() {
          command: '{script}'}}\n"
     );
     let file = env.write("site.yaml", text);
-    let clock = env.write("clock", "+0d\n");
-    for (name, value) in [
-        ("LD_PRELOAD", library().as_str()),
-        ("FAKETIME_TIMESTAMP_FILE", &clock),
-        ("FAKETIME_NO_CACHE", "1"),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-    ] {
-        env.set(name, value);
-    }
+    clock::fake(&mut env);
     let lines = format!("manifests: [{file}]\nrun_timeout: 1h\n");
     let agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
     eventually("the run", async || env.exists("begun")).await;
-    env.write("clock", "+1d\n");
+    clock::jump(&env, "+1d");
     // Maintenance runs as often as the presence is published, once a second.
     let mut seen = std::collections::BTreeSet::new();
     eventually("several seconds of tomorrow", async || {
@@ -59,4 +46,106 @@ async fn a_run_survives_a_clock_that_jumps_a_day_ahead() {
     env.write("go", "");
     content_becomes(&env, "result", "done").await;
     assert!(!agent.log().contains("was cancelled"), "{}", agent.log());
+}
+
+/// A rollout whose node waits for the file `go`, with a controller that has a clock of its own.
+struct Driven {
+    fleet: Fleet,
+    id: String,
+    /// The environment of the controller.
+    env: TestEnv,
+    controller: Option<Child>,
+}
+
+impl Driven {
+    fn start() -> Self {
+        let fleet = fleet(&["a"]);
+        let (begun, go) = (fleet.env.at("begun"), fleet.env.at("go"));
+        let wait = format!("touch {begun}; until [ -e {go} ]; do sleep 0.05; done");
+        push(&fleet, "app", &wait);
+        let env = Self::environment(&fleet);
+        let start = ["rollout", "start", "app", "--all", "--node-timeout", "72h"];
+        let args = [&start[..], &LEASE].concat();
+        let controller = fleet.begin_with(&env, &args, Stdio::null());
+        wait_for("the run", || fleet.env.exists("begun"));
+        Self {
+            id: rollout::id(&newest(&fleet)),
+            fleet,
+            env,
+            controller: Some(controller),
+        }
+    }
+
+    /// Returns an environment with a clock of its own.
+    fn environment(fleet: &Fleet) -> TestEnv {
+        let mut env = TestEnv::new();
+        env.set("NATS_URL", &fleet.server.url());
+        clock::fake(&mut env);
+        env
+    }
+
+    /// Waits until the lease was renewed several times.
+    async fn renews(&self) {
+        let first = self.revision().await;
+        eventually("renewals", async || {
+            let revision = self.revision().await;
+            when(revision > first + 3, revision)
+        })
+        .await;
+    }
+
+    async fn revision(&self) -> u64 {
+        let bucket = self.fleet.server.jetstream().await;
+        let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
+        let entry = bucket.entry(format!("default.{}", self.id)).await.unwrap();
+        entry.unwrap().revision
+    }
+
+    /// Ends the run of the node, and with it the rollout and its controllers.
+    fn finish(&self, controllers: &mut [&mut Child]) {
+        self.fleet.env.write("go", "");
+        for controller in controllers {
+            assert_eq!(controller.wait().unwrap().code(), Some(0));
+        }
+        assert_eq!(ran(&self.fleet, "a"), ["app"]);
+    }
+}
+
+const LEASE: [&str; 2] = ["--lease", "2s"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_keeps_its_lease_whatever_the_clock_of_another_says() {
+    let mut driven = Driven::start();
+    let env = Driven::environment(&driven.fleet);
+    let id = driven.id.clone();
+    let drive = [&["rollout", "drive", &id][..], &LEASE].concat();
+    let mut other = driven.fleet.begin_with(&env, &drive, Stdio::null());
+    for offset in ["+1d", "-1d"] {
+        clock::jump(&env, offset);
+        driven.renews().await;
+        clock::jump(&driven.env, offset);
+        driven.renews().await;
+    }
+    let holders = driven.fleet.lease_holders(&id).await;
+    assert_eq!(holders.len(), 1, "{holders:?}");
+    let mut controller = driven.controller.take().unwrap();
+    driven.finish(&mut [&mut controller, &mut other]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lease_of_a_dead_controller_ends_although_its_clock_was_a_day_ahead() {
+    let mut driven = Driven::start();
+    clock::jump(&driven.env, "+1d");
+    driven.renews().await;
+    let mut controller = driven.controller.take().unwrap();
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    let drive = [&["rollout", "drive", &driven.id][..], &LEASE].concat();
+    let mut other = driven.fleet.begin(&drive);
+    eventually("another driver", async || {
+        let count = driven.fleet.lease_holders(&driven.id).await.len();
+        when(count == 2, count)
+    })
+    .await;
+    driven.finish(&mut [&mut other]);
 }

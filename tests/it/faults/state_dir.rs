@@ -44,9 +44,8 @@ async fn a_read_only_state_directory_is_reported_everywhere_until_it_is_writable
         when(text.ends_with(" 200"), text)
     })
     .await;
-    // A file system with files that are open for writing can't be made read-only.
-    let disk = SmallDisk::mount(&env.path("web1.lab/state"), "1m");
-    disk.remount("ro");
+    // Read-only from the start: with files that are open for writing it could not be made so.
+    let disk = SmallDisk::mount(&env.path("web1.lab/state"), "1m,ro");
     for path in ["healthz", "readyz"] {
         let text = eventually("an unhealthy agent", async || {
             let text = page(&env, address, path);

@@ -1,6 +1,8 @@
 //! The command line over NATS: values and manifests that another client put there, fleets that are
 //! set up, and servers that are not there.
 
+use async_nats::jetstream::stream;
+
 use crate::support::nats::{Cluster, NatsServer, python};
 use crate::support::{TestEnv, pack};
 
@@ -135,6 +137,7 @@ bucket CCM_REPORTED created
 bucket CCM_ROLLOUTS created
 bucket CCM_LABELS created
 bucket CCM_ENROLL created
+bucket CCM_TRUST created
 object store CCM_MANIFESTS created
 ";
 
@@ -159,6 +162,50 @@ fn a_fleet_is_set_up_once_and_brought_up_to_date() {
         unchanged.replace("EVENTS unchanged", "EVENTS updated")
     );
     assert_eq!(init(&["--prefix", "acme"]), unchanged);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn streams_and_buckets_have_a_description_and_existing_ones_get_it() {
+    let server = NatsServer::start();
+    let mut env = TestEnv::new();
+    env.set("NATS_URL", &server.url());
+    let jetstream = server.jetstream().await;
+    let existing = |name: &str, subject: &str, description: Option<&str>| stream::Config {
+        name: name.into(),
+        subjects: vec![subject.into()],
+        description: description.map(str::to_owned),
+        metadata: [("team".to_owned(), "web".to_owned())].into(),
+        ..stream::Config::default()
+    };
+    for config in [
+        existing("KV_CCM_LABELS", "$KV.CCM_LABELS.>", None),
+        existing("KV_CCM_FACTS", "$KV.CCM_FACTS.>", Some("of our site")),
+    ] {
+        jetstream.create_stream(config).await.unwrap();
+    }
+    let output = env.ccm(&["fleet", "init"]).ok();
+    assert!(output.contains("bucket CCM_LABELS updated\n"), "{output}");
+    for line in CREATED.lines() {
+        let (kind, name) = line.trim_end_matches(" created").rsplit_once(' ').unwrap();
+        let stream = match kind {
+            "bucket" => format!("KV_{name}"),
+            "object store" => format!("OBJ_{name}"),
+            _ => name.to_owned(),
+        };
+        let stream = jetstream.get_stream(stream).await.unwrap();
+        let config = &stream.cached_info().config;
+        let description = config.description.as_deref().unwrap_or_default();
+        match name {
+            "CCM_FACTS" => assert_eq!(description, "of our site"),
+            _ => assert!(description.starts_with("ccm: "), "{name}: {description}"),
+        }
+        assert_eq!(config.metadata["ccm.managed-by"], "ccm fleet init");
+        if matches!(name, "CCM_FACTS" | "CCM_LABELS") {
+            assert_eq!(config.metadata["team"], "web");
+        }
+    }
+    let output = env.ccm(&["fleet", "init"]).ok();
+    assert!(!output.contains("updated"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

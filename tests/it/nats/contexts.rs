@@ -13,16 +13,16 @@ use crate::support::nats::NatsServer;
 use crate::support::poll::{LIMIT, eventually, when};
 
 /// A directory with a context in it.
-struct World(tempfile::TempDir);
+pub(super) struct World(tempfile::TempDir);
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let world = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir_all(world.0.path().join("nats/context")).unwrap();
         world
     }
 
-    fn write(&self, name: &str, text: &str) -> String {
+    pub(super) fn write(&self, name: &str, text: &str) -> String {
         let path = self.0.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
@@ -167,20 +167,20 @@ async fn credentials_that_were_renewed_count_at_the_next_try() {
 }
 
 /// An operator, its account, and users of it.
-struct Trust {
+pub(super) struct Trust {
     operator: KeyPair,
-    account: KeyPair,
+    pub(super) account: KeyPair,
 }
 
 impl Trust {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             operator: KeyPair::new_operator(),
             account: KeyPair::new_account(),
         }
     }
 
-    fn config(&self) -> String {
+    pub(super) fn config(&self) -> String {
         let operator = jwt(
             &self.operator,
             &self.operator,
@@ -188,10 +188,13 @@ impl Trust {
         );
         let limits = json!({
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1,
-            "wildcards": true, "conn": -1, "leaf": -1
+            "wildcards": true, "conn": -1, "leaf": -1, "mem_storage": -1, "disk_storage": -1,
+            "streams": -1, "consumer": -1
         });
-        let claims = json!({"type": "account", "version": 2, "limits": limits});
+        let mut claims = json!({"type": "account", "version": 2, "limits": limits});
         let account = jwt(&self.operator, &self.account, claims.clone());
+        claims["limits"]["mem_storage"] = 0.into();
+        claims["limits"]["disk_storage"] = 0.into();
         // JetStream does not start without one.
         let system = KeyPair::new_account();
         format!(
@@ -204,14 +207,14 @@ impl Trust {
         )
     }
 
-    /// Returns the JWT and seed of a new user that `account` vouches for.
+    /// Returns the JWT, signed by `account`, and the seed of a new user.
     fn user(&self, account: &KeyPair) -> (String, String) {
         let user = KeyPair::new_user();
         let claims = json!({"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1});
         (jwt(account, &user, claims), user.seed().unwrap())
     }
 
-    fn creds(&self, account: &KeyPair) -> String {
+    pub(super) fn creds(&self, account: &KeyPair) -> String {
         let (jwt, seed) = self.user(account);
         format!(
             "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
@@ -234,14 +237,14 @@ fn jwt(issuer: &KeyPair, subject: &KeyPair, claims: Value) -> String {
 }
 
 /// An authority, and what it signed for a server and a client: files of certificate and key.
-struct Certificates {
-    ca: String,
+pub(super) struct Certificates {
+    pub(super) ca: String,
     server: (String, String),
-    client: (String, String),
+    pub(super) client: (String, String),
 }
 
 impl Certificates {
-    fn new(world: &World) -> Self {
+    pub(super) fn new(world: &World) -> Self {
         use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -266,7 +269,7 @@ impl Certificates {
         }
     }
 
-    fn config(&self, more: &str) -> String {
+    pub(super) fn config(&self, more: &str) -> String {
         format!(
             "tls {{ cert_file: {:?}, key_file: {:?}, ca_file: {:?}, verify: true\n{more} }}",
             self.server.0, self.server.1, self.ca

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ccm_agent::Agent;
 use ccm_agent::config::{Config, SpoolConfig};
 use ccm_agent::metrics::Metrics;
+use ccm_agent::{Agent, ProcessParts};
 use ccm_core::engine::Level;
 use ccm_core::model::node::NodeName;
+use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::log::{Log, Style};
 use ccm_core::system::SystemClock;
 use ccm_nats::streams::{self, InitOptions};
@@ -53,11 +54,20 @@ pub fn config(identity: &str, directory: &Path) -> Config {
 
 /// Starts an agent in this process.
 pub async fn start(config: &Config, server: &NatsServer) -> Agent {
-    let log = Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock);
-    let metrics = Metrics::new("0.0.0");
-    Agent::start(config, &server.settings(), BTreeMap::new(), log, metrics)
+    Agent::start(config, &server.settings(), process(BTreeMap::new()))
         .await
         .unwrap()
+}
+
+/// Returns what an agent in this process gets from it: no log, and no supervisors of commands, because
+/// those are the real program.
+pub fn process(environ: BTreeMap<String, String>) -> ProcessParts {
+    ProcessParts {
+        environ,
+        log: Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
+        metrics: Metrics::new("0.0.0"),
+        executor: LocalExecutor::default(),
+    }
 }
 
 /// Sends a request to one node and returns its reply as JSON.

@@ -235,6 +235,21 @@ impl Browser {
         self.eval(&format!("{found}.click()"));
     }
 
+    /// Replaces the text of a field, as if it was typed.
+    pub fn fill(&mut self, selector: &str, text: &str) {
+        let found = format!("document.querySelector({selector:?})");
+        self.wait(&found);
+        self.eval(&format!("{found}.focus(), {found}.select()"));
+        self.text(text);
+    }
+
+    /// Waits until an element contains a text.
+    pub fn shows(&mut self, selector: &str, text: &str) {
+        self.wait(&format!(
+            "document.querySelector({selector:?}).innerText.includes({text:?})"
+        ));
+    }
+
     /// Waits until the page follows the fleet.
     pub fn live(&mut self) {
         self.wait("document.querySelector('#link').dataset.link === 'live'");

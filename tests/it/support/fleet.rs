@@ -1,17 +1,17 @@
-//! A small fleet: a real server, real agents, and the command line. All gone when
+//! A small fleet: a real server or cluster, real agents, and the command line. All gone when
 //! dropped.
 //!
 //! Agents share the machine, so whatever must differ between them goes by the fact `node`, which
 //! is each one's name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::nats::NatsServer;
-use super::poll::wait_for;
+use super::nats::{Bus, NatsServer};
+use super::poll::{wait_for, when};
 use super::{Outcome, TestEnv};
 
 /// One agent with a world of its own.
@@ -20,30 +20,17 @@ struct Agent {
     child: Child,
 }
 
-/// A server, agents by name, and the environment of an operator.
-pub struct Fleet {
+/// A server or cluster, agents by name, and the environment of an operator.
+pub struct Fleet<S = NatsServer> {
     pub env: TestEnv,
-    pub server: NatsServer,
+    pub server: S,
     agents: BTreeMap<String, Agent>,
 }
 
 impl Fleet {
     /// Starts agents with their groups, and waits until all are present.
     pub fn start(nodes: &[(&str, &[&str])]) -> Self {
-        let mut env = TestEnv::new();
-        let server = NatsServer::start();
-        env.set("NATS_URL", &server.url());
-        let mut fleet = Self {
-            env,
-            server,
-            agents: BTreeMap::new(),
-        };
-        fleet.run(&["init"]).ok();
-        for (name, groups) in nodes {
-            fleet.add(name, groups, "");
-        }
-        fleet.settle(nodes.len());
-        fleet
+        Self::on(NatsServer::start(), nodes)
     }
 
     /// Starts three agents: two of group web, one of group db.
@@ -51,15 +38,60 @@ impl Fleet {
         Self::start(&[("web1", &["web"]), ("web2", &["web"]), ("db1", &["db"])])
     }
 
+    /// Returns everyone who ever held the lease of a rollout.
+    pub async fn lease_holders(&self, id: &str) -> BTreeSet<String> {
+        use futures_util::StreamExt as _;
+        let bucket = self.server.jetstream().await;
+        let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
+        let mut history = bucket.history(format!("default.{id}")).await.unwrap();
+        let mut holders = BTreeSet::new();
+        while let Some(entry) = history.next().await {
+            let rollout: Value = serde_json::from_slice(&entry.unwrap().value).unwrap();
+            if let Some(holder) = rollout["lease"]["holder"].as_str() {
+                holders.insert(holder.to_owned());
+            }
+        }
+        holders
+    }
+}
+
+impl<S: Bus> Fleet<S> {
+    /// Starts agents with their groups on a server or cluster, and waits until all are present.
+    pub fn on(server: S, nodes: &[(&str, &[&str])]) -> Self {
+        let mut env = TestEnv::new();
+        env.set("NATS_URL", &server.urls());
+        let mut fleet = Self {
+            env,
+            server,
+            agents: BTreeMap::new(),
+        };
+        let replicas = fleet.server.replicas().to_string();
+        // A cluster needs a moment until it has a leader.
+        let _made = wait_for("the streams", || {
+            let made = fleet.run(&["init", "--replicas", &replicas]);
+            when(made.code == Some(0), made)
+        });
+        for (name, groups) in nodes {
+            fleet.add(name, groups, "");
+        }
+        fleet.settle(nodes.len());
+        fleet
+    }
+
     /// Starts one more agent, with more lines in its file.
     pub fn add(&mut self, name: &str, groups: &[&str], more: &str) {
+        self.add_at(name, groups, &self.server.urls(), more);
+    }
+
+    /// Starts one more agent that reaches NATS at this URL.
+    pub fn add_at(&mut self, name: &str, groups: &[&str], url: &str, more: &str) {
         let env = TestEnv::new();
         env.write(".config/choria/ccm/facts.yaml", format!("node: {name}\n"));
         let config = format!(
-            "identity: {name}\ngroups: [{}]\nservers: ['{}']\nbeat: 1s\ninterval: 1h\n\
+            "identity: {name}\ngroups: [{}]\nservers: '{}'\nbeat: 1s\ninterval: 1h\n\
              state_dir: {}\ncache_dir: {}\n{more}",
             groups.join(", "),
-            self.server.url(),
+            url,
             env.at("state"),
             env.at("cache"),
         );
@@ -76,13 +108,18 @@ impl Fleet {
 
     /// Starts `ccm fleet` with these arguments and does not wait for it.
     pub fn begin(&self, args: &[&str]) -> Child {
+        self.begin_with(&self.env, args, Stdio::null())
+    }
+
+    /// Starts `ccm fleet` with these arguments in this environment, does not wait for it, and writes
+    /// what it logs to a file.
+    pub fn begin_with(&self, env: &TestEnv, args: &[&str], log: impl Into<Stdio>) -> Child {
         let mut all = vec!["fleet"];
         all.extend(args);
-        self.env
-            .command(&all)
+        env.command(&all)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap()
     }
@@ -124,9 +161,21 @@ impl Fleet {
         agent.child.wait().unwrap();
     }
 
+    /// Puts a file in the place of an agent's state directory.
+    pub fn break_state_dir(&self, name: &str) {
+        let state = self.agents[name].env.path("state");
+        std::fs::remove_dir_all(&state).unwrap();
+        std::fs::write(&state, "").unwrap();
+    }
+
     /// Returns what an agent has logged since it was last started.
     pub fn log(&self, name: &str) -> String {
         self.agents[name].env.read("log")
+    }
+
+    /// Returns the state directory of an agent.
+    pub fn state_of(&self, name: &str) -> std::path::PathBuf {
+        self.agents[name].env.path("state")
     }
 
     fn logs(&self) -> String {
@@ -148,7 +197,7 @@ fn run_agent(env: &TestEnv) -> Child {
         .unwrap()
 }
 
-impl Drop for Fleet {
+impl<S> Drop for Fleet<S> {
     fn drop(&mut self) {
         for agent in self.agents.values_mut() {
             let _ = agent.child.kill();

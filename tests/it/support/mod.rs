@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod browser;
+pub mod clock;
 pub mod deb;
 pub mod demo;
 pub mod disk;
@@ -14,6 +15,7 @@ pub mod packages;
 pub mod poll;
 pub mod proxy;
 pub mod root;
+pub mod rpm;
 pub mod setup;
 pub mod simulation;
 pub mod systemd;
@@ -29,6 +31,8 @@ use serde_json::Value;
 pub struct TestEnv {
     directory: tempfile::TempDir,
     variables: Vec<(String, String)>,
+    /// Network namespace of the programs, as a path below /proc.
+    network: Option<String>,
 }
 
 impl TestEnv {
@@ -36,6 +40,15 @@ impl TestEnv {
         Self {
             directory: tempfile::tempdir().unwrap(),
             variables: Vec::new(),
+            network: None,
+        }
+    }
+
+    /// Returns an environment whose programs run in another network.
+    pub fn in_network(network: String) -> Self {
+        Self {
+            network: Some(network),
+            ..Self::new()
         }
     }
 
@@ -89,7 +102,14 @@ impl TestEnv {
 
     /// Returns another program with the same directory and environment.
     pub fn program(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match &self.network {
+            Some(network) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net={network}")).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command
             .current_dir(self.root())
             .env_clear()
@@ -103,8 +123,17 @@ impl TestEnv {
 
     /// Starts the program and returns it with the first line it prints.
     pub fn start(&self, args: &[&str]) -> (Child, String) {
-        let mut child = self
-            .command(args)
+        self.start_command(&mut self.command(args))
+    }
+
+    /// Starts the program as [`Self::start`] does, with its standard error in a file.
+    pub fn start_logging(&self, args: &[&str], log: &str) -> (Child, String) {
+        let log = std::fs::File::create(self.path(log)).unwrap();
+        self.start_command(self.command(args).stderr(log))
+    }
+
+    fn start_command(&self, command: &mut Command) -> (Child, String) {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -171,6 +200,25 @@ impl TestEnv {
         let again = self.apply(resource, &[]);
         assert_eq!(again.outcomes(), ["stable"], "{:#}", again.document);
     }
+}
+
+/// Returns the paths of all files below a directory, relative to it and sorted.
+pub fn files_below(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(next) = pending.pop() {
+        for entry in std::fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                let name = path.strip_prefix(directory).unwrap();
+                found.push(name.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// Returns a manifest of these resources.

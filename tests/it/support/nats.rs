@@ -8,8 +8,38 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use ccm_nats::{ConnectMode, Connection, Settings, connect};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::poll::{LIMIT, eventually, wait_for};
+
+/// A server or a cluster, as a fleet sees it.
+pub trait Bus {
+    /// Returns the URLs of all servers, joined by commas.
+    fn urls(&self) -> String;
+
+    /// Returns how many servers keep each stream.
+    fn replicas(&self) -> usize;
+}
+
+impl Bus for NatsServer {
+    fn urls(&self) -> String {
+        self.url()
+    }
+
+    fn replicas(&self) -> usize {
+        1
+    }
+}
+
+impl Bus for Cluster {
+    fn urls(&self) -> String {
+        self.url()
+    }
+
+    fn replicas(&self) -> usize {
+        self.servers.len()
+    }
+}
 
 /// A server with JetStream.
 pub struct NatsServer {
@@ -67,6 +97,21 @@ impl NatsServer {
         }
     }
 
+    /// Freezes the server: its connections stay open and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(self.child.as_ref().unwrap());
+        kill_process(pid, signal).unwrap();
+    }
+
     /// Starts a stopped server again, with the same port and store.
     pub fn resume(&mut self) {
         let directory = self.directory.path();
@@ -97,6 +142,13 @@ impl NatsServer {
             port.ok_or_else(|| self.log())
         });
         self.port = Some(port);
+    }
+
+    /// Kills the server and starts it again without anything that it had stored.
+    pub fn lose_storage(&mut self) {
+        self.stop();
+        std::fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+        self.resume();
     }
 
     pub fn restart(&mut self) {
@@ -159,6 +211,15 @@ impl Cluster {
     pub fn url(&self) -> String {
         let urls: Vec<String> = self.servers.iter().map(NatsServer::url).collect();
         urls.join(",")
+    }
+
+    /// Returns the position of the server that leads a stream, as another server knows it.
+    pub async fn leader(&self, stream: &str, asked: usize) -> Option<usize> {
+        let jetstream = self.servers[asked].jetstream().await;
+        let mut stream = jetstream.get_stream(stream).await.ok()?;
+        let leader = stream.info().await.ok()?.cluster.clone()?.leader?;
+        let number: usize = leader.strip_prefix('n')?.parse().ok()?;
+        Some(number - 1)
     }
 
     /// Returns a connection of ours, once the cluster has a leader.

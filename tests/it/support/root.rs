@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use super::deb::{self, Deb};
-use super::{Applied, Outcome, tool};
+use super::{Applied, Outcome, rpm};
 
 /// Counts up when the tree has to be made anew.
 const TREE_VERSION: u32 = 2;
@@ -201,37 +201,18 @@ impl ScratchRoot {
     /// Builds an rpm into the system's repository; `version` is `[epoch:]version-release`, and the
     /// sections are added to its spec.
     pub fn rpm(&self, name: &str, version: &str, sections: &str) {
-        let (epoch, rest) = version.split_once(':').unwrap_or(("0", version));
-        let (version, release) = rest.split_once('-').unwrap();
-        let spec = self.layer.path().join("package.spec");
-        let text = format!(
-            "Name: {name}\nEpoch: {epoch}\nVersion: {version}\nRelease: {release}\n\
-             Summary: made for a test\nLicense: none\nBuildArch: noarch\n\
-             %description\nmade for a test\n{sections}\n%files\n"
-        );
-        // No epoch is not the same as an epoch of 0 in a spec, and the usual case.
-        std::fs::write(&spec, text.replace("Epoch: 0\n", "")).unwrap();
-        let top = format!("_topdir {}", self.layer.path().join("rpmbuild").display());
-        let to = format!(
-            "_rpmdir {}",
-            self.path("/srv/rpm/x").parent().unwrap().display()
-        );
-        let defines = ["-bb", "--define", &top, "--define", &to].map(Path::new);
-        let args: Vec<&Path> = defines.into_iter().chain([spec.as_path()]).collect();
-        tool("rpmbuild", &args);
+        rpm::build(&self.rpm_repository(), name, version, sections);
     }
 
     /// Makes the rpms built so far the only ones that dnf knows.
     pub fn use_rpm_repository(&self) {
-        let packages = self.path("/srv/rpm/x");
-        tool(
-            "createrepo_c",
-            &["--quiet".as_ref(), packages.parent().unwrap()],
-        );
-        self.write(
-            "/etc/yum.repos.d/local.repo",
-            "[local]\nname=local\nbaseurl=file:///srv/rpm\ngpgcheck=0\nenabled=1\n",
-        );
+        rpm::index(&self.rpm_repository());
+        self.write("/etc/yum.repos.d/local.repo", rpm::REPOSITORY);
+    }
+
+    fn rpm_repository(&self) -> PathBuf {
+        let inside = self.path("/srv/rpm/x");
+        inside.parent().unwrap().into()
     }
 }
 

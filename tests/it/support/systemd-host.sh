@@ -3,11 +3,12 @@
 # id of systemd-nspawn, then waits for the end of its own standard input. That is a pipe from the
 # tests, so however they end, the container ends with them.
 #
-# usage: systemd-host.sh TREE SUITE PROGRAM
+# usage: systemd-host.sh TREE SUITE PROGRAM PACKAGES NETWORK
 #
-# TREE is made if it is missing and never changed by a boot; PROGRAM is the ccm found inside.
+# TREE is made if it is missing and never changed by a boot; PROGRAM is the ccm found inside. PACKAGES are
+# installed in addition to systemd, separated by commas. NETWORK is an option of systemd-nspawn.
 set -eu
-tree=$1 suite=$2 program=$3
+tree=$1 suite=$2 program=$3 packages=$4 network=$5
 
 for tool in mmdebstrap systemd-nspawn nsenter flock; do
     command -v "$tool" >/dev/null || {
@@ -23,13 +24,13 @@ flock 9
 
 if [ ! -d "$tree" ]; then
     rm -rf "$tree.new"
-    mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,libpam-systemd \
+    mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,libpam-systemd$packages" \
         "$suite" "$tree.new" >&2
     mv "$tree.new" "$tree"
 fi
 
 systemd-nspawn --quiet --directory="$tree" --volatile=overlay --register=no --keep-unit \
-    --private-network --bind-ro="$program:/usr/local/bin/ccm" --boot --console=pipe \
+    "$network" --bind-ro="$program:/usr/local/bin/ccm" --boot --console=pipe \
     </dev/null >"$tree.log" 2>&1 9>&- &
 nspawn=$!
 echo "$nspawn"

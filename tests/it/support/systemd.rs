@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::deb::{self, Deb};
-use super::{Applied, Outcome, manifest};
+use super::{Applied, Outcome, manifest, rpm, tool};
 
 /// Where the program runs inside.
 const HOME: &str = "/root";
@@ -31,9 +31,22 @@ pub struct SystemdHost {
 /// Returns the host, booted if this is the first test that needs it, once no other test has it.
 pub fn systemd_host() -> MutexGuard<'static, SystemdHost> {
     static HOST: OnceLock<Result<Mutex<SystemdHost>, String>> = OnceLock::new();
-    match HOST.get_or_init(|| SystemdHost::boot().map(Mutex::new)) {
+    match HOST.get_or_init(|| SystemdHost::boot("", "", "--private-network").map(Mutex::new)) {
         Ok(host) => host.lock().unwrap_or_else(PoisonError::into_inner),
         Err(reason) => panic!("no systemd host: {reason}"),
+    }
+}
+
+/// Returns a second host with dnf and rpm, in the network of the first one.
+pub fn rpm_host(first: &SystemdHost) -> MutexGuard<'static, SystemdHost> {
+    static HOST: OnceLock<Result<Mutex<SystemdHost>, String>> = OnceLock::new();
+    let boot = || {
+        let network = format!("--network-namespace-path={}", first.network());
+        SystemdHost::boot("-rpm", ",dnf,rpm", &network).map(Mutex::new)
+    };
+    match HOST.get_or_init(boot) {
+        Ok(host) => host.lock().unwrap_or_else(PoisonError::into_inner),
+        Err(reason) => panic!("no second systemd host: {reason}"),
     }
 }
 
@@ -46,14 +59,15 @@ fn suite() -> String {
 }
 
 impl SystemdHost {
-    fn boot() -> Result<Self, String> {
+    /// Boots a tree with more packages. `name` distinguishes it from others.
+    fn boot(name: &str, packages: &str, network: &str) -> Result<Self, String> {
         let suite = suite();
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let tree = target.join("systemd-host").join(&suite);
+        let tree = target.join("systemd-host").join(format!("{suite}{name}"));
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/systemd-host.sh");
         let mut watch = Command::new(script)
             .arg(&tree)
-            .args([&suite, env!("CARGO_BIN_EXE_ccm")])
+            .args([&suite, env!("CARGO_BIN_EXE_ccm"), packages, network])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // An interrupt of the tests must not interrupt the process that cleans up.
@@ -94,6 +108,11 @@ impl SystemdHost {
             }
         }
         Err(boot_log(tree, &last))
+    }
+
+    /// Returns the network of the host, for programs outside of it.
+    pub fn network(&self) -> String {
+        format!("/proc/{}/ns/net", self.init)
     }
 
     /// Runs a command on the host.
@@ -145,15 +164,31 @@ impl SystemdHost {
         for package in packages {
             package.build(made.path());
         }
-        deb::index(made.path());
-        self.sh("rm -rf /srv/apt /etc/apt/sources.list.d; mkdir -p /srv/apt");
-        for file in std::fs::read_dir(made.path()).unwrap() {
-            let file = file.unwrap();
-            let to = self.path("/srv/apt").join(file.file_name());
-            std::fs::copy(file.path(), to).unwrap();
-        }
+        self.copy_apt_repository(made.path());
+    }
+
+    /// Makes the packages in a directory the only ones that the host's apt knows.
+    pub fn copy_apt_repository(&self, directory: &Path) {
+        deb::index(directory);
+        self.sh("rm -rf /etc/apt/sources.list.d");
+        self.copy_directory(directory, "/srv/apt");
         self.write("/etc/apt/sources.list", deb::SOURCES);
         self.sh("apt-get update -q");
+    }
+
+    /// Makes the packages in a directory the only ones that the host's dnf knows.
+    pub fn copy_rpm_repository(&self, directory: &Path) {
+        rpm::index(directory);
+        self.copy_directory(directory, "/srv/rpm");
+        self.sh("mkdir -p /etc/yum.repos.d");
+        self.write("/etc/yum.repos.d/local.repo", rpm::REPOSITORY);
+    }
+
+    fn copy_directory(&self, from: &Path, to: &str) {
+        self.sh(&format!("rm -rf {to}"));
+        // The host sees no directory of this side, so the tool runs here.
+        let to = self.path(to);
+        tool("cp", &["-a".as_ref(), from, &to]);
     }
 
     /// Returns where this side finds a file of the host.

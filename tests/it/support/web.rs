@@ -5,17 +5,34 @@ use std::net::TcpStream;
 use std::ops::Deref;
 use std::process::Child;
 
+use ccm_core::system::Digest;
 use ccm_nats::Connection;
 use ccm_nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
 use serde_json::{Value, json};
 
 use super::agent::init;
-use super::nats::NatsServer;
+use super::nats::{Bus, NatsServer};
 use super::poll::{LIMIT, wait_for, when};
 use super::{Outcome, TestEnv};
 
 /// The token of servers that may be acted on.
 pub const TOKEN: &str = "open-sesame-0123456789";
+
+/// The tokens of servers with named tokens: name, role and token.
+pub const TOKENS: [(&str, &str, &str); 3] = [
+    ("vic", "read", "look-at-it-0123456789"),
+    ("bob", "ask", "ask-the-nodes-0123456789"),
+    ("ann", "roll-out", TOKEN),
+];
+
+/// Returns the file with [`TOKENS`], and with more lines.
+pub fn access_file(more: &str) -> String {
+    let tokens = TOKENS.map(|(name, role, token)| {
+        let digest = Digest::of(token.as_bytes());
+        format!("  - {{name: {name}, role: {role}, sha256: {digest}}}\n")
+    });
+    format!("tokens:\n{}{more}", tokens.concat())
+}
 
 /// A page that is being served. Gone when dropped.
 pub struct Page {
@@ -57,27 +74,39 @@ impl Answer {
 
 impl Page {
     /// Serves the fleet of a server, to be looked at.
-    pub fn serve(nats: &NatsServer) -> Self {
+    pub fn serve(nats: &impl Bus) -> Self {
         Self::with(nats, &[])
     }
 
     /// Serves the fleet of a server, to be acted on with [`TOKEN`].
-    pub fn serve_actions(nats: &NatsServer) -> Self {
+    pub fn serve_actions(nats: &impl Bus) -> Self {
         Self::with(nats, &["--allow-actions", "--token-file", "token"])
     }
 
     /// Serves the fleet of a server, to be looked at with [`TOKEN`].
-    pub fn serve_token(nats: &NatsServer) -> Self {
+    pub fn serve_token(nats: &impl Bus) -> Self {
         Self::with(nats, &["--token-file", "token"])
     }
 
-    fn with(nats: &NatsServer, args: &[&str]) -> Self {
-        let mut env = TestEnv::new();
-        env.set("NATS_URL", &nats.url());
+    /// Serves the fleet of a server to the owners of [`TOKENS`], with more lines in the file and
+    /// further flags.
+    pub fn serve_access(nats: &impl Bus, more: &str, flags: &[&str]) -> Self {
+        let env = TestEnv::new();
+        env.write_secret("access.yaml", access_file(more));
+        Self::start(env, nats, &[&["--access", "access.yaml"], flags].concat())
+    }
+
+    fn with(nats: &impl Bus, args: &[&str]) -> Self {
+        let env = TestEnv::new();
         env.write_secret("token", format!("{TOKEN}\n"));
+        Self::start(env, nats, args)
+    }
+
+    fn start(mut env: TestEnv, nats: &impl Bus, args: &[&str]) -> Self {
+        env.set("NATS_URL", &nats.urls());
         let mut all = vec!["fleet", "serve", "--listen", "127.0.0.1:0"];
         all.extend(args);
-        let (child, line) = env.start(&all);
+        let (child, line) = env.start_logging(&all, "log");
         let address = line
             .trim()
             .strip_prefix("serving http://")
@@ -86,7 +115,7 @@ impl Page {
             .to_owned();
         Self {
             address,
-            has_token: args.contains(&"--token-file"),
+            has_token: !args.is_empty(),
             child,
             env,
         }
@@ -96,6 +125,11 @@ impl Page {
     pub fn settled(self) -> Self {
         self.until("/healthz", |answer| answer.status == 200);
         self
+    }
+
+    /// Returns what it logged.
+    pub fn log(&self) -> String {
+        self.env.read("log")
     }
 
     /// Runs `ccm fleet` beside it.
@@ -110,7 +144,14 @@ impl Page {
         let resources: String = (0..commands)
             .map(|number| format!("        - /bin/true {number}: {{}}\n"))
             .collect();
-        let manifest = format!("ccm:\n  resources:\n    - exec:\n{resources}");
+        self.push_manifest(
+            name,
+            &format!("ccm:\n  resources:\n    - exec:\n{resources}"),
+        );
+    }
+
+    /// Stores a bundle of a manifest.
+    pub fn push_manifest(&self, name: &str, manifest: &str) {
         self.env.write("bundle/manifest.yaml", manifest);
         self.fleet(&["bundle", "push", &self.env.at("bundle"), "--name", name])
             .ok();
@@ -209,6 +250,11 @@ impl Web {
     /// Serves a fleet that can be acted on.
     pub async fn with_actions() -> Self {
         Self::of(Page::serve_actions).await
+    }
+
+    /// Serves a fleet to the owners of [`TOKENS`].
+    pub async fn with_access() -> Self {
+        Self::of(|nats| Page::serve_access(nats, "", &[])).await
     }
 
     /// Serves a fleet that can be looked at by those who know the token.

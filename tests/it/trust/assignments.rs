@@ -22,6 +22,7 @@ async fn only_a_signed_assignment_that_is_not_older_is_followed() {
         let mut assignment = Assignment {
             protocol: ASSIGNMENT.into(),
             generation,
+            incarnation: None,
             manifests: Vec::new(),
             data: Value::Null,
             noop: false,

@@ -8,7 +8,7 @@ use async_nats::jetstream::kv::Store;
 use ccm_agent::config::Config;
 use ccm_nats::request_signature::Signer;
 
-use super::sources::{content_becomes, is_denied, signed};
+use super::sources::{self, content_becomes, is_denied, signed};
 use super::trusting;
 use crate::support::TestEnv;
 use crate::support::agent::{self, start};
@@ -126,6 +126,38 @@ async fn data_of_a_server_is_signed_beside_its_path() {
     is_denied(&server, "can't be read").await;
     *signature.lock().unwrap() = signed(&signer, &url, &document("one"));
     content_becomes(&env, "one").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn data_of_an_object_store_is_signed_beside_its_object() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    sources::make_bucket(&server).await;
+    let put = async |name: &str, content: &[u8]| sources::put(&client, name, content).await;
+    let (signer, thief) = (Signer::generate(), Signer::generate());
+    let url = "obj://SITE/site.yaml";
+    let config = Config {
+        external_data_url: Some(url.parse().unwrap()),
+        ..using(&signer, &env)
+    };
+    let first = document("one");
+    put("site.yaml", &first).await;
+    let running = start(&config, &server).await;
+    is_denied(&server, "obj://SITE/site.yaml is not signed").await;
+    assert!(!env.exists("motd"));
+    put("site.yaml.sig", &signed(&signer, url, &first)).await;
+    content_becomes(&env, "one").await;
+
+    let second = document("two");
+    put("site.yaml", &second).await;
+    put("site.yaml.sig", &signed(&thief, url, &second)).await;
+    is_denied(&server, "not trusted").await;
+    assert_eq!(env.read("motd"), "one");
+    put("site.yaml.sig", &signed(&signer, url, &second)).await;
+    content_becomes(&env, "two").await;
     running.stop().await;
 }
 

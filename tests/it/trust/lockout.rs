@@ -25,6 +25,7 @@ async fn no_generation_of_a_weak_signer_keeps_operations_from_assigning() {
         let mut assignment = Assignment {
             protocol: ASSIGNMENT.into(),
             generation,
+            incarnation: None,
             manifests: Vec::new(),
             data: Value::Null,
             noop: false,

@@ -5,6 +5,7 @@ mod assignments;
 mod bundle_push;
 mod data;
 mod default_closed;
+mod denials;
 mod exec_rules;
 mod forged_requests;
 mod limits;

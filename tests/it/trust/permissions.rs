@@ -1,6 +1,7 @@
 //! What no role may do, on a real server with the permissions that `ccm fleet permissions` prints,
 //! and that a denial is reported as one: at once, with the subject.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use async_nats::jetstream::consumer::push;
@@ -76,6 +77,8 @@ pub(crate) const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
             "$KV.CCM_DESIRED.default.web1_example_net",
             "$KV.CCM_DESIRED.default.web2_example_net",
             "$KV.CCM_ROLLOUTS.r1",
+            "$KV.CCM_TRUST.default",
+            "$KV.CCM_DESIRED.incarnation",
             "$KV.CCM_LABELS.default.web1_example_net",
             "$KV.DATA.greeting",
             "$O.CCM_MANIFESTS.M.x",
@@ -105,6 +108,10 @@ pub(crate) const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
         "_INBOX_ann",
         &[
             "$KV.CCM_DESIRED.default.web1_example_net",
+            "$KV.CCM_DESIRED.incarnation",
+            "$KV.CCM_TRUST.default",
+            "$JS.API.STREAM.SNAPSHOT.KV_CCM_DESIRED",
+            "$JS.API.STREAM.RESTORE.KV_CCM_DESIRED",
             "$KV.CCM_NODES.default.web1_example_net",
             "$KV.CCM_FACTS.default.web1_example_net",
             "$KV.CCM_REPORTED.default.web1_example_net",
@@ -152,8 +159,11 @@ pub(crate) const NOT_TO_PUBLISH: &[(&str, &str, &[&str])] = &[
         "controller",
         "_INBOX",
         &[
-            "$KV.CCM_NODES.default.web1_example_net",
+            "$KV.CCM_NODES.prod.web1_example_net",
+            "$KV.CCM_FACTS.prod.web1_example_net",
+            "$KV.CCM_REPORTED.prod.web1_example_net",
             "$KV.CCM_DESIRED.prod.web1_example_net",
+            "$KV.CCM_TRUST.prod",
             "ccm.v1.prod.all.ping",
             "ccm.v1.default.event.web1_example_net.file.changed",
             "ccm.v1.default.enroll.x",
@@ -229,18 +239,10 @@ async fn victim(site: &Site, directory: &Path) -> Agent {
     let url = site.server.url().replace("//", "//web2:pw@");
     let mut settings = ccm_nats::Settings::plain(&url).unwrap();
     settings.inbox_prefix = Some(format!("_INBOX_{WEB2}"));
-    let log = ccm_core::run::log::Log::to(
-        std::io::sink(),
-        ccm_core::run::log::Style::Text,
-        ccm_core::engine::Level::Error,
-        ccm_core::system::SystemClock,
-    );
-    let metrics = ccm_agent::metrics::Metrics::new("0.0.0");
     let mut config = agent::config("web2.example.net", directory);
     config.groups = vec!["web".parse().unwrap()];
-    let environ = Default::default();
-    let started = Agent::start(&config, &settings, environ, log, metrics).await;
-    started.unwrap()
+    let process = agent::process(BTreeMap::new());
+    Agent::start(&config, &settings, process).await.unwrap()
 }
 
 /// Returns how many messages reached an endpoint of web2.

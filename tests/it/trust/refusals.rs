@@ -64,6 +64,7 @@ impl World {
         let mut assignment = Assignment {
             protocol: ASSIGNMENT.into(),
             generation,
+            incarnation: None,
             manifests: vec![BundleRef {
                 name: "app".parse().unwrap(),
                 digest: "ab".repeat(32).parse().unwrap(),

@@ -397,6 +397,11 @@ fn a_controller_does_all() {
     let pushed = controller(&["bundle", "push", &removed, "--name", "three", "--json"]).json();
     let digest = pushed["digest"].as_str().unwrap();
     controller(&["bundle", "rm", &format!("three@{digest}")]).ok();
+    let backup = env.at("backup");
+    controller(&["backup", &backup]).ok();
+    controller(&["restore", &backup, "--force"]).ok();
+    let forget = ["forget", "web1.example.net", "--force", "--yes"];
+    controller(&forget).ok();
     site.expect_no_violation();
 }
 

@@ -5,11 +5,7 @@ use std::collections::BTreeMap;
 
 use ccm_agent::Agent;
 use ccm_agent::config::Config;
-use ccm_agent::metrics::Metrics;
-use ccm_core::engine::Level;
 use ccm_core::model::envelope::{DIFF, NOOP};
-use ccm_core::run::log::{Log, Style};
-use ccm_core::system::SystemClock;
 use ccm_nats::request_signature::Signer;
 use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
@@ -57,12 +53,10 @@ impl Place {
     }
 
     async fn start(&self, config: &Config) -> Agent {
-        let log = Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock);
         let environ = BTreeMap::from([("PLANTED".to_owned(), SECRET.to_owned())]);
         let settings = self.server.settings();
-        Agent::start(config, &settings, environ, log, Metrics::new("0.0.0"))
-            .await
-            .unwrap()
+        let process = agent::process(environ);
+        Agent::start(config, &settings, process).await.unwrap()
     }
 
     /// Returns expressions that read the secret, and the right that each needs.

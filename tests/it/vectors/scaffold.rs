@@ -129,6 +129,7 @@ fn scaffolded(case: &Value, job: RenderJob) -> Result<Vec<TargetFile>, String> {
             accounts: &accounts,
             working_dir: Path::new("/"),
             state_dir: None,
+            files: ccm_core::system::files::Writer::default(),
             env: &env,
             packages: &PackageCache::default(),
             services: &ServiceCache::default(),

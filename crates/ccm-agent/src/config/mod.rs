@@ -9,6 +9,7 @@
 mod choria;
 mod keys;
 mod source;
+mod suggestion;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -178,7 +179,7 @@ impl Config {
                 let name = path.to_string_lossy();
                 let diagnostics = problems
                     .iter()
-                    .map(|problem| Diagnostic::of_document(&name, &text, problem))
+                    .map(|problem| suggestion::diagnostic(&name, &text, problem))
                     .collect();
                 ConfigError::Invalid {
                     file: Some(path.to_owned()),

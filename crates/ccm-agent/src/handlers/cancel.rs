@@ -4,18 +4,18 @@ use serde::Deserialize;
 
 use super::{Handlers, Reply, code, error_reply};
 use ccm_core::model::envelope::Envelope;
-use ccm_core::model::id::EventIdError;
 use ccm_core::model::run::RunId;
 use ccm_nats::Verb;
 use ccm_value::document::{DocumentError, parse_message};
+use ccm_value::text::quote;
 
 /// Why a cancel request could not be parsed.
 #[derive(Debug, thiserror::Error)]
 enum CancelError {
     #[error("missing run_id in request")]
     NoRunId,
-    #[error(transparent)]
-    RunId(#[from] EventIdError),
+    #[error("invalid run_id {}: expected 27 letters and digits", quote(.0))]
+    RunId(String),
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
@@ -24,17 +24,23 @@ enum CancelError {
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CancelBody {
+    run_id: String,
+    #[serde(default)]
+    now: bool,
+}
+
+#[derive(Debug, PartialEq)]
+struct CancelRequest {
     /// Id of the run, or of the request that started it.
     run_id: RunId,
     /// Kills the running command instead of finishing the resource.
-    #[serde(default)]
     now: bool,
 }
 
 impl Handlers {
     /// Cancels the run that the body names: its id alone, or a document with `run_id`.
     pub(super) fn cancel(&self, text: &str, envelope: &Envelope) -> Reply {
-        let CancelBody { run_id, now } = match parse(text) {
+        let CancelRequest { run_id, now } = match parse(text) {
             Ok(body) => body,
             Err(err) => return error_reply(Verb::Cancel, code::BAD_REQUEST, err.to_string()),
         };
@@ -51,17 +57,22 @@ impl Handlers {
 }
 
 /// Parses a cancel request: a run id as plain text, or a document.
-fn parse(text: &str) -> Result<CancelBody, CancelError> {
+fn parse(text: &str) -> Result<CancelRequest, CancelError> {
     if text.trim().is_empty() {
         return Err(CancelError::NoRunId);
     }
-    let bad = match text.trim().trim_matches('"').parse() {
-        Ok(run_id) => return Ok(CancelBody { run_id, now: false }),
-        Err(bad) => CancelError::RunId(bad),
-    };
     let document = parse_message(text).ok();
-    let document = document.filter(|node| node.entries().is_some());
-    Ok(CancelBody::deserialize(&document.ok_or(bad)?)?)
+    let CancelBody { run_id, now } = match document.filter(|node| node.entries().is_some()) {
+        Some(document) => CancelBody::deserialize(&document)?,
+        None => CancelBody {
+            run_id: text.trim().trim_matches('"').into(),
+            now: false,
+        },
+    };
+    match run_id.parse() {
+        Ok(run_id) => Ok(CancelRequest { run_id, now }),
+        Err(_) => Err(CancelError::RunId(run_id)),
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +89,8 @@ mod tests {
             (format!(r#"{{"run_id":"{id}","now":true}}"#), true),
         ] {
             let run_id = id.parse().unwrap();
-            assert_eq!(parse(&body).unwrap(), CancelBody { run_id, now }, "{body}");
+            let expected = CancelRequest { run_id, now };
+            assert_eq!(parse(&body).unwrap(), expected, "{body}");
         }
         assert!(
             parse("")
@@ -87,5 +99,16 @@ mod tests {
                 .contains("missing run_id")
         );
         assert!(parse(&format!(r#"{{"run_id":"{id}","later":true}}"#)).is_err());
+    }
+
+    #[test]
+    fn an_invalid_id_is_named_as_a_run_id() {
+        for body in ["abc", r#"{"run_id":"abc"}"#] {
+            let error = parse(body).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "invalid run_id \"abc\": expected 27 letters and digits"
+            );
+        }
     }
 }

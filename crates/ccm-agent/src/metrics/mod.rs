@@ -12,10 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ccm_core::model::event::{EventField, TransactionEvent};
+use ccm_core::model::governor::GovernorName;
 use ccm_core::model::health::HealthStatus;
 use ccm_core::model::node::SpoolStatus;
 use ccm_core::model::run::RunSummary;
 use ccm_value::secret::{redact_url, redact_urls};
+
+use crate::overload_log::OverloadCounts;
 use registry::{Kind, Labels, Metric};
 
 /// Content type of the printed text.
@@ -58,17 +61,23 @@ metrics! {
     data_errors: Counter "agent_data_resolve_error_count" ["url"] "Number of failures to resolve external data.";
     facts_resolve: Summary "agent_facts_resolve_duration_seconds" [] "Duration of resolving facts, with all attempts.";
     facts_errors: Counter "agent_facts_resolve_error_count" [] "Number of failures to gather facts.";
+    governor_timeouts: Counter "agent_governor_timeout_count" ["governor"] "Number of runs that got no slot of the governor in time.";
+    governor_wait: Summary "agent_governor_wait_duration_seconds" ["governor"] "Time that runs waited for a slot of the governor.";
+    governor_waiting: Gauge "agent_governor_waiting" ["governor"] "Whether a run waits for a slot of the governor.";
     agent_health: Summary "agent_healthcheck_duration_seconds" ["manifests"] "Duration of health check runs.";
     remediations: Counter "agent_healthcheck_remediations_count" ["manifest"] "Number of runs caused by critical health checks.";
     fetches: Counter "agent_manifest_fetch_count" ["manifest"] "Number of manifest fetches.";
     fetch_errors: Counter "agent_manifest_fetch_error_count" ["manifest"] "Number of failed manifest fetches.";
+    client_dropped: Counter "agent_nats_dropped_count" [] "Number of messages dropped by the NATS client because too many arrived.";
     paused: Gauge "agent_paused" [] "Whether the agent is paused.";
     publish: Summary "agent_publish_duration_seconds" [] "Time until an event was acknowledged by NATS.";
     publish_errors: Counter "agent_publish_error_count" [] "Number of events that had to be sent again.";
     published: Counter "agent_published_count" [] "Number of events acknowledged by NATS.";
     registration_errors: Counter "agent_registration_error_count" [] "Number of failed service registrations.";
     registered: Counter "agent_registration_published_count" [] "Number of published service registrations.";
+    requests_busy: Counter "agent_requests_busy_count" [] "Number of requests answered with busy because too many arrived.";
     requests: Counter "agent_requests_count" ["verb", "outcome"] "Number of requests by verb and outcome.";
+    requests_dropped: Counter "agent_requests_dropped_count" [] "Number of requests not answered because too many arrived.";
     run_queue: Gauge "agent_run_queue" [] "Number of current and waiting runs.";
     spool_dropped: Counter "agent_spool_dropped_count" [] "Number of events dropped from the spool.";
     spool_pending: Gauge "agent_spool_pending" [] "Number of events waiting to be published.";
@@ -78,10 +87,8 @@ metrics! {
     manifest_apply: Summary "manifest_apply_duration_seconds" ["source"] "Duration of applying manifests.";
     resource_apply: Summary "resource_apply_duration_seconds" ["type", "provider", "name"] "Duration of applying resources.";
     changed: Counter "resource_state_changed_count" ["type", "name"] "Number of times a resource was changed.";
-    errors: Counter "resource_state_error_count" ["type", "name"] "Number of times a resource had errors without failing.";
     failed: Counter "resource_state_failed_count" ["type", "name"] "Number of times a resource failed.";
     noop: Counter "resource_state_noop_count" ["type", "name"] "Number of times a resource was planned in noop mode.";
-    refreshed: Counter "resource_state_refreshed_count" ["type", "name"] "Number of times a resource was refreshed without a change.";
     skipped: Counter "resource_state_skipped_count" ["type", "name"] "Number of times a resource was skipped.";
     stable: Counter "resource_state_stable_count" ["type", "name"] "Number of times a resource was stable.";
     total: Counter "resource_state_total_count" ["type", "name"] "Number of resource events.";
@@ -148,7 +155,31 @@ impl Metrics {
     /// Records the duration of one health check, with all attempts.
     pub fn health_checked(&self, type_name: &str, name: &str, check: &str, took: Duration) {
         let metric = &self.0.health;
-        metric.observe(&metric.labels(&[type_name, name, check]), took);
+        let name = redact_urls(name);
+        metric.observe(&metric.labels(&[type_name, &name, check]), took);
+    }
+
+    /// Records that a run waits for a governor slot.
+    pub fn slot_awaited(&self, governor: &GovernorName) {
+        self.set_governor_waiting(governor, 1);
+    }
+
+    /// Records the end of a wait for a governor slot.
+    pub fn slot_wait_ended(&self, governor: &GovernorName, waited: Duration) {
+        self.set_governor_waiting(governor, 0);
+        let metric = &self.0.governor_wait;
+        metric.observe(&metric.labels(&[governor.as_str()]), waited);
+    }
+
+    fn set_governor_waiting(&self, governor: &GovernorName, value: u64) {
+        let metric = &self.0.governor_waiting;
+        metric.set(&metric.labels(&[governor.as_str()]), value);
+    }
+
+    /// Records a run that got no governor slot in time.
+    pub fn slot_timed_out(&self, governor: &GovernorName) {
+        let metric = &self.0.governor_timeouts;
+        metric.count(&metric.labels(&[governor.as_str()]));
     }
 
     /// Records a run caused by a critical health check.
@@ -222,6 +253,13 @@ impl Metrics {
         metric.count(&metric.labels(&[verb, outcome]));
     }
 
+    /// Sets the counters of requests that were too many.
+    pub(crate) fn overloaded(&self, counts: OverloadCounts) {
+        set(&self.0.requests_busy, counts.busy);
+        set(&self.0.requests_dropped, counts.dropped);
+        set(&self.0.client_dropped, counts.dropped_by_client);
+    }
+
     /// Sets the number of current and waiting runs.
     pub fn queued(&self, runs: usize) {
         set(&self.0.run_queue, u64::try_from(runs).unwrap_or(u64::MAX));
@@ -238,7 +276,8 @@ impl Metrics {
 
 impl All {
     /// Returns the state that an event counts in. A failure takes precedence over a change;
-    /// otherwise the order is that of upstream.
+    /// otherwise the order is that of upstream. Its states `refreshed` and `error` do not occur: a
+    /// refreshed resource has changed, and one with errors has failed.
     fn state(&self, event: &TransactionEvent) -> &Metric {
         if event.failed {
             &self.failed
@@ -248,10 +287,6 @@ impl All {
             &self.changed
         } else if event.skipped {
             &self.skipped
-        } else if event.refreshed {
-            &self.refreshed
-        } else if !event.errors.is_empty() {
-            &self.errors
         } else {
             &self.stable
         }
@@ -367,12 +402,10 @@ mod tests {
     fn every_metric_of_upstream_has_its_name_type_and_labels() {
         let metrics = Metrics::new("1.2.3");
         let second = Duration::from_secs(1);
-        let changes: [Change; 7] = [
+        let changes: [Change; 5] = [
             |_| {},
             |event| event.changed = true,
-            |event| event.refreshed = true,
             |event| event.failed = true,
-            |event| event.errors = vec!["late".into()],
             |event| event.skipped = true,
             |event| event.noop = true,
         ];
@@ -397,6 +430,10 @@ mod tests {
         metrics.data_failed("https://ann:pw@example.net/data");
         metrics.manifest_fetched("https://ann:pw@example.net/site.tgz");
         metrics.manifest_fetch_failed("https://ann:pw@example.net/site.tgz");
+        let governor = "deploys".parse().unwrap();
+        metrics.slot_awaited(&governor);
+        metrics.slot_wait_ended(&governor, second);
+        metrics.slot_timed_out(&governor);
         metrics.published(second);
         metrics.publish_failed();
         metrics.registered();
@@ -406,6 +443,11 @@ mod tests {
             dropped: 3,
         });
         metrics.requested("ensure", "ok");
+        metrics.overloaded(OverloadCounts {
+            busy: 4,
+            dropped: 5,
+            dropped_by_client: 6,
+        });
         metrics.queued(2);
         metrics.connected(true);
         metrics.paused(true);

@@ -1,15 +1,15 @@
-//! Journal of the spool: finished records and the number of dropped ones.
+//! Journal of the spool: finished records, the number of dropped ones and the last one appended.
 //!
 //! ```text
 //! slot  kind:u32 a:u64 b:u64 crc:u32
 //!       "done", first, last       records first to last are finished
-//!       "drop", total, 0          records dropped since the spool was created
+//!       "drop", total, last       records dropped since the spool was created; the last one appended
 //! ```
 //!
 //! A file of fixed slots, allocated in full, so that it can be written when the disk is full. A
 //! slot with a wrong checksum counts as empty; at worst a record is sent again. The first two slots
-//! hold the drop counter and are written alternately, so that one of them is always intact. When
-//! all slots are used, the file is rewritten with what still matters.
+//! hold the counters and are written alternately, so that one of them is always intact. When all
+//! slots are used, the file is rewritten with what still matters.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const DROP: [u8; 4] = *b"drop";
 
 const SLOT: usize = 24;
 
-/// Slots of the drop counter.
+/// Slots of the counters.
 const COUNTS: usize = 2;
 
 /// Least number of slots; 24 KiB.
@@ -54,6 +54,11 @@ impl Ranges {
         nearest.is_some_and(|(_, last)| number <= *last)
     }
 
+    /// Returns the ranges in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().copied()
+    }
+
     /// Returns the number of ranges.
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -63,13 +68,52 @@ impl Ranges {
     pub(super) fn last(&self) -> Option<u64> {
         self.0.last().map(|(_, last)| *last)
     }
+
+    /// Returns how many sequence numbers there are.
+    pub(super) fn total(&self) -> u64 {
+        let lengths = self.0.iter().map(|(first, last)| last - first);
+        lengths.fold(0, |total, length| {
+            total.saturating_add(length).saturating_add(1)
+        })
+    }
+
+    /// Returns the numbers from `first` to `last` that are not in these ranges.
+    pub(super) fn missing(&self, first: u64, last: u64) -> Self {
+        let mut missing = Vec::new();
+        let mut next = first;
+        for (start, end) in &self.0 {
+            if *start > last {
+                break;
+            }
+            if *start > next {
+                missing.push((next, start - 1));
+            }
+            if *end >= last {
+                return Self(missing);
+            }
+            next = next.max(end + 1);
+        }
+        if next <= last {
+            missing.push((next, last));
+        }
+        Self(missing)
+    }
 }
 
 /// Content of a journal.
 #[derive(Debug, Default)]
 pub(super) struct JournalState {
     pub done: Ranges,
+    pub counters: Counters,
+}
+
+/// Counters of a spool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    /// Records dropped since the spool was created.
     pub dropped: u64,
+    /// Highest sequence number appended when this was written.
+    pub last: u64,
 }
 
 /// Journal file, open for writing.
@@ -81,7 +125,7 @@ pub(super) struct Journal {
     slots: usize,
     /// First unused slot.
     free: usize,
-    /// Number of the next write of the drop counter.
+    /// Number of the next write of the counters.
     counter_writes: usize,
     is_dirty: bool,
 }
@@ -102,13 +146,15 @@ impl Journal {
             file => file?,
         };
         let content = file.read(MAX_BYTES)?;
-        let (mut pairs, mut dropped) = (Vec::new(), 0);
+        let (mut pairs, mut counters) = (Vec::new(), Counters::default());
         let (slots, _) = content.as_chunks::<SLOT>();
         for (index, slot) in slots.iter().enumerate() {
             match read_slot(slot) {
                 Some((DONE, first, last)) if first <= last => pairs.push((first, last)),
-                Some((DROP, total, _)) if total >= dropped => {
-                    dropped = total;
+                Some((DROP, dropped, last))
+                    if (dropped, last) >= (counters.dropped, counters.last) =>
+                {
+                    counters = Counters { dropped, last };
                     journal.counter_writes = index + 1;
                 }
                 _ => {}
@@ -123,7 +169,7 @@ impl Journal {
         journal.is_dirty = true;
         journal.file = Some(Arc::new(file));
         let done = Ranges::of(pairs);
-        Ok((journal, JournalState { done, dropped }))
+        Ok((journal, JournalState { done, counters }))
     }
 
     /// Reports whether the file exists.
@@ -148,27 +194,24 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the drop counter.
-    pub(super) fn write_dropped(&mut self, total: u64) -> Result<(), FileError> {
+    /// Writes the counters.
+    pub(super) fn write_counters(&mut self, counters: Counters) -> Result<(), FileError> {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        file.write_at(
-            position(self.counter_writes % COUNTS),
-            &write_slot(DROP, total, 0),
-        )?;
+        let slot = position(self.counter_writes % COUNTS);
+        file.write_at(slot, &counter_slot(counters))?;
         self.counter_writes += 1;
         self.is_dirty = true;
         Ok(())
     }
 
     /// Rewrites the file with this content only.
-    pub(super) fn rewrite(&mut self, done: &Ranges, dropped: u64) -> Result<(), FileError> {
+    pub(super) fn rewrite(&mut self, done: &Ranges, counters: Counters) -> Result<(), FileError> {
         let used = COUNTS + done.0.len();
         let slots = SLOTS.max(used * 2);
         let mut content = Vec::with_capacity(slots * SLOT);
-        content.extend(write_slot(DROP, dropped, 0));
-        content.extend(write_slot(DROP, dropped, 0));
+        content.extend([counter_slot(counters); COUNTS].as_flattened());
         content.extend(done.0.iter().flat_map(done_slot));
         content.resize(slots * SLOT, 0);
         files::write_private(&self.path, &content, Durability::Content)?;
@@ -192,6 +235,10 @@ fn position(slot: usize) -> u64 {
 
 fn done_slot(range: &(u64, u64)) -> [u8; SLOT] {
     write_slot(DONE, range.0, range.1)
+}
+
+fn counter_slot(counters: Counters) -> [u8; SLOT] {
+    write_slot(DROP, counters.dropped, counters.last)
 }
 
 fn write_slot(kind: [u8; 4], a: u64, b: u64) -> [u8; SLOT] {
@@ -223,6 +270,28 @@ fn read_slot(slot: &[u8; SLOT]) -> Option<([u8; 4], u64, u64)> {
 mod tests {
     use super::*;
 
+    fn counters(dropped: u64) -> Counters {
+        Counters {
+            dropped,
+            last: dropped * 10,
+        }
+    }
+
+    #[test]
+    fn missing_numbers_are_those_between_the_ranges() {
+        let ranges = Ranges::of(vec![(0, 2), (5, 5), (8, 9)]);
+        assert_eq!(ranges.missing(1, 12).0, [(3, 4), (6, 7), (10, 12)]);
+        assert_eq!(ranges.missing(4, 7).0, [(4, 4), (6, 7)]);
+        assert_eq!(ranges.missing(8, 9).0, []);
+        assert_eq!(ranges.missing(1, 0).0, []);
+        assert_eq!(ranges.missing(1, 12).total(), 7);
+        let all = Ranges::of(vec![(0, u64::MAX)]);
+        assert_eq!(
+            (all.missing(3, u64::MAX).0, all.total()),
+            (vec![], u64::MAX)
+        );
+    }
+
     #[test]
     fn ranges_merge_where_they_touch() {
         let ranges = Ranges::of(vec![(5, 6), (1, 2), (3, 3), (9, 9), (5, 5)]);
@@ -239,23 +308,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let (mut journal, state) = Journal::open(&path).unwrap();
-        assert_eq!((state.dropped, state.done.last()), (0, None));
+        assert_eq!(
+            (state.counters, state.done.last()),
+            (Counters::default(), None)
+        );
         assert!(!journal.has_room(1));
-        journal.rewrite(&Ranges::of(vec![(0, 4)]), 3).unwrap();
+        journal
+            .rewrite(&Ranges::of(vec![(0, 4)]), counters(3))
+            .unwrap();
         assert!(journal.has_room(SLOTS - 3) && !journal.has_room(SLOTS - 2));
         journal.write_done(&Ranges::of(vec![(6, 7)])).unwrap();
-        journal.write_dropped(4).unwrap();
-        journal.write_dropped(5).unwrap();
+        journal.write_counters(counters(4)).unwrap();
+        journal.write_counters(counters(5)).unwrap();
         assert!(journal.begin_sync().is_some() && journal.begin_sync().is_none());
         drop(journal);
         let (mut journal, state) = Journal::open(&path).unwrap();
         assert_eq!(state.done.0, [(0, 4), (6, 7)]);
-        assert_eq!(state.dropped, 5);
+        assert_eq!(state.counters, counters(5));
         journal.write_done(&Ranges::of(vec![(9, 9)])).unwrap();
-        journal.write_dropped(6).unwrap();
+        journal.write_counters(counters(6)).unwrap();
         let (_, state) = Journal::open(&path).unwrap();
         assert_eq!(state.done.0, [(0, 4), (6, 7), (9, 9)]);
-        assert_eq!(state.dropped, 6);
+        assert_eq!(state.counters, counters(6));
     }
 
     #[test]
@@ -263,15 +337,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let (mut journal, _) = Journal::open(&path).unwrap();
-        journal.rewrite(&Ranges::default(), 0).unwrap();
+        journal.rewrite(&Ranges::default(), counters(0)).unwrap();
         for total in 1..5 {
-            journal.write_dropped(total).unwrap();
+            journal.write_counters(counters(total)).unwrap();
             let whole = std::fs::read(&path).unwrap();
             let mut torn = whole.clone();
             let last = (journal.counter_writes - 1) % COUNTS;
             torn[last * SLOT + 6] ^= 1;
             std::fs::write(&path, torn).unwrap();
-            assert_eq!(Journal::open(&path).unwrap().1.dropped, total - 1);
+            assert_eq!(
+                Journal::open(&path).unwrap().1.counters,
+                counters(total - 1)
+            );
             std::fs::write(&path, whole).unwrap();
         }
     }
@@ -283,7 +360,10 @@ mod tests {
         for content in [&b""[..], &[0; 23], &[0xff; 4096]] {
             std::fs::write(&path, content).unwrap();
             let (journal, state) = Journal::open(&path).unwrap();
-            assert_eq!((state.dropped, state.done.last()), (0, None));
+            assert_eq!(
+                (state.counters, state.done.last()),
+                (Counters::default(), None)
+            );
             assert!(!journal.has_room(1));
         }
     }

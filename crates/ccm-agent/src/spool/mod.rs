@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 
 use ccm_core::model::node::SpoolStatus;
 use ccm_core::system::files::{self, FileError};
-use ccm_core::system::{FileLock, LockError, SystemClock};
+use ccm_core::system::{FileLock, Holder, LockError, SystemClock};
 
 use queue::Queue;
 
@@ -78,6 +78,8 @@ pub struct Recovered {
     pub torn_bytes: u64,
     /// Unreadable stretches between records. They count as dropped.
     pub damaged: u64,
+    /// Records that were cut off, or whose file is missing. They count as dropped.
+    pub lost: u64,
 }
 
 /// Why a spool could not be opened or a record not appended.
@@ -207,6 +209,11 @@ impl Spool {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock()
     }
+}
+
+/// Returns the process that has a spool open, if any.
+pub(crate) fn process(directory: &Path) -> Result<Option<Holder>, LockError> {
+    FileLock::holder(&directory.join(LOCK))
 }
 
 fn lock(directory: &Path) -> Result<FileLock, LockError> {

@@ -14,7 +14,7 @@ use ccm_core::model::node::SpoolStatus;
 use ccm_core::system::files::{self, FileError, RandomAccessFile};
 use ccm_core::system::random;
 
-use super::journal::{Journal, Ranges};
+use super::journal::{Counters, Journal, JournalState, Ranges};
 use super::segment::{self, Entry, MAX_RECORD, Name, RecoverError, Segment};
 use super::{Class, Limits, Record, Recovered, SpoolError};
 
@@ -37,6 +37,10 @@ pub(super) struct Queue {
     last: u64,
     /// Dropped records, besides those in damaged stretches.
     dropped: u64,
+    /// The last sequence number in the journal's counters.
+    recorded: u64,
+    /// Numbers of lost and dropped records, which the journal lists as finished.
+    gone: Ranges,
     journal: Journal,
     /// The journal is incomplete because a write failed.
     is_journal_incomplete: bool,
@@ -79,12 +83,16 @@ impl Queue {
             stable: Lane::new(),
             important: Lane::new(),
             last: journal_state.done.last().unwrap_or(0),
-            dropped: journal_state.dropped,
+            dropped: journal_state.counters.dropped,
+            recorded: journal_state.counters.last,
+            gone: Ranges::default(),
             journal,
             is_journal_incomplete: false,
             has_new_files: true,
         };
+        queue.last = queue.last.max(queue.recorded);
         let mut recovered = Recovered::default();
+        let mut torn_segments = 0;
         // Names sort by their first sequence number.
         for file in files::list(directory)? {
             let name = file.to_str().unwrap_or_default();
@@ -113,21 +121,40 @@ impl Queue {
                 segment.finish(seq);
             }
             recovered.torn_bytes += torn;
+            torn_segments += u64::from(torn > 0);
             recovered.damaged += segment.damaged;
             recovered.records += segment.pending as u64;
             queue.last = queue.last.max(segment.last());
             queue.lane(name.class).push_back(segment);
         }
+        let missing = queue.missing(&journal_state);
+        recovered.lost = missing
+            .total()
+            .saturating_sub(recovered.damaged)
+            .max(torn_segments);
+        queue.dropped = queue.dropped.saturating_add(recovered.lost);
         queue.delete_finished()?;
-        if !queue.journal.is_open() {
-            match queue.record_dropped() {
-                // On a full disk it is created later; until then acknowledgements are not
-                // persistent.
-                Err(error) if !error.is_storage_full() => return Err(error.into()),
-                _ => {}
-            }
+        let written = match recovered.lost {
+            0 if queue.journal.is_open() => Ok(()),
+            _ => queue.record_gone(missing),
+        };
+        match written {
+            // On a full disk it is written later; until then acknowledgements are not persistent.
+            Err(error) if !error.is_storage_full() => Err(error.into()),
+            _ => Ok((queue, recovered)),
         }
-        Ok((queue, recovered))
+    }
+
+    /// Returns the sequence numbers of records that are neither in a segment nor finished: their part
+    /// of a file was cut off, or the file is missing. Numbers before the first segment of a class are
+    /// left out, because finished segments are deleted before the journal is synced.
+    fn missing(&self, state: &JournalState) -> Ranges {
+        let fronts = [&self.stable, &self.important].map(|lane| lane.front());
+        let first = fronts.into_iter().flatten().map(|front| front.name.first);
+        let present = self.segments().flat_map(Segment::numbers);
+        let present = present.map(|number| (number, number));
+        let known = Ranges::of(state.done.iter().chain(present).collect());
+        known.missing(first.max().unwrap_or(1).max(1), self.last)
     }
 
     /// Starts again in an empty directory, with the pending records that can still be read from open
@@ -150,7 +177,7 @@ impl Queue {
             }
         }
         new.dropped = new.dropped.saturating_add(pending.saturating_sub(kept));
-        let _ = new.record_dropped();
+        let _ = new.record_counters();
         *self = new;
         Ok(())
     }
@@ -161,7 +188,7 @@ impl Queue {
         if stored.is_err() {
             self.dropped = self.dropped.saturating_add(1);
             // A counter that could not be written is written with the next one.
-            let _ = self.record_dropped();
+            let _ = self.record_counters();
         }
         stored
     }
@@ -248,12 +275,14 @@ impl Queue {
             return Ok(false);
         };
         let lost = first.damaged.saturating_add(first.pending as u64);
+        let numbers = first.numbers().map(|number| (number, number));
+        let numbers = Ranges::of(numbers.collect());
         files::remove(&first.path)?;
         self.lane(class).pop_front();
         if lost > 0 {
             self.dropped = self.dropped.saturating_add(lost);
-            // As above: a counter that could not be written is written later.
-            let _ = self.record_dropped();
+            // As above: what could not be written is written later.
+            let _ = self.record_gone(numbers);
         }
         Ok(true)
     }
@@ -324,7 +353,7 @@ impl Queue {
         let acked = self.ack(seqs);
         let lost = before.saturating_sub(self.status().pending);
         self.dropped = self.dropped.saturating_add(lost);
-        acked.and(self.record_dropped())
+        acked.and(self.record_counters())
     }
 
     /// Finishes records.
@@ -355,8 +384,8 @@ impl Queue {
 
     /// Returns the files to sync. They count as synced from now on.
     pub(super) fn begin_sync(&mut self) -> Result<Unsynced, FileError> {
-        if self.is_journal_incomplete {
-            self.record_dropped()?;
+        if self.is_journal_incomplete || self.recorded != self.last {
+            self.record_counters()?;
         }
         let mut files = Vec::new();
         for lane in [&mut self.stable, &mut self.important] {
@@ -397,13 +426,29 @@ impl Queue {
         written
     }
 
-    fn record_dropped(&mut self) -> Result<(), FileError> {
-        let mut written = self.journal.write_dropped(self.dropped);
+    /// Records that lost or dropped records are counted, so that they don't count as missing again.
+    fn record_gone(&mut self, numbers: Ranges) -> Result<(), FileError> {
+        self.gone = Ranges::of(self.gone.iter().chain(numbers.iter()).collect());
+        self.record_counters()?;
+        self.record_done(numbers)
+    }
+
+    fn record_counters(&mut self) -> Result<(), FileError> {
+        let mut written = self.journal.write_counters(self.counters());
         if self.is_journal_incomplete || !self.journal.is_open() {
             written = self.rewrite_journal();
+        } else if written.is_ok() {
+            self.recorded = self.last;
         }
         self.is_journal_incomplete = written.is_err();
         written
+    }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            dropped: self.dropped,
+            last: self.last,
+        }
     }
 
     /// Rewrites the journal with what still matters: all records before the first pending one, and
@@ -417,9 +462,17 @@ impl Queue {
         let floor = first.map_or(self.last, |first| first.saturating_sub(1));
         let done = self.segments().flat_map(Segment::finished);
         let done = done.filter(|seq| *seq > floor).map(|seq| (seq, seq));
-        let done = Ranges::of(std::iter::once((0, floor)).chain(done).collect());
+        let gone = self.gone.iter().filter(|(_, last)| *last > floor);
+        let gone: Vec<_> = gone.collect();
+        let done = std::iter::once((0, floor))
+            .chain(done)
+            .chain(gone.iter().copied());
+        let done = Ranges::of(done.collect());
+        self.gone = Ranges::of(gone);
         self.has_new_files = true;
-        self.journal.rewrite(&done, self.dropped)
+        self.journal.rewrite(&done, self.counters())?;
+        self.recorded = self.last;
+        Ok(())
     }
 
     fn bytes(&self) -> u64 {

@@ -8,12 +8,9 @@ use parking_lot::Mutex;
 
 use crate::node::Node;
 use ccm_core::engine::Level;
-use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent};
+use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent, DenialLimit};
 use ccm_core::model::run::RunId;
 use ccm_nats::Verb;
-
-/// Most recorded denials per second.
-const MAX_DENIED: u32 = 20;
 
 /// Longest recorded text of a request, in characters.
 const MAX_TEXT: usize = 256;
@@ -33,30 +30,7 @@ pub(crate) struct AuditRequest<'a> {
 
 /// Audit with its rate limit for denials.
 #[derive(Debug, Default)]
-pub(crate) struct Audit(Mutex<RateLimit>);
-
-#[derive(Debug, Default)]
-struct RateLimit {
-    second: i64,
-    recorded: u32,
-    unrecorded: u64,
-}
-
-impl RateLimit {
-    /// Returns the number of unrecorded denials if this one is to be recorded.
-    fn take(&mut self, second: i64) -> Option<u64> {
-        if self.second != second {
-            self.second = second;
-            self.recorded = 0;
-        }
-        if self.recorded >= MAX_DENIED {
-            self.unrecorded += 1;
-            return None;
-        }
-        self.recorded += 1;
-        Some(std::mem::take(&mut self.unrecorded))
-    }
-}
+pub(crate) struct Audit(Mutex<DenialLimit>);
 
 impl Audit {
     /// Records an allowed request.
@@ -149,18 +123,4 @@ fn sanitize(text: &str) -> String {
         .filter(|c| !c.is_control())
         .take(MAX_TEXT)
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_counted_in_the_next_record() {
-        let mut limit = RateLimit::default();
-        let recorded = (0..1000).filter(|_| limit.take(5).is_some()).count();
-        assert_eq!(recorded, 20);
-        assert_eq!(limit.take(6), Some(980));
-        assert_eq!(limit.take(6), Some(0));
-    }
 }

@@ -6,7 +6,8 @@
 //! requests are accepted, too. `nats::request_signature` defines what a signature covers,
 //! `replay_cache` stores accepted requests, `audit` and `refusals` record decisions, `read_policy`
 //! limits what templates may read, `generations` orders assignments. `signed_sources` verifies
-//! bundles and external data, `rollout_proof` assignments of signed rollouts.
+//! bundles and external data, `rollout_proof` assignments of signed rollouts. `signer_set` adds
+//! successors of signers and leaves out retired ones, `signer_refresh` reads both from the fleet.
 
 pub(crate) mod audit;
 mod generations;
@@ -17,6 +18,8 @@ pub(crate) mod refusals;
 mod replay_cache;
 mod rollout_proof;
 mod signed_sources;
+pub(crate) mod signer_refresh;
+mod signer_set;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,12 +29,15 @@ use parking_lot::Mutex;
 
 use super::config;
 use ccm_core::model::decision::{AssignmentSignature, DirectSignature};
-use ccm_core::model::node::{Assignment, NodeName};
+use ccm_core::model::incarnation::Incarnation;
+use ccm_core::model::node::{Assignment, NodeName, Token};
 use ccm_core::model::policy::{Policy, PolicyRequest};
 use ccm_core::model::resource::Resource;
+use ccm_core::model::signer_update::SignerUpdates;
 use ccm_core::system::{Clock, FileError, files};
 use ccm_nats::request_signature::{KeyError, PublicKey, SignatureClaim, SignatureError};
 use ccm_nats::{Headers, Verb};
+use ccm_value::text::go_time;
 use generations::Generations;
 use last_accepted::LastAccepted;
 use replay_cache::{ReplayCache, SignerQuota};
@@ -40,6 +46,7 @@ pub(crate) use rollout_proof::RolloutProofError;
 pub(crate) use signed_sources::{
     SIGNATURE_LIMIT, SourceKind, Sources, UnsignedSource, check_digest,
 };
+use signer_set::{Scope, SignerSet};
 
 /// Longest file with a generation or a boot id.
 const MAX_BYTES: u64 = 4096;
@@ -70,6 +77,24 @@ pub(crate) enum Denied {
     Storage(#[source] FileError),
 }
 
+/// What else decides about an assignment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AcceptContext<'a> {
+    /// Incarnation of the fleet, needed for one that is new to this node.
+    pub(crate) fleet: Option<&'a Incarnation>,
+    /// The same assignment was accepted before: it stays valid if its signer is retired.
+    pub(crate) is_repeated: bool,
+}
+
+impl AcceptContext<'_> {
+    fn scope(&self) -> Scope {
+        match self.is_repeated {
+            true => Scope::AlsoRetired,
+            false => Scope::Current,
+        }
+    }
+}
+
 /// Why an assignment is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UntrustedAssignment {
@@ -83,6 +108,12 @@ pub(crate) enum UntrustedAssignment {
     Policy,
     #[error("assignment of generation {found} is older than the accepted {accepted}")]
     Older { found: u64, accepted: u64 },
+    #[error("assignment is of an earlier incarnation of the fleet than the accepted one")]
+    OlderIncarnation,
+    #[error("assignment is of another incarnation of the fleet than the present one")]
+    OtherIncarnation,
+    #[error("assignment is of an incarnation of the fleet from the future, {}", go_time(.0))]
+    FutureIncarnation(DateTime<Utc>),
     #[error(transparent)]
     RolloutProof(#[from] RolloutProofError),
     #[error(
@@ -184,7 +215,7 @@ struct Rules {
     required: bool,
     skew: TimeDelta,
     sources: bool,
-    signers: Vec<TrustedSigner>,
+    signers: SignerSet,
     replay_cache: Mutex<ReplayCache>,
     generations: Generations,
     last_accepted: LastAccepted,
@@ -198,6 +229,12 @@ pub enum TrustError {
     Key { name: String, cause: KeyError },
     #[error("clock_skew is longer than a day")]
     Skew,
+    #[error("{path} is damaged: remove it to trust the signers of the configuration only")]
+    Damaged {
+        path: String,
+        #[source]
+        cause: serde_json::Error,
+    },
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -207,12 +244,19 @@ impl Authorizer {
     /// before another boot may be incomplete.
     pub(crate) fn open(
         trust: Option<&config::Trust>,
+        collective: &Token,
         directory: &Path,
         boot: &str,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, TrustError> {
         let rules = match trust {
-            Some(trust) => Some(Rules::open(trust, directory, boot, clock.now())?),
+            Some(trust) => Some(Rules::open(
+                trust,
+                collective,
+                directory,
+                boot,
+                clock.now(),
+            )?),
             None => None,
         };
         Ok(Self { clock, rules })
@@ -242,6 +286,20 @@ impl Authorizer {
         }
     }
 
+    /// Returns the public keys of the signers, without retired ones.
+    pub(crate) fn signers(&self) -> Vec<String> {
+        let rules = self.rules.as_ref();
+        rules.map_or_else(Vec::new, |rules| rules.signers.keys())
+    }
+
+    /// Accepts statements about signers. Returns whether there were new ones.
+    pub(crate) fn add_signer_updates(&self, updates: &SignerUpdates) -> Result<bool, FileError> {
+        match &self.rules {
+            None => Ok(false),
+            Some(rules) => rules.signers.add(updates),
+        }
+    }
+
     /// Returns the verifier of configured sources, if those must be signed.
     pub(crate) fn sources(&self) -> Option<Sources<'_>> {
         let rules = self.rules.as_ref().filter(|rules| rules.sources)?;
@@ -254,10 +312,11 @@ impl Authorizer {
         &self,
         assignment: &Assignment,
         node: &NodeName,
+        context: AcceptContext<'_>,
     ) -> Result<Requester, UntrustedAssignment> {
         match &self.rules {
             None => Ok(Requester::default()),
-            Some(rules) => rules.accept(self.clock.now(), assignment, node),
+            Some(rules) => rules.accept(self.clock.now(), assignment, node, context),
         }
     }
 }
@@ -265,6 +324,7 @@ impl Authorizer {
 impl Rules {
     fn open(
         trust: &config::Trust,
+        collective: &Token,
         directory: &Path,
         boot: &str,
         now: DateTime<Utc>,
@@ -292,7 +352,7 @@ impl Rules {
             required: trust.required,
             sources: trust.sources,
             skew,
-            signers,
+            signers: SignerSet::open(signers, collective.clone(), directory.join("signers.json"))?,
             replay_cache: Mutex::new(ReplayCache::open(&directory.join("seen"), boot, now)?),
             generations: Generations::new(directory),
             last_accepted: LastAccepted::new(directory.join("sources.json")),
@@ -300,8 +360,8 @@ impl Rules {
         })
     }
 
-    fn find(&self, key: &str) -> Option<&TrustedSigner> {
-        self.signers.iter().find(|signer| signer.text == key)
+    fn find(&self, key: &str) -> Option<Arc<TrustedSigner>> {
+        self.signers.find(key, Scope::Current)
     }
 
     /// Cheap checks come first: unknown signers cost no cryptography, and requests that the policy
@@ -356,37 +416,50 @@ impl Rules {
         now: DateTime<Utc>,
         assignment: &Assignment,
         node: &NodeName,
+        context: AcceptContext<'_>,
     ) -> Result<Requester, UntrustedAssignment> {
+        let scope = context.scope();
         let requester = match &assignment.signature {
             None if !self.required => Requester::default(),
             None => return Err(UntrustedAssignment::Unsigned),
             Some(AssignmentSignature::Direct(signature)) => {
-                self.verify_direct(signature, assignment, node)?
+                self.verify_direct(signature, assignment, node, scope)?
             }
             Some(AssignmentSignature::Rollout(proof)) => {
-                return self.accept_rollout(now, proof, assignment, node);
+                return self.accept_rollout(now, proof, assignment, node, scope);
             }
             Some(AssignmentSignature::Rollback(proof)) => {
-                return self.accept_rollback(now, proof, assignment, node);
+                return self.accept_rollback(now, proof, assignment, node, scope);
             }
         };
         requester.may_follow(assignment)?;
-        self.last_decision.check_direct(assignment.generation)?;
         let key = assignment
             .signature
             .as_ref()
             .map(AssignmentSignature::signer);
+        let position = self
+            .generations
+            .position(key.unwrap_or_default(), assignment)?;
+        if let Some(incarnation) = &position.incarnation
+            && incarnation.created().signed_duration_since(now) > self.skew
+        {
+            // It would make all later incarnations look old.
+            return Err(UntrustedAssignment::FutureIncarnation(
+                incarnation.created(),
+            ));
+        }
+        self.last_decision.check_direct(&position)?;
         let info = generations::SignerInfo {
             key: key.unwrap_or_default(),
             // An unsigned assignment must not block a signed one.
             has_policy: requester.has_policy() || key.is_none(),
+            fleet: context.fleet,
         };
         let has_no_policy = |key: &str| {
-            let signer = self.find(key);
+            let signer = self.signers.find(key, Scope::AlsoRetired);
             signer.is_some_and(|signer| !signer.requester.has_policy())
         };
-        self.generations
-            .accept(info, assignment.generation, has_no_policy)?;
+        self.generations.accept(info, position, has_no_policy)?;
         Ok(requester)
     }
 
@@ -396,9 +469,11 @@ impl Rules {
         signature: &DirectSignature,
         assignment: &Assignment,
         node: &NodeName,
+        scope: Scope,
     ) -> Result<Requester, UntrustedAssignment> {
         let signer = self
-            .find(&signature.signer)
+            .signers
+            .find(&signature.signer, scope)
             .ok_or(UntrustedAssignment::Unknown)?;
         let bytes = assignment
             .signable(node)

@@ -55,6 +55,7 @@ impl Node {
         Some(TrustStatus {
             required,
             open,
+            signers: self.services.authorizer.signers(),
             last_refusal: self.services.refusals.last(),
         })
     }
@@ -90,6 +91,7 @@ mod tests {
             time: DateTime::from_timestamp(second, 0).unwrap(),
             what: "ensure".into(),
             generation: None,
+            incarnation: None,
             who: "ann\n@laptop".into(),
             reason: reason.into(),
         }

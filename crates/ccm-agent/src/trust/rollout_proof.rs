@@ -6,14 +6,18 @@
 //! `model::decision` defines the signed content, `nats::rollout_decision` verifies it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::generations::Position;
+use super::signer_set::Scope;
 use super::{MAX_BYTES, Requester, Rules, TrustedSigner, UntrustedAssignment};
 use ccm_core::model::decision::{
     MemberProof, Provenance, ProvenanceSignature, RollbackProof, RolloutDecision, RolloutProof,
 };
+use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{Assignment, NodeName, Token};
 use ccm_core::system::files::{self, Durability};
 use ccm_nats::rollout_decision::{content_digest, is_member, is_rollback_signed, is_signed};
@@ -59,12 +63,24 @@ pub(crate) enum RolloutProofError {
 }
 
 /// Last accepted decision.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Accepted {
     #[serde(with = "timestamp")]
     decided: DateTime<Utc>,
     /// Highest generation of directly signed assignments before it; those are refused from then on.
     generation: u64,
+    /// Incarnation of that generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    incarnation: Option<Incarnation>,
+}
+
+impl Accepted {
+    fn position(&self) -> Position {
+        Position {
+            incarnation: self.incarnation.clone(),
+            generation: self.generation,
+        }
+    }
 }
 
 /// Last accepted decision on disk.
@@ -77,22 +93,17 @@ impl LastDecision {
         Self { path }
     }
 
-    /// Fails if a directly signed assignment of this generation is older than an accepted decision.
-    pub(super) fn check_direct(&self, found: u64) -> Result<(), UntrustedAssignment> {
-        match self.read()? {
-            Some(Accepted { generation, .. }) if found <= generation => {
-                Err(UntrustedAssignment::Older {
-                    found,
-                    accepted: generation,
-                })
-            }
+    /// Fails if a directly signed assignment at this position is older than an accepted decision.
+    pub(super) fn check_direct(&self, found: &Position) -> Result<(), UntrustedAssignment> {
+        match self.read()?.map(|accepted| accepted.position()) {
+            Some(accepted) if *found <= accepted => Err(accepted.older(found)),
             _ => Ok(()),
         }
     }
 
     /// Stores the time of a decision: earlier ones are refused from then on. Fails if this one is
-    /// earlier. `generation` is that of the last directly signed assignment.
-    fn advance(&self, decided: DateTime<Utc>, generation: u64) -> Result<(), UntrustedAssignment> {
+    /// earlier. `direct` is the position of the last directly signed assignment.
+    fn advance(&self, decided: DateTime<Utc>, direct: Position) -> Result<(), UntrustedAssignment> {
         if let Some(accepted) = self.read()? {
             let (found, last) = (decided, accepted.decided);
             // Signed times have microseconds.
@@ -106,7 +117,8 @@ impl LastDecision {
         }
         let accepted = Accepted {
             decided,
-            generation,
+            generation: direct.generation,
+            incarnation: direct.incarnation,
         };
         let text = json::compact(&accepted).map_err(|cause| self.damaged(cause))?;
         files::write_private(&self.path, text.as_bytes(), Durability::Complete)?;
@@ -140,12 +152,13 @@ impl Rules {
         proof: &RolloutProof,
         assignment: &Assignment,
         node: &NodeName,
+        scope: Scope,
     ) -> Result<Requester, UntrustedAssignment> {
         let decision = &proof.member.decision;
         if assignment.rollout.as_ref() != Some(&decision.rollout) {
             return Err(RolloutProofError::Content(decision.rollout.clone()).into());
         }
-        let requester = self.verify_content(&proof.member, assignment, node)?;
+        let requester = self.verify_content(&proof.member, assignment, node, scope)?;
         requester.may_follow(assignment)?;
         self.advance(now, decision.created)?;
         Ok(requester)
@@ -160,6 +173,7 @@ impl Rules {
         proof: &RollbackProof,
         assignment: &Assignment,
         node: &NodeName,
+        scope: Scope,
     ) -> Result<Requester, UntrustedAssignment> {
         let RollbackProof {
             origin,
@@ -167,13 +181,13 @@ impl Rules {
             rollback,
         } = proof;
         let rollout = || member.decision.rollout.clone();
-        let by = self.find(&rollback.signer);
+        let by = self.signers.find(&rollback.signer, scope);
         let by = by.ok_or_else(|| RolloutProofError::RollbackUnknown(rollout()))?;
         if !is_rollback_signed(rollback, &member.decision, &by.key) {
             return Err(RolloutProofError::RollbackSignature(rollout()).into());
         }
         by.requester.may_follow(assignment)?;
-        self.verify_member(member, node)?;
+        self.verify_member(member, node, scope)?;
         let content = content_digest(assignment).map_err(|_| UntrustedAssignment::Signature)?;
         if content != member.previous {
             return Err(RolloutProofError::NotPrevious(rollout()).into());
@@ -182,16 +196,22 @@ impl Rules {
             _ if assignment.manifests.is_empty() => by.requester.clone(),
             None if !self.required => Requester::default(),
             None => return Err(UntrustedAssignment::Unsigned),
-            Some(Provenance { generation, by, .. }) => match by {
+            Some(Provenance {
+                generation,
+                incarnation,
+                by,
+                ..
+            }) => match by {
                 ProvenanceSignature::Rollout(member) => {
-                    self.verify_content(member, assignment, node)?
+                    self.verify_content(member, assignment, node, scope)?
                 }
                 ProvenanceSignature::Direct(signature) => {
                     let first = Assignment {
                         generation: *generation,
+                        incarnation: incarnation.clone(),
                         ..assignment.clone()
                     };
-                    self.verify_direct(signature, &first, node)?
+                    self.verify_direct(signature, &first, node, scope)?
                 }
             },
         };
@@ -206,8 +226,9 @@ impl Rules {
         member: &MemberProof,
         assignment: &Assignment,
         node: &NodeName,
+        scope: Scope,
     ) -> Result<Requester, UntrustedAssignment> {
-        let signer = self.verify_member(member, node)?;
+        let signer = self.verify_member(member, node, scope)?;
         let content = content_digest(assignment).map_err(|_| UntrustedAssignment::Signature)?;
         if content.as_deref() != Some(&member.decision.content) {
             return Err(RolloutProofError::Content(member.decision.rollout.clone()).into());
@@ -220,11 +241,12 @@ impl Rules {
         &self,
         member: &MemberProof,
         node: &NodeName,
-    ) -> Result<&TrustedSigner, RolloutProofError> {
+        scope: Scope,
+    ) -> Result<Arc<TrustedSigner>, RolloutProofError> {
         let RolloutDecision {
             signer, rollout, ..
         } = &member.decision;
-        let signer = self.find(signer);
+        let signer = self.signers.find(signer, scope);
         let signer = signer.ok_or_else(|| RolloutProofError::Unknown(rollout.clone()))?;
         if !is_signed(&member.decision, &signer.key) {
             return Err(RolloutProofError::Signature(rollout.clone()));
@@ -260,6 +282,13 @@ mod tests {
         DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
     }
 
+    fn generation(generation: u64) -> Position {
+        Position {
+            incarnation: None,
+            generation,
+        }
+    }
+
     fn open(directory: &tempfile::TempDir) -> LastDecision {
         LastDecision::new(directory.path().join("decided.json"))
     }
@@ -267,25 +296,28 @@ mod tests {
     #[test]
     fn an_earlier_decision_is_refused_also_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
-        open(&directory).advance(at(20), 3).unwrap();
-        open(&directory).advance(at(20), 9).unwrap();
-        let error = open(&directory).advance(at(19), 9).unwrap_err().to_string();
+        open(&directory).advance(at(20), generation(3)).unwrap();
+        open(&directory).advance(at(20), generation(9)).unwrap();
+        let error = open(&directory)
+            .advance(at(19), generation(9))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("1970-01-01T00:00:19Z"), "{error}");
         assert!(error.contains("1970-01-01T00:00:20Z"), "{error}");
-        open(&directory).advance(at(21), 9).unwrap();
+        open(&directory).advance(at(21), generation(9)).unwrap();
     }
 
     #[test]
     fn a_direct_assignment_from_before_a_decision_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        open(&directory).check_direct(1).unwrap();
-        open(&directory).advance(at(20), 3).unwrap();
-        let error = open(&directory).check_direct(3).unwrap_err();
+        open(&directory).check_direct(&generation(1)).unwrap();
+        open(&directory).advance(at(20), generation(3)).unwrap();
+        let error = open(&directory).check_direct(&generation(3)).unwrap_err();
         assert!(
             matches!(error, UntrustedAssignment::Older { .. }),
             "{error}"
         );
-        open(&directory).check_direct(4).unwrap();
+        open(&directory).check_direct(&generation(4)).unwrap();
     }
 
     #[test]
@@ -293,8 +325,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let last_decision = open(&directory);
         std::fs::write(&last_decision.path, "{").unwrap();
-        let error = last_decision.advance(at(1), 0).unwrap_err().to_string();
+        let error = last_decision
+            .advance(at(1), generation(0))
+            .unwrap_err()
+            .to_string();
         assert!(error.ends_with("decided.json is damaged"), "{error}");
-        assert!(last_decision.check_direct(9).is_err());
+        assert!(last_decision.check_direct(&generation(9)).is_err());
     }
 }

@@ -29,8 +29,19 @@ fn trust(signer: &Signer, policy: Option<&str>) -> Trust {
     }
 }
 
+fn lab() -> Token {
+    "lab".parse().unwrap()
+}
+
 fn open(trust: &Trust, directory: &Path) -> Authorizer {
-    Authorizer::open(Some(trust), directory, "boot", Arc::new(SystemClock)).unwrap()
+    Authorizer::open(
+        Some(trust),
+        &lab(),
+        directory,
+        "boot",
+        Arc::new(SystemClock),
+    )
+    .unwrap()
 }
 
 fn signed(signer: &Signer, time: DateTime<Utc>) -> Headers {
@@ -116,6 +127,7 @@ fn assignment(generation: u64, signer: Option<&Signer>, node: &NodeName) -> Assi
     let mut assignment = Assignment {
         protocol: ASSIGNMENT.into(),
         generation,
+        incarnation: None,
         manifests: Vec::new(),
         data: ccm_value::Value::Null,
         noop: false,
@@ -131,6 +143,41 @@ fn assignment(generation: u64, signer: Option<&Signer>, node: &NodeName) -> Assi
 }
 
 #[test]
+fn nobody_without_the_key_can_move_an_assignment_to_another_incarnation() {
+    let directory = tempfile::tempdir().unwrap();
+    let signer = Signer::generate();
+    let node: NodeName = "web1.lab".parse().unwrap();
+    let trust = trust(&signer, None);
+    let at = |minutes| Some(Incarnation::new(now() + TimeDelta::minutes(minutes), 1));
+    let signed = |incarnation, generation| {
+        let mut signed = assignment(generation, None, &node);
+        signed.incarnation = incarnation;
+        signer.sign_assignment(&mut signed, &node).unwrap();
+        signed
+    };
+    let accept = |assignment: &Assignment| {
+        let authorizer = open(&trust, directory.path());
+        let accepted = authorizer.accept(assignment, &node, AcceptContext::default());
+        accepted.map_or_else(|refusal| refusal.to_string(), |_| "accepted".into())
+    };
+    let old = signed(at(-9), 7);
+    assert_eq!(accept(&old), "accepted");
+    // The storage was lost: generations start again.
+    assert_eq!(accept(&signed(at(-5), 1)), "accepted");
+    let older = "assignment is of an earlier incarnation of the fleet than the accepted one";
+    assert_eq!(accept(&old), older);
+    for incarnation in [at(-5), at(-1), None] {
+        let moved = Assignment {
+            incarnation,
+            ..old.clone()
+        };
+        assert_eq!(accept(&moved), "signature does not match the assignment");
+    }
+    let future = accept(&signed(at(9), 1));
+    assert!(future.contains("from the future"), "{future}");
+}
+
+#[test]
 fn an_assignment_must_be_signed_for_this_node_and_not_be_older() {
     let directory = tempfile::tempdir().unwrap();
     let (signer, stranger) = (Signer::generate(), Signer::generate());
@@ -138,7 +185,8 @@ fn an_assignment_must_be_signed_for_this_node_and_not_be_older() {
     let other: NodeName = "web2.lab".parse().unwrap();
     let trust = trust(&signer, None);
     let accept = |assignment: &Assignment| {
-        let accepted = open(&trust, directory.path()).accept(assignment, &node);
+        let accepted =
+            open(&trust, directory.path()).accept(assignment, &node, AcceptContext::default());
         accepted.map_or_else(|refusal| refusal.to_string(), |_| "accepted".into())
     };
     let mut raised = assignment(3, Some(&signer), &node);
@@ -172,7 +220,11 @@ fn a_signer_that_may_not_apply_can_not_assign() {
     let signer = Signer::generate();
     let node: NodeName = "web1.lab".parse().unwrap();
     let authorizer = open(&trust(&signer, Some("{verbs: [ping]}")), directory.path());
-    let refusal = authorizer.accept(&assignment(1, Some(&signer), &node), &node);
+    let refusal = authorizer.accept(
+        &assignment(1, Some(&signer), &node),
+        &node,
+        AcceptContext::default(),
+    );
     assert_eq!(
         refusal.unwrap_err().to_string(),
         "the policy of the assignment's signer does not allow apply"
@@ -268,8 +320,14 @@ fn a_signer_with_a_policy_may_sign_bundles_but_not_data() {
 #[test]
 fn without_trust_every_request_is_admitted() {
     let directory = tempfile::tempdir().unwrap();
-    let authorizer =
-        Authorizer::open(None, directory.path(), "boot", Arc::new(SystemClock)).unwrap();
+    let authorizer = Authorizer::open(
+        None,
+        &"lab".parse().unwrap(),
+        directory.path(),
+        "boot",
+        Arc::new(SystemClock),
+    )
+    .unwrap();
     let admitted = authorizer.admit(Verb::Ensure, SUBJECT, &Headers::new(), b"");
     assert!(admitted.is_ok());
     assert!(!directory.path().join("seen").exists());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Engine, FlowError, Level, Line, Scope, Session, SessionError};
 use crate::manifest::Manifest;
+use crate::model::diagnostic::{Diagnostic, Location};
 use crate::model::event::TransactionEvent;
 use crate::model::{Resource, TypeName};
 
@@ -14,20 +15,47 @@ pub enum RunError {
     TwoModes,
     #[error("stopped before {label}: {reason}")]
     Stopped { label: String, reason: String },
-    #[error("{label}: {cause}")]
+    #[error("{label}: {cause} (at {location})")]
     Flow {
         label: String,
+        location: Box<Location>,
         #[source]
         cause: Box<FlowError>,
     },
 }
 
 impl RunError {
-    fn of(resource: &Resource, cause: FlowError) -> Self {
+    /// Returns the error of a resource, by its number from 0 in its manifest.
+    fn of(scope: &Scope, manifest: &Manifest, index: usize, cause: FlowError) -> Self {
+        let mut location = manifest.location(index, |text, mark| cause.mark_in(text, mark));
+        if scope.env.hide_rendered {
+            location.line = None;
+        }
+        let resource = manifest.resources.get(index);
         Self::Flow {
-            label: resource.label(),
+            label: resource.map(|it| it.label()).unwrap_or_default(),
+            location: location.into(),
             cause: cause.into(),
         }
+    }
+
+    /// Returns the error with its source line; none if it has no position.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        let Self::Flow {
+            label,
+            location,
+            cause,
+        } = self
+        else {
+            return Vec::new();
+        };
+        vec![Diagnostic {
+            message: cause.message(),
+            subject: Some(label.clone()),
+            location: (**location).clone(),
+            help: cause.help(),
+            ..Diagnostic::default()
+        }]
     }
 }
 
@@ -48,10 +76,11 @@ impl Engine<'_> {
 
     fn run_resources(&mut self, scope: &Scope, manifest: &Manifest) -> Result<(), RunError> {
         let mode = scope.mode;
-        for resource in &manifest.resources {
+        for (index, resource) in manifest.resources.iter().enumerate() {
+            let flow_error = |cause| RunError::of(scope, manifest, index, cause);
             self.subscribers.reach(resource);
             if mode.health_check_only && !has_checks(resource) {
-                self.record_unchecked(scope, resource)?;
+                self.record_unchecked(scope, resource).map_err(flow_error)?;
                 continue;
             }
             if let Some(reason) = self.stop.and_then(|stop| stop()) {
@@ -59,9 +88,7 @@ impl Engine<'_> {
                 return Err(RunError::Stopped { label, reason });
             }
             let new_refreshes = self.new_refreshes(resource);
-            let event = self
-                .apply(scope, resource)
-                .map_err(|cause| RunError::of(resource, cause))?;
+            let event = self.apply(scope, resource).map_err(flow_error)?;
             self.update_pending_refreshes(scope, resource, &event, new_refreshes);
             let failed = event.failed;
             if let Err(err) = self.record(scope, event) {
@@ -81,15 +108,11 @@ impl Engine<'_> {
         &mut self,
         scope: &Scope,
         resource: &Arc<Resource>,
-    ) -> Result<(), RunError> {
-        let is_managed = self
-            .is_managed(scope, resource)
-            .map_err(|cause| RunError::of(resource, cause))?;
+    ) -> Result<(), FlowError> {
+        let is_managed = self.is_managed(scope, resource)?;
         let now = self.machine.clock.now();
         let provider = &resource.common.provider;
-        let id = self
-            .next_id(now)
-            .map_err(|cause| RunError::of(resource, cause.into()))?;
+        let id = self.next_id(now)?;
         let mut event = TransactionEvent::begin(id, now, provider, resource);
         event.health_check_only = true;
         event.skipped = !is_managed;

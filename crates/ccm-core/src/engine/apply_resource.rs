@@ -7,7 +7,10 @@ use std::sync::Arc;
 use super::nested_manifest::ChildError;
 use super::{CompletedCheck, Engine, Level, Line, NoEvents, Scope};
 use crate::health::{Outcome, ProbeEvent, Probes, Report};
+use crate::manifest::help::property_help;
 use crate::manifest::resolve::{self, ResolveError};
+use crate::model::diagnostic::{Diagnostic, find_after};
+use crate::model::document::Mark;
 use crate::model::event::{EventField, TransactionEvent};
 use crate::model::health::HealthCheck;
 use crate::model::output::{self, CommandOutput};
@@ -31,9 +34,9 @@ const MAX_CHECK_LINES: usize = 3;
 pub enum FlowError {
     #[error(transparent)]
     Provider(#[from] ProviderError),
-    #[error(transparent)]
+    #[error("{}", .0.one_line())]
     Expression(#[from] ExprError),
-    #[error(transparent)]
+    #[error("resolving field {}: {}", .0.field, .0.cause.one_line())]
     Template(#[from] ResolveError),
     #[error(transparent)]
     Requirement(#[from] NoEvents),
@@ -61,6 +64,57 @@ impl FlowError {
         };
         Self::Hidden(missing.unwrap_or(text))
     }
+
+    /// Returns the position of the cause in a text that contains the resource at a position.
+    pub(super) fn mark_in(&self, text: &str, resource: Mark) -> Option<Mark> {
+        match self {
+            Self::Provider(ProviderError::NotFound | ProviderError::NotManageable) => {
+                find_after(text, resource, "provider")
+            }
+            Self::Requirement(NoEvents(reference)) => find_after(text, resource, reference),
+            _ => self.expression()?.mark_in(text, resource),
+        }
+    }
+
+    /// Returns the failed expression.
+    fn expression(&self) -> Option<&ExprError> {
+        match self {
+            Self::Expression(cause) | Self::Template(ResolveError { cause, .. }) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Returns the message without the expression.
+    pub(super) fn message(&self) -> String {
+        match self.expression() {
+            Some(cause) => format!("invalid expression: {}", cause.message()),
+            None => self.to_string(),
+        }
+    }
+
+    /// Returns a suggestion, as a clause in lower case.
+    pub(super) fn help(&self) -> Option<String> {
+        let text = match self {
+            Self::Expression(cause) | Self::Template(ResolveError { cause, .. }) => {
+                return Some(cause.suggestion());
+            }
+            Self::Invalid(invalid) => return Some(property_help(invalid)),
+            Self::Requirement(NoEvents(reference)) => {
+                return Some(format!("apply {reference} before this resource"));
+            }
+            Self::Provider(ProviderError::NoneSuitable) => {
+                "install the program that manages this type, or skip the resource with control: {if: …}"
+            }
+            Self::Provider(ProviderError::NotFound) => {
+                "correct provider, or remove it to use that of this system"
+            }
+            Self::Provider(ProviderError::NotManageable) => {
+                "remove provider to use that of this system"
+            }
+            Self::Random(_) | Self::Hidden(_) => return None,
+        };
+        Some(text.into())
+    }
 }
 
 /// A failure to apply a resource; the run continues.
@@ -74,6 +128,30 @@ pub(super) enum ApplyError {
     Child(#[from] ChildError),
     #[error("could not save pending refreshes: {0}")]
     PendingRefreshes(#[from] FileError),
+}
+
+impl ApplyError {
+    /// Returns the problems of a nested manifest or template, with their source lines.
+    fn diagnostics(&self) -> Vec<Diagnostic> {
+        match self {
+            Self::Child(ChildError::Manifest(err)) => err.diagnostics(),
+            Self::Child(ChildError::Run(err)) => err.diagnostics(),
+            Self::Resource(ResourceError::Scaffold(ScaffoldError::Template {
+                diagnostic, ..
+            })) => vec![(**diagnostic).clone()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the texts for the event: one line for each problem of a nested manifest.
+    fn texts(&self) -> Vec<String> {
+        match self {
+            Self::Child(ChildError::Manifest(err)) => {
+                err.problems.iter().map(ToString::to_string).collect()
+            }
+            err => vec![err.to_string()],
+        }
+    }
 }
 
 impl Engine<'_> {
@@ -167,23 +245,7 @@ impl Engine<'_> {
         };
         let state = state.unwrap_or_else(|err| {
             event.failed = true;
-            if let ApplyError::Resource(err) = &err
-                && !resource.common.sensitive
-            {
-                event.output = err.output();
-            }
-            event.errors.push(match (resource.common.sensitive, err) {
-                // The program name may be sensitive.
-                (true, ApplyError::Resource(ResourceError::Run(err))) => {
-                    err.without_program().to_string()
-                }
-                // A template error may contain sensitive data.
-                (
-                    true,
-                    ApplyError::Resource(ResourceError::Scaffold(ScaffoldError::Template(_))),
-                ) => "template failed; details are hidden because the resource is sensitive".into(),
-                (_, err) => err.to_string(),
-            });
+            self.report_failure(scope, resource, err, event);
             None
         });
         self.detail_commands(scope, resource);
@@ -203,6 +265,38 @@ impl Engine<'_> {
             event.status = Some(EventField::Typed(Arc::new(state)));
         }
         Ok(())
+    }
+
+    /// Adds a failure to the event; its problems with source lines are sent to the sink.
+    fn report_failure(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+        error: ApplyError,
+        event: &mut TransactionEvent,
+    ) {
+        if resource.common.sensitive {
+            event.errors.push(match error {
+                // The program name may be sensitive.
+                ApplyError::Resource(ResourceError::Run(err)) => err.without_program().to_string(),
+                // A template error may contain sensitive data.
+                ApplyError::Resource(ResourceError::Scaffold(ScaffoldError::Template {
+                    ..
+                })) => {
+                    "template failed; details are hidden because the resource is sensitive".into()
+                }
+                err => err.to_string(),
+            });
+            return;
+        }
+        if let ApplyError::Resource(err) = &error {
+            event.output = err.output();
+        }
+        event.errors.extend(error.texts());
+        let diagnostics = error.diagnostics();
+        if !diagnostics.is_empty() && !scope.env.hide_rendered {
+            self.sink.borrow_mut().problems(&diagnostics);
+        }
     }
 
     fn authorize(&self, scope: &Scope, resource: &Resource, provider: &str) -> Result<(), Denied> {

@@ -23,6 +23,7 @@ use chrono::{DateTime, Utc};
 
 use crate::health::Measurement;
 use crate::manifest::Manifest;
+use crate::model::diagnostic::Diagnostic;
 use crate::model::event::TransactionEvent;
 use crate::model::governor::{GovernorName, SlotProgress};
 use crate::model::health::{HealthCheck, HealthResult};
@@ -35,6 +36,7 @@ use crate::model::secret::REDACTED;
 use crate::model::text::go_millis;
 use crate::model::{Resource, TypeName, Value};
 use crate::resource::{Host, package, scaffold, service};
+use crate::system::files::{Temporaries, Writer};
 use crate::system::runner::{CommandRecord, RecordingRunner};
 use crate::system::{Accounts, Clock, RandomError, Runner};
 use ccm_template::Env;
@@ -84,6 +86,10 @@ pub trait Sink {
     /// Receives the output of a command that failed or whose output was requested; the resource's event
     /// has its last lines.
     fn output(&mut self, _output: &CommandOutput) {}
+
+    /// Receives the problems of a nested manifest or a template, with their source lines; the
+    /// resource's event has one line for each.
+    fn problems(&mut self, _diagnostics: &[Diagnostic]) {}
 
     /// Receives the progress of a resource's download, for interactive output.
     fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}
@@ -179,6 +185,8 @@ pub struct Engine<'a> {
     gate: Option<&'a Gate<'a>>,
     /// The directory for records that outlive the run.
     state_dir: Option<&'a Path>,
+    /// The record of temporary files.
+    temporaries: Option<&'a Temporaries>,
     scaffolds: scaffold::SourceCache,
     sink: RefCell<&'a mut dyn Sink>,
 }
@@ -201,6 +209,7 @@ impl<'a> Engine<'a> {
             stop: None,
             gate: None,
             state_dir: None,
+            temporaries: None,
             scaffolds: scaffold::SourceCache::default(),
             sink: RefCell::new(sink),
         }
@@ -233,6 +242,15 @@ impl<'a> Engine<'a> {
         Self { state_dir, ..self }
     }
 
+    /// Records temporary files there, so that those of a killed run are removed.
+    #[must_use]
+    pub(crate) fn with_temporaries(self, temporaries: Option<&'a Temporaries>) -> Self {
+        Self {
+            temporaries,
+            ..self
+        }
+    }
+
     /// Returns the engine with a configured package cache.
     #[must_use]
     pub(crate) fn with_packages(self, packages: package::PackageCache) -> Self {
@@ -258,6 +276,7 @@ impl<'a> Engine<'a> {
             accounts: &self.machine.accounts,
             working_dir: scope.working_dir(),
             state_dir: self.state_dir,
+            files: Writer::recording(self.temporaries),
             env: &scope.env,
             packages: &self.packages,
             services: &self.services,

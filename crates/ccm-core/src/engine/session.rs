@@ -1,7 +1,7 @@
 //! Sessions: the events of one run, in memory or as files that upstream CCM can read.
 //!
 //! Requirements and subscriptions use the last event of a resource. Events are ordered by time, then
-//! id; ids made by one process always increase, so the order also holds within a second.
+//! id. Ids increase within a process and from one run to the next, so their order alone is right, too.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 
 use crate::model::event::{
-    SESSION_START_PROTOCOL, SessionStart, Summary, TRANSACTION_PROTOCOL, TransactionEvent,
+    SESSION_START_PROTOCOL, SessionStart, Summary, TRANSACTION_EVENT, TransactionEvent,
 };
 use crate::model::id::{EventId, Reference};
 use crate::model::json;
@@ -215,7 +215,7 @@ fn read_event(file: &Path) -> Result<Stored, EventFileError> {
     };
     let document: serde_json::Value = serde_json::from_str(&text).map_err(invalid)?;
     match document.get("protocol").and_then(|value| value.as_str()) {
-        Some(TRANSACTION_PROTOCOL) => {
+        Some(TRANSACTION_EVENT) => {
             let event = serde_json::from_value(document).map_err(invalid)?;
             Ok(Stored::Event(Box::new(event)))
         }
@@ -230,28 +230,38 @@ fn read_event(file: &Path) -> Result<Stored, EventFileError> {
     }
 }
 
-/// Generator of event ids that always increase, even if the clock is set back.
+/// Number of random bits of an id; the payload's other 30 bits are the nanoseconds of its second.
+const RANDOM_BITS: u32 = 98;
+
+/// Generator of event ids that always increase, even if the clock is set back. Ids of later
+/// generators are greater, because an id contains the time in nanoseconds.
 #[derive(Debug)]
 pub struct EventIds {
     last: DateTime<Utc>,
-    payload: u128,
+    /// The random part, increased by one for each id.
+    number: u128,
 }
 
 impl EventIds {
-    /// Starts at a random id, so that ids are unique across processes.
+    /// Starts at a random number, so that ids are unique across processes.
     pub fn new() -> Result<Self, RandomError> {
         Ok(Self {
             last: DateTime::UNIX_EPOCH,
-            // The top bit stays clear, so that increments never overflow.
-            payload: random()? >> 1,
+            // The top bit stays clear, so that increments never reach the nanoseconds.
+            number: random()? >> (u128::BITS - RANDOM_BITS + 1),
         })
     }
 
     /// Returns the next id. If the clock was set back, it has the time of the previous id.
     pub fn next(&mut self, now: DateTime<Utc>) -> EventId {
         self.last = self.last.max(now);
-        self.payload += 1;
-        EventId::new(self.last, self.payload)
+        self.number += 1;
+        // A leap second has more nanoseconds than 30 bits hold in order.
+        let nanoseconds = self.last.timestamp_subsec_nanos().min(999_999_999);
+        EventId::new(
+            self.last,
+            u128::from(nanoseconds) << RANDOM_BITS | self.number,
+        )
     }
 }
 
@@ -287,6 +297,18 @@ mod tests {
         let mut last = ids.next(at(5));
         for second in [5, 5, 5, 3, 6, 6, 2, 9] {
             let next = ids.next(at(second));
+            assert!(next > last, "{next} after {last}");
+            last = next;
+        }
+    }
+
+    #[test]
+    fn ids_of_a_later_run_are_greater_within_a_second() {
+        let start = at(5);
+        let mut last = EventIds::new().unwrap().next(start);
+        for microseconds in 1..200 {
+            let now = start + chrono::Duration::microseconds(microseconds);
+            let next = EventIds::new().unwrap().next(now);
             assert!(next > last, "{next} after {last}");
             last = next;
         }

@@ -12,6 +12,7 @@ use crate::model::state::State;
 use crate::resource::{
     self, Host, ProviderError, ResourceError, SelectedProvider, package, scaffold, service,
 };
+use crate::system::files::Writer;
 
 /// A status request that failed.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +94,7 @@ pub fn inspect(
         accounts: &machine.accounts,
         working_dir: scope.working_dir(),
         state_dir: None,
+        files: Writer::default(),
         env: &scope.env,
         packages,
         services: &service::ServiceCache::default(),

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::hiera::{HieraError, InvalidData};
 use crate::manifest::resolve::ResolveError;
 use crate::model::diagnostic::{Diagnostic, Location, Note};
-use crate::model::document::{DocumentError, Mark, describe_kind};
+use crate::model::document::{DocumentError, describe_kind};
 use crate::model::id::UnknownType;
 use crate::model::policy::Lookup;
 use crate::model::resource::InvalidProperty;
@@ -100,11 +100,7 @@ impl fmt::Display for Problem {
         if let Some(label) = &self.label {
             write!(out, "{label} at ")?;
         }
-        let Location { source, mark, .. } = &self.location;
-        match mark {
-            Mark { line: 0, .. } => write!(out, "{source})"),
-            Mark { line, column } => write!(out, "{source}:{line}:{column})"),
-        }
+        write!(out, "{})", self.location)
     }
 }
 

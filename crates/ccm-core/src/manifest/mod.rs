@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::hiera::Layers;
+use crate::model::diagnostic::Location;
 use crate::model::document::{Mark, parse};
 use crate::model::governor::GovernorClaim;
 use crate::model::id::Reference;
@@ -47,10 +48,18 @@ pub struct Manifest {
     /// Governor slot that a run of the manifest needs.
     pub governor: Option<GovernorClaim>,
     pub resources: Vec<Arc<Resource>>,
-    /// Position of each resource in the document.
+    /// Position of each resource in the text.
     pub marks: Vec<Mark>,
+    text: ResourceText,
     /// Warnings about the data, such as unknown annotations.
     pub warnings: Vec<String>,
+}
+
+/// Text that the resources are in: the manifest, or the output of its template.
+#[derive(Clone, Debug, Default)]
+struct ResourceText {
+    name: String,
+    text: String,
 }
 
 /// Reports whether a resource outside a manifest was applied before it.
@@ -105,14 +114,15 @@ pub fn load_known(
         ..
     } = input;
     let mut problems = Problems::new(input.source, input.text);
-    let manifest = match parse(input.text) {
+    let mut manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
             problems.report(err.mark, None, ProblemKind::Document(err));
             None
         }
     };
-    if let Some(manifest) = &manifest {
+    if let Some(manifest) = &mut manifest {
+        manifest.text = problems.resource_text();
         check::gates(manifest, applied_before, &mut problems);
         if checks == Checks::All {
             check::deferred(manifest, &mut problems);
@@ -129,6 +139,22 @@ pub fn load_known(
 }
 
 impl Manifest {
+    /// Returns the position of a resource, by its number from 0, or one that `find` finds in the text
+    /// after that. The lines of sensitive resources are hidden.
+    pub(crate) fn location(
+        &self,
+        index: usize,
+        find: impl FnOnce(&str, Mark) -> Option<Mark>,
+    ) -> Location {
+        let ResourceText { name, text } = &self.text;
+        let mark = self.marks.get(index).copied().unwrap_or_default();
+        let mark = find(text, mark).unwrap_or(mark);
+        match self.resources.get(index) {
+            Some(resource) if !resource.common.sensitive => Location::new(name, text, mark),
+            _ => Location::without_line(name, mark),
+        }
+    }
+
     /// Returns the resolved manifest as a document, with deferred expressions unresolved.
     pub fn render(&self) -> Result<serde_json::Value, serde_json::Error> {
         let mut resources = Vec::with_capacity(self.resources.len());

@@ -3,6 +3,7 @@
 //! The resources may be in the output of a template. Their problems are located there, with the
 //! line of the template as a note.
 
+use super::ResourceText;
 use super::error::{Problem, ProblemKind, TemplateError};
 use crate::model::TypeName;
 use crate::model::diagnostic::{Location, Note, find_after};
@@ -66,6 +67,15 @@ impl<'a> Problems<'a> {
         self.rendered = Some(rendered);
     }
 
+    /// Returns the text that the resources are in.
+    pub(super) fn resource_text(&self) -> ResourceText {
+        let (name, text) = match &self.rendered {
+            Some(rendered) => (rendered.output_name(), rendered.text.clone()),
+            None => (self.source.into(), self.text.into()),
+        };
+        ResourceText { name, text }
+    }
+
     /// Reports a problem of the manifest itself.
     pub(super) fn report(
         &mut self,
@@ -99,7 +109,7 @@ impl<'a> Problems<'a> {
             }
             Some(rendered) => {
                 let mark = refine(&rendered.text, mark, &kind);
-                let name = format!("output of {}", rendered.file);
+                let name = rendered.output_name();
                 let notes = rendered.notes(self.source, self.text, mark);
                 (Location::new(&name, &rendered.text, mark), notes)
             }
@@ -203,6 +213,10 @@ fn note(message: &str, location: Location) -> Note {
 }
 
 impl Rendered {
+    fn output_name(&self) -> String {
+        format!("output of {}", self.file)
+    }
+
     /// Returns where a rendered line comes from: the line of the template if it can be recognized,
     /// otherwise the place in the manifest that names the template.
     fn notes(&self, source: &str, manifest: &str, mark: Mark) -> Vec<Note> {

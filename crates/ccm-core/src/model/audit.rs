@@ -38,6 +38,34 @@ impl fmt::Display for AuditDecision {
     }
 }
 
+/// Most recorded denials per second.
+const MAX_DENIED: u32 = 20;
+
+/// Rate limit of records about denied requests, so that a flood does not fill a log. Denials that are
+/// left out are counted.
+#[derive(Debug, Default)]
+pub struct DenialLimit {
+    second: i64,
+    recorded: u32,
+    unrecorded: u64,
+}
+
+impl DenialLimit {
+    /// Returns the number of unrecorded denials if the denial of this second is to be recorded.
+    pub fn take(&mut self, second: i64) -> Option<u64> {
+        if self.second != second {
+            self.second = second;
+            self.recorded = 0;
+        }
+        if self.recorded >= MAX_DENIED {
+            self.unrecorded += 1;
+            return None;
+        }
+        self.recorded += 1;
+        Some(std::mem::take(&mut self.unrecorded))
+    }
+}
+
 /// Record of one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
@@ -86,4 +114,18 @@ pub struct AuditEvent {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_counted_in_the_next_record() {
+        let mut limit = DenialLimit::default();
+        let recorded = (0..1000).filter(|_| limit.take(5).is_some()).count();
+        assert_eq!(recorded, 20);
+        assert_eq!(limit.take(6), Some(980));
+        assert_eq!(limit.take(6), Some(0));
+    }
 }

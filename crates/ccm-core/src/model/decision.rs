@@ -11,6 +11,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::incarnation::Incarnation;
 use super::json;
 use super::node::{Assignment, NodeName, Token};
 use super::rollout::{Plan, Settings};
@@ -172,6 +173,9 @@ const MAX_PROVENANCES: usize = 4;
 pub struct Provenance {
     /// Generation of the first assignment of this content.
     pub generation: u64,
+    /// Incarnation of that assignment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<Incarnation>,
     pub by: ProvenanceSignature,
     /// Provenance of the content that it replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,6 +206,7 @@ impl Provenance {
         };
         Some(Self {
             generation: assignment.generation,
+            incarnation: assignment.incarnation.clone(),
             by,
             before: before
                 .and_then(|it| it.cut(MAX_PROVENANCES - 1))

@@ -15,7 +15,7 @@ use super::secret::{serialize_text, serialize_texts};
 use super::state::{PreviousState, State};
 use super::text::{go_duration, nanoseconds, timestamp};
 
-pub(crate) const TRANSACTION_PROTOCOL: &str = "io.choria.ccm.v1.transaction.event";
+pub const TRANSACTION_EVENT: &str = "io.choria.ccm.v1.transaction.event";
 pub(crate) const SESSION_START_PROTOCOL: &str = "io.choria.ccm.v1.session.start";
 
 /// Field of an event: typed if this process created the event, raw JSON if it was read. Fields that
@@ -114,7 +114,7 @@ impl TransactionEvent {
         resource: &Arc<Resource>,
     ) -> Self {
         Self {
-            protocol: TRANSACTION_PROTOCOL.into(),
+            protocol: TRANSACTION_EVENT.into(),
             event_id,
             timestamp,
             type_name: resource.type_name().as_str().into(),

@@ -102,6 +102,15 @@ pub enum SlotProgress {
     Left(u64),
 }
 
+/// How a slot was lost during a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotLoss {
+    /// The run took longer than the lease.
+    LeaseEnded,
+    /// Evicted by hand, with Choria's tool, which publishes an event about it.
+    Evicted,
+}
+
 /// Claim of one governor slot: `{name: deploys, timeout: 5m}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

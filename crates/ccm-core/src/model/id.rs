@@ -132,6 +132,25 @@ impl EventId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns the second in which the id was made.
+    pub fn time(&self) -> DateTime<Utc> {
+        // The digits that the alphabet has not are those of no valid id.
+        let digit = |byte: u8| BASE62.iter().position(|it| *it == byte).unwrap_or(0) as u64;
+        // 160 bits as base-2^32 digits, the most significant first.
+        let mut digits = [0_u32; 5];
+        for byte in self.0.bytes() {
+            let mut carry = digit(byte);
+            for slot in digits.iter_mut().rev() {
+                let value = u64::from(*slot) * 62 + carry;
+                *slot = value as u32;
+                carry = value >> 32;
+            }
+        }
+        let [seconds, ..] = digits;
+        let seconds = KSUID_EPOCH + i64::from(seconds);
+        DateTime::from_timestamp(seconds, 0).unwrap_or(DateTime::UNIX_EPOCH)
+    }
 }
 
 impl FromStr for EventId {
@@ -179,6 +198,20 @@ mod tests {
             EventId::new(time, payload).as_str(),
             "3Ouil37bUs2V3TmTG2OoEYtuLS3"
         );
+    }
+
+    #[test]
+    fn an_event_id_has_its_second() {
+        for second in [
+            KSUID_EPOCH,
+            1_800_000_000,
+            KSUID_EPOCH + i64::from(u32::MAX),
+        ] {
+            let time = DateTime::from_timestamp(second, 0).unwrap();
+            for payload in [0, 7, u128::MAX] {
+                assert_eq!(EventId::new(time, payload).time(), time);
+            }
+        }
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! Nodes: names, status, assignments and reports.
-//!
-//! Names are validated when they are parsed, so their tokens can be used in subjects, keys and file
-//! names without further checks.
+
+mod name;
 
 use std::fmt;
-use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
+pub use name::{BundleDigest, NameError, NodeName, Token};
+
 use super::decision::AssignmentSignature;
 use super::drift::{Drift, ReportSource, UncheckedResource};
 use super::governor::GovernorClaim;
+use super::incarnation::Incarnation;
 use super::run::{CurrentRun, RunSummary};
-use super::text::{maybe_timestamp, quote, timestamp, to_the_second};
+use super::text::{maybe_timestamp, timestamp, to_the_second};
 use super::{Value, json};
 
 pub const NODE_STATUS: &str = "io.choria.ccm.v1.node.status";
@@ -21,151 +22,11 @@ pub const ASSIGNMENT: &str = "io.choria.ccm.v1.node.assignment";
 pub const REPORT: &str = "io.choria.ccm.v1.node.report";
 pub const NODE_FACTS: &str = "io.choria.ccm.v1.node.facts";
 
-/// Maximum length of a node name, as in DNS.
-const MAX_NAME: usize = 253;
-
 /// Maximum length of a text in a refusal.
 const MAX_REFUSAL_TEXT: usize = 1024;
 
 /// Note on a node whose configuration has `trust: {required: false}`.
 const OPEN: &str = "accepts unsigned requests";
-
-/// Maximum length of a subject token; the name of every node fits into one.
-const MAX_TOKEN: usize = MAX_NAME;
-
-/// Invalid name of a node, collective, group or bundle digest.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    #[error("invalid identity {}: use lower case letters, digits, '.' and '-'", quote(.0))]
-    Identity(String),
-    #[error("invalid name {}: use letters, digits, '_' and '-'", quote(.0))]
-    Token(String),
-    #[error("invalid digest {}: expected 64 hex digits", quote(.0))]
-    Digest(String),
-}
-
-/// Identity of a node: its lower-case fully qualified domain name, unless configured.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct NodeName(String);
-
-impl NodeName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns the name as one token of a subject or key.
-    pub fn token(&self) -> Token {
-        Token(self.0.replace('.', "_"))
-    }
-}
-
-impl NodeName {
-    /// Returns the name of a machine without a hostname.
-    pub fn localhost() -> Self {
-        Self("localhost".into())
-    }
-}
-
-impl FromStr for NodeName {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
-        let has_empty_part = text.split('.').any(str::is_empty);
-        if text.len() > MAX_NAME || has_empty_part || !text.chars().all(plain) {
-            return Err(NameError::Identity(text.into()));
-        }
-        Ok(Self(text.into()))
-    }
-}
-
-/// One token of a subject: a collective, a group, or the name of a node with its dots replaced.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Token(String);
-
-impl Token {
-    /// Returns the default collective.
-    pub fn default_collective() -> Self {
-        Self("default".into())
-    }
-
-    /// Returns Choria's default collective.
-    pub fn choria_collective() -> Self {
-        Self("mcollective".into())
-    }
-
-    /// Returns the name of this program.
-    pub fn program() -> Self {
-        Self("ccm".into())
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for Token {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-        if text.is_empty() || text.len() > MAX_TOKEN || !text.chars().all(plain) {
-            return Err(NameError::Token(text.into()));
-        }
-        Ok(Self(text.into()))
-    }
-}
-
-/// SHA-256 digest of a bundle, in hexadecimal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct BundleDigest(String);
-
-impl BundleDigest {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for BundleDigest {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        if text.len() != 64 || !text.chars().all(hex) {
-            return Err(NameError::Digest(text.into()));
-        }
-        Ok(Self(text.into()))
-    }
-}
-
-macro_rules! text_newtype {
-    ($($name:ident),*) => {$(
-        impl fmt::Display for $name {
-            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str(&self.0)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = NameError;
-
-            fn try_from(text: String) -> Result<Self, NameError> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0
-            }
-        }
-    )*};
-}
-
-text_newtype!(NodeName, Token, BundleDigest);
 
 /// Pause of a node: no assignment or schedule is applied while it lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,6 +64,9 @@ pub struct Refusal {
     /// Generation of the assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
+    /// Incarnation of the assignment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<Incarnation>,
     /// Signer, or the unverified caller of the request; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub who: String,
@@ -232,6 +96,12 @@ impl Refusal {
             ..self.clone()
         } == *other
     }
+
+    /// Reports whether it is the refusal of this assignment.
+    pub fn is_of(&self, assignment: &Assignment) -> bool {
+        let (own, other) = (self.incarnation.as_ref(), assignment.incarnation.as_ref());
+        self.generation == Some(assignment.generation) && !Incarnation::differs(own, other)
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -257,6 +127,9 @@ pub struct TrustStatus {
     /// The configuration has `trust: {required: false}`: unsigned requests are accepted.
     #[serde(default)]
     pub open: bool,
+    /// Public keys of the signers that the node trusts, sorted; empty from older agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<String>,
     /// Last refusal since the agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refusal: Option<Refusal>,
@@ -392,11 +265,15 @@ pub fn next_generation(present: u64, reported: u64) -> u64 {
     highest.saturating_add(1)
 }
 
-/// Assignment of a node: its manifests and their data. The highest generation wins.
+/// Assignment of a node: its manifests and their data. The highest generation of the newest
+/// incarnation wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     pub protocol: String,
     pub generation: u64,
+    /// Incarnation of the fleet; none from older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<Incarnation>,
     pub manifests: Vec<BundleRef>,
     #[serde(default)]
     pub data: Value,
@@ -430,10 +307,11 @@ impl Assignment {
             &self.data,
             self.noop,
         );
-        // Without a governor the bytes are the same as before governors existed.
-        match &self.governor {
-            None => json::compact(&parts),
-            Some(claim) => json::compact(&(parts, claim)),
+        // Without a governor or an incarnation the bytes are the same as before these existed.
+        match (&self.governor, &self.incarnation) {
+            (None, None) => json::compact(&parts),
+            (Some(claim), None) => json::compact(&(parts, claim)),
+            (claim, Some(incarnation)) => json::compact(&(parts, claim, incarnation)),
         }
         .map(String::into_bytes)
     }
@@ -445,6 +323,9 @@ pub struct NodeReport {
     pub protocol: String,
     pub identity: NodeName,
     pub generation: u64,
+    /// Incarnation of the assignment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<Incarnation>,
     pub manifests: Vec<BundleRef>,
     /// Run that applied the assignment, if it has run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -467,52 +348,17 @@ pub struct NodeReport {
     pub timestamp: DateTime<Utc>,
 }
 
+impl NodeReport {
+    /// Reports whether it is about an earlier assignment than this one.
+    pub fn is_before(&self, assignment: &Assignment) -> bool {
+        let (own, other) = (self.incarnation.as_ref(), assignment.incarnation.as_ref());
+        self.generation < assignment.generation || Incarnation::differs(own, other)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_node_name_is_a_lower_case_domain_name() {
-        for good in ["web1", "web1.example.net", "a-b.c", "10.0.0.1"] {
-            assert_eq!(good.parse::<NodeName>().unwrap().as_str(), good);
-        }
-        let long = "a".repeat(254);
-        for bad in [
-            "", "Web1", "a_b", "a..b", ".a", "a.", "a b", "a*", "a>", &long,
-        ] {
-            assert!(bad.parse::<NodeName>().is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn the_token_of_a_name_has_no_dots() {
-        let name: NodeName = "web1.example.net".parse().unwrap();
-        assert_eq!(name.token().as_str(), "web1_example_net");
-    }
-
-    #[test]
-    fn a_token_has_no_separators_or_wildcards() {
-        for bad in ["", "a.b", "*", ">", "a b", "é", &"a".repeat(254)] {
-            assert!(bad.parse::<Token>().is_err(), "{bad:?}");
-        }
-        assert!("DB_eu-1".parse::<Token>().is_ok());
-    }
-
-    #[test]
-    fn the_token_of_the_longest_name_round_trips() {
-        let name: NodeName = format!("a{}", ".a".repeat(126)).parse().unwrap();
-        let text = serde_json::to_string(&name.token()).unwrap();
-        assert_eq!(serde_json::from_str::<Token>(&text).unwrap(), name.token());
-    }
-
-    #[test]
-    fn an_invalid_name_in_a_document_is_rejected() {
-        let error = serde_json::from_str::<NodeName>("\"Bad Name\"").unwrap_err();
-        assert!(
-            error.to_string().contains("invalid identity \"Bad Name\""),
-            "{error}"
-        );
-    }
 
     #[test]
     fn every_field_that_affects_the_node_is_signed() {
@@ -522,6 +368,7 @@ mod tests {
         let assignment = Assignment {
             protocol: ASSIGNMENT.into(),
             generation: 4,
+            incarnation: None,
             manifests: vec![BundleRef { name, digest }],
             data: [("whole", 5.0), ("part", 31.245270191439438)]
                 .map(|(name, number)| (name, Value::from(number)))
@@ -537,8 +384,11 @@ mod tests {
         let stored = json::compact(&assignment).unwrap();
         let read: Assignment = serde_json::from_str(&stored).unwrap();
         assert_eq!(read.signable(&node).unwrap(), signable);
-        let changes: [fn(&mut Assignment); 6] = [
+        let changes: [fn(&mut Assignment); 7] = [
             |assignment| assignment.generation = 5,
+            |assignment| {
+                assignment.incarnation = Some(Incarnation::new(DateTime::UNIX_EPOCH, 1));
+            },
             |assignment| assignment.manifests.clear(),
             |assignment| assignment.manifests[0].digest = "1f".repeat(32).parse().unwrap(),
             |assignment| assignment.data = "x".into(),

@@ -29,6 +29,9 @@ use super::text::{maybe_timestamp, nanoseconds, timestamp};
 
 pub const ROLLOUT: &str = "io.choria.ccm.v1.rollout";
 
+/// Maximum number of controls that a rollout records, the newest ones.
+const MAX_CONTROLS: usize = 50;
+
 /// Stored record of a rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rollout {
@@ -79,6 +82,9 @@ pub struct Rollout {
     /// Lease of the controller that drives the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
+    /// What operators did to the rollout since its start, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controls: Vec<ControlRecord>,
 }
 
 impl Rollout {
@@ -93,6 +99,13 @@ impl Rollout {
         Tally::of(nodes.map(|node| self.progress(node)))
     }
 
+    /// Records what an operator did. The oldest records are dropped.
+    pub fn record_control(&mut self, record: ControlRecord) {
+        let extra = (self.controls.len() + 1).saturating_sub(MAX_CONTROLS);
+        self.controls.drain(..extra.min(self.controls.len()));
+        self.controls.push(record);
+    }
+
     /// Returns the state in which the rollout, or its rollback, ends if no node is left to do.
     pub fn end_state(&self) -> RolloutState {
         match (self.state.is_rollback(), self.tally().has_failures()) {
@@ -104,12 +117,35 @@ impl Rollout {
     }
 }
 
-/// Lease of the controller that drives a rollout.
+/// What an operator did to a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlRecord {
+    /// `pause`, `resume`, `abort`, `retry` or `rollback`.
+    pub verb: String,
+    /// Caller as stated by the program; not verified.
+    pub by: String,
+    #[serde(with = "timestamp")]
+    pub at: DateTime<Utc>,
+}
+
+/// Lease of the controller that drives a rollout. Its holder renews it by writing the rollout again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     pub holder: String,
+    /// Time without a new revision of the rollout after which another controller may take over.
+    #[serde(with = "nanoseconds", default = "Lease::default_duration")]
+    pub duration: Duration,
+    /// End of the lease by the clock of the holder. For display and for controllers of earlier
+    /// versions: clocks may be wrong.
     #[serde(with = "timestamp")]
     pub until: DateTime<Utc>,
+}
+
+impl Lease {
+    /// Returns the duration of a lease that does not state one.
+    pub const fn default_duration() -> Duration {
+        Duration::from_secs(15)
+    }
 }
 
 /// Waves of a rollout. Never changes once it is created.
@@ -226,6 +262,7 @@ mod tests {
         Assignment {
             protocol: ASSIGNMENT.into(),
             generation,
+            incarnation: None,
             manifests: vec![BundleRef {
                 name: "app".parse().unwrap(),
                 digest: digest.repeat(32).parse().unwrap(),
@@ -279,6 +316,21 @@ mod tests {
         rollout.previous.record(name("b"), None);
         let text = serde_json::to_string(&rollout).unwrap();
         assert_eq!(serde_json::from_str::<Rollout>(&text).unwrap(), rollout);
+    }
+
+    #[test]
+    fn the_newest_controls_are_kept() {
+        let mut rollout = minimal();
+        for number in 0..MAX_CONTROLS + 3 {
+            rollout.record_control(ControlRecord {
+                verb: "resume".into(),
+                by: number.to_string(),
+                at: DateTime::UNIX_EPOCH,
+            });
+        }
+        let by: Vec<&str> = rollout.controls.iter().map(|it| it.by.as_str()).collect();
+        assert_eq!((by.len(), by[0]), (MAX_CONTROLS, "3"));
+        assert_eq!(by.last(), Some(&"52"));
     }
 
     #[test]

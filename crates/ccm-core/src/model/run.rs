@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Value;
 use super::document::{Node, from_entries, parse, parse_message};
 use super::event::{Summary, TransactionEvent};
-use super::governor::GovernorClaim;
+use super::governor::{GovernorClaim, GovernorName};
 use super::id::EventId;
 use super::node::{NodeName, NodeReport, Token};
 use super::request::RequestError;
@@ -55,6 +55,22 @@ pub struct CurrentRun {
     pub waiting_for: Option<String>,
 }
 
+/// Prefix of what a run waits for, if it is a governor.
+const GOVERNOR: &str = "governor ";
+
+impl CurrentRun {
+    /// Returns the text of `waiting_for` for a governor slot.
+    pub fn governor_wait(governor: &GovernorName) -> String {
+        format!("{GOVERNOR}{governor}")
+    }
+
+    /// Returns the governor that the run waits for a slot of.
+    pub fn awaited_governor(&self) -> Option<GovernorName> {
+        let waiting_for = self.waiting_for.as_deref()?;
+        waiting_for.strip_prefix(GOVERNOR)?.parse().ok()
+    }
+}
+
 /// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -68,6 +84,14 @@ pub enum RunOutcome {
 }
 
 impl RunOutcome {
+    pub const ALL: [Self; 5] = [
+        Self::Failed,
+        Self::Changed,
+        Self::Noop,
+        Self::Stable,
+        Self::Skipped,
+    ];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",

@@ -178,6 +178,7 @@ pub(super) fn run(
         command.on_line = Some(output);
     }
     command.keeps_end = true;
+    command.supervised = true;
     let result = host.runner.run(&command)?;
     let mut report = ChangeReport {
         exit_code: Some(result.code),

@@ -269,7 +269,8 @@ pub(super) fn change(
                 Some(content) => Content::Bytes(content.as_bytes()),
                 None => Content::Bytes(b""),
             };
-            files::store(path, content, &wanted, Durability::Content)?;
+            host.files
+                .store(path, content, &wanted, Durability::Content)?;
         }
     }
     Ok(())

@@ -36,6 +36,8 @@ pub struct Host<'a> {
     pub working_dir: &'a Path,
     /// The directory for records that outlive a run.
     pub state_dir: Option<&'a Path>,
+    /// Writes managed files.
+    pub files: files::Writer<'a>,
     /// The template environment.
     pub env: &'a Env,
     /// The package cache of this run.

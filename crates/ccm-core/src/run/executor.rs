@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use crate::engine::apply_manifest::RunError;
 use crate::engine::{
-    Engine, FlowError, Gate, Machine, PendingRefreshes, Scope, Session, SessionError, Sink,
+    Engine, FlowError, Gate, Level, Line, Machine, PendingRefreshes, Scope, Session, SessionError,
+    Sink,
 };
 use crate::manifest::Manifest;
 use crate::model::Resource;
 use crate::model::event::TransactionEvent;
 use crate::resource::package;
+use crate::system::files::Temporaries;
 use crate::system::{Accounts, Cancel, Clock, SystemRunner};
 
 /// What an executor needs to set up an engine.
@@ -61,7 +63,11 @@ pub trait Executor: Send + Sync {
 
 /// Executor that runs the engine on this machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LocalExecutor;
+pub struct LocalExecutor {
+    /// Starts commands below supervisors. Only for programs that call
+    /// [`supervise`](crate::system::supervise) first.
+    pub has_supervisor: bool,
+}
 
 impl Executor for LocalExecutor {
     fn apply(
@@ -70,9 +76,10 @@ impl Executor for LocalExecutor {
         manifest: &Manifest,
         sink: &mut dyn Sink,
     ) -> (Session, Result<(), RunError>) {
-        let runner = runner(&setup);
+        let runner = self.runner(&setup);
+        let temporaries = temporaries(&setup, sink);
         let scope = setup.scope;
-        let mut engine = engine(setup, &runner, sink);
+        let mut engine = engine(setup, &runner, temporaries.as_ref(), sink);
         let result = engine.run(scope, manifest);
         (engine.into_session(), result)
     }
@@ -83,9 +90,10 @@ impl Executor for LocalExecutor {
         resource: &Arc<Resource>,
         sink: &mut dyn Sink,
     ) -> (Session, Result<TransactionEvent, EnsureError>) {
-        let runner = runner(&setup);
+        let runner = self.runner(&setup);
+        let temporaries = temporaries(&setup, sink);
         let scope = setup.scope;
-        let mut engine = engine(setup, &runner, sink);
+        let mut engine = engine(setup, &runner, temporaries.as_ref(), sink);
         let applied = engine.apply(scope, resource).map_err(EnsureError::from);
         let recorded = applied.and_then(|event| {
             engine.record(scope, event.clone())?;
@@ -95,16 +103,40 @@ impl Executor for LocalExecutor {
     }
 }
 
-fn runner(setup: &EngineSetup<'_>) -> SystemRunner {
-    match &setup.cancel {
-        Some(cancel) => SystemRunner::cancellable(cancel.clone()),
-        None => SystemRunner::new(),
+impl LocalExecutor {
+    fn runner(self, setup: &EngineSetup<'_>) -> SystemRunner {
+        let runner = match &setup.cancel {
+            Some(cancel) => SystemRunner::cancellable(cancel.clone()),
+            None => SystemRunner::new(),
+        };
+        runner.with_supervisor(self.has_supervisor)
     }
+}
+
+/// Removes what killed runs left, and returns the record of this one's temporary files.
+fn temporaries(setup: &EngineSetup<'_>, sink: &mut dyn Sink) -> Option<Temporaries> {
+    if setup.scope.mode.noop || setup.scope.mode.health_check_only {
+        return None;
+    }
+    let temporaries = Temporaries::of(setup.state_dir?);
+    match temporaries.remove_stale() {
+        Ok(0) => {}
+        Ok(count) => {
+            let text = "Removed temporary files of an interrupted run";
+            sink.line(&Line::new(Level::Info, text).with("count", count));
+        }
+        Err(err) => {
+            let text = "Could not remove temporary files of an interrupted run";
+            sink.line(&Line::new(Level::Warn, text).with("error", err));
+        }
+    }
+    Some(temporaries)
 }
 
 fn engine<'e>(
     setup: EngineSetup<'e>,
     runner: &'e SystemRunner,
+    temporaries: Option<&'e Temporaries>,
     sink: &'e mut dyn Sink,
 ) -> Engine<'e> {
     let machine = Machine {
@@ -115,6 +147,7 @@ fn engine<'e>(
     Engine::new(machine, setup.session, sink)
         .with_packages(setup.packages)
         .with_state_dir(setup.state_dir)
+        .with_temporaries(temporaries)
         .with_pending_refreshes(setup.pending)
         .with_gate(setup.gate)
         .with_stop_check(setup.stop)

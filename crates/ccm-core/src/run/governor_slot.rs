@@ -1,6 +1,6 @@
 //! Governor slots: waits for the slot of a run, holds it during the run and releases it.
 //!
-//! A run without a slot does not begin. A run whose slot is evicted continues: a half-applied manifest is
+//! A run without a slot does not begin. A run that loses its slot continues: a half-applied manifest is
 //! worse than one concurrent run too many.
 
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::nats_client::{
     NatsClientError, NatsClientErrorKind, Slot, SlotRelease, SlotRequest, StopCheck,
 };
 use crate::engine::{Level, Line, Mode, Sink};
-use crate::model::governor::{GovernorClaim, GovernorName, SlotProgress};
+use crate::model::governor::{GovernorClaim, GovernorName, SlotLoss, SlotProgress};
 use crate::model::node::Token;
 
-/// Called when the slot of a running run is evicted.
-pub type EvictionCallback = Arc<dyn Fn(&GovernorName, u64) + Send + Sync>;
+/// Called when a running run loses its slot.
+pub type SlotLossCallback = Arc<dyn Fn(&GovernorName, u64, SlotLoss) + Send + Sync>;
 
 /// The governor settings of a node.
 pub struct Governors {
@@ -27,14 +27,14 @@ pub struct Governors {
     pub ignored: bool,
     /// Called while a run waits for its slot; a returned reason ends the wait.
     pub give_up: StopCheck,
-    pub evicted: EvictionCallback,
+    pub lost: SlotLossCallback,
 }
 
 /// The slot of a run.
 pub(super) struct HeldSlot {
     claim: GovernorClaim,
     slot: Box<dyn Slot>,
-    is_evicted: Arc<AtomicBool>,
+    is_lost: Arc<AtomicBool>,
 }
 
 /// Returns the claim of a run: that of the manifest, else of the request, else the node's default. Noop
@@ -61,19 +61,19 @@ pub(super) fn enter(
     };
     sink.slot(&claim.name, SlotProgress::Waiting);
     sink.line(&line(Level::Info, "Waiting for a slot", claim));
-    let is_evicted = Arc::new(AtomicBool::new(false));
+    let is_lost = Arc::new(AtomicBool::new(false));
     let entered = context.nats.enter(SlotRequest {
         collective: governors.collective.clone(),
         governor: claim.name.clone(),
         holder: context.identity.to_string(),
         limit: claim.timeout.duration(),
         give_up: governors.give_up.clone(),
-        evicted: {
-            let (is_evicted, evicted) = (is_evicted.clone(), governors.evicted.clone());
+        lost: {
+            let (is_lost, lost) = (is_lost.clone(), governors.lost.clone());
             let name = claim.name.clone();
-            Box::new(move |sequence| {
-                if !is_evicted.swap(true, Ordering::Relaxed) {
-                    evicted(&name, sequence);
+            Box::new(move |sequence, loss| {
+                if !is_lost.swap(true, Ordering::Relaxed) {
+                    lost(&name, sequence, loss);
                 }
             })
         },
@@ -87,7 +87,7 @@ pub(super) fn enter(
     Ok(Some(HeldSlot {
         claim: claim.clone(),
         slot,
-        is_evicted,
+        is_lost,
     }))
 }
 
@@ -97,18 +97,18 @@ impl HeldSlot {
         let Self {
             claim,
             slot,
-            is_evicted,
+            is_lost,
         } = self;
         let sequence = slot.sequence();
         let slot_line = |level, text| line(level, text, &claim).with("slot", sequence);
         match slot.leave() {
             Ok(SlotRelease::Freed) => {
                 sink.slot(&claim.name, SlotProgress::Left(sequence));
-                sink.line(&slot_line(Level::Info, "SlotRelease the slot"));
+                sink.line(&slot_line(Level::Info, "Released the slot"));
             }
-            Ok(SlotRelease::Evicted) => {
-                if !is_evicted.swap(true, Ordering::Relaxed) {
-                    (context.governors.evicted)(&claim.name, sequence);
+            Ok(SlotRelease::Lost(loss)) => {
+                if !is_lost.swap(true, Ordering::Relaxed) {
+                    (context.governors.lost)(&claim.name, sequence, loss);
                 }
             }
             Err(err) => {

@@ -49,7 +49,7 @@ use executor::{EngineSetup, EnsureError, Executor};
 use manifest_source::{FetchedManifest, ManifestSource, OpenedManifest, SourceError};
 use nats_client::{NatsClient, NatsClientError, NatsClientErrorKind, StopCheck};
 
-pub use governor_slot::{EvictionCallback, Governors};
+pub use governor_slot::{Governors, SlotLossCallback};
 pub use identity::{IdentityError, local_identity};
 pub use manifest_location::{LocationError, ManifestLocation};
 pub use run_lock::{RunLock, run_id_of};
@@ -281,6 +281,7 @@ impl RunError {
         match self {
             Self::Manifest(error) => error.diagnostics(),
             Self::Data(DataError::Hiera(error)) => error.diagnostics(),
+            Self::Engine(error) => error.diagnostics(),
             _ => Vec::new(),
         }
     }

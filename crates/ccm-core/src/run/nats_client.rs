@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::time::Duration;
 
-use crate::model::governor::GovernorName;
+use crate::model::governor::{GovernorName, SlotLoss};
 use crate::model::node::Token;
 use crate::model::registration::Entry;
 
@@ -96,16 +96,16 @@ pub struct SlotRequest {
     pub limit: Duration,
     /// Called periodically while waiting; a returned reason ends the wait.
     pub give_up: StopCheck,
-    /// Called once if the slot is evicted while it is held.
-    pub evicted: Box<dyn FnOnce(u64) + Send>,
+    /// Called once with the sequence number if the slot is lost while it is held.
+    pub lost: Box<dyn FnOnce(u64, SlotLoss) + Send>,
 }
 
 /// The result of leaving a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotRelease {
     Freed,
-    /// The slot had already been evicted.
-    Evicted,
+    /// The slot was no longer held.
+    Lost(SlotLoss),
 }
 
 /// A slot that is held until it is released or its lease expires.

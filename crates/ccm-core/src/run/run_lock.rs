@@ -41,12 +41,27 @@ impl RunLock {
 
     /// Returns the run that holds the lock, if any.
     pub fn current(&self) -> Result<Option<RunId>, LockError> {
-        Ok(FileLock::holder(&self.0)?.as_ref().and_then(run_id_of))
+        Ok(self.holder()?.as_ref().and_then(run_id_of))
+    }
+
+    /// Returns the process that holds the lock, if any.
+    pub fn holder(&self) -> Result<Option<Holder>, LockError> {
+        FileLock::holder(&self.0)
+    }
+
+    /// Takes the lock for something that must not overlap with a run, waiting up to `timeout`.
+    pub fn take_between_runs(
+        &self,
+        purpose: &str,
+        timeout: Duration,
+        clock: &dyn Clock,
+    ) -> Result<FileLock, LockError> {
+        FileLock::acquire(&self.0, purpose, timeout, clock)
     }
 
     /// Reports whether a run no longer holds the lock. A holder without a run id counts as that run.
     pub fn is_over(&self, id: &RunId) -> Result<bool, LockError> {
-        let holder = FileLock::holder(&self.0)?;
+        let holder = self.holder()?;
         let is_other = |holder: Holder| run_id_of(&holder).is_some_and(|run| run != *id);
         Ok(holder.is_none_or(is_other))
     }

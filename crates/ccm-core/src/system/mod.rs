@@ -35,7 +35,9 @@ pub use digest::{Digest, Digester};
 pub use files::FileError;
 pub use http::HttpError;
 pub use locks::{FileLock, Holder, LockError};
-pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner};
+pub use runner::{
+    Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner, supervise,
+};
 pub use unpack::UnpackError;
 pub use users::{AccountError, Accounts};
 

@@ -285,6 +285,7 @@ impl Approver {
             pending: pending.as_ref().map(|stored| &stored.value),
             is_online: self.store.is_online(node).await?,
             is_issued: issuer.issued_key(node, public_key)?.is_some(),
+            is_revoked: issuer.trust.revocations()?.contains_key(public_key),
         };
         let decision = rules::decide(Request { node, public_key }, known, now);
         let revision = enrolled.as_ref().map(|stored| stored.revision());

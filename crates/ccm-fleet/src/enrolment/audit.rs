@@ -1,12 +1,11 @@
-//! Audit events of enrolments, in the event stream of the fleet.
+//! Audit events of enrolments.
 
 use chrono::{DateTime, Utc};
 
 use super::EnrolmentError;
-use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent};
-use ccm_core::model::id::EventId;
+use crate::audit;
+use ccm_core::model::audit::AuditDecision;
 use ccm_core::model::node::{NodeName, Token};
-use ccm_core::system::random;
 use ccm_nats::{Connection, Subjects};
 
 /// Verb of the audit events.
@@ -32,32 +31,14 @@ pub(super) async fn publish(
     record: &AuditRecord<'_>,
     now: DateTime<Utc>,
 ) -> Result<(), EnrolmentError> {
-    let event_id = EventId::new(now, random()? >> 1);
-    let subject = subjects.event(&record.node.token(), "audit", record.decision.as_str());
-    let event = AuditEvent {
-        protocol: AUDIT.into(),
-        event_id: event_id.clone(),
-        timestamp: now,
-        identity: record.node.clone(),
-        collective: subjects.collective().clone(),
+    let record = audit::AuditRecord {
+        node: record.node,
+        verb: ENROLL,
         subject: subjects.enrolment(record.token).to_string(),
-        verb: ENROLL.into(),
         decision: record.decision,
-        reason: record.reason.into(),
-        signer: String::new(),
-        caller: record.decided_by.into(),
-        request_id: String::new(),
+        reason: record.reason,
+        decided_by: record.decided_by,
         about: format!("key {}", record.public_key),
-        noop: false,
-        run_id: None,
-        unrecorded: 0,
     };
-    let body = serde_json::to_vec(&event).map_err(|source| EnrolmentError::Record {
-        key: subject.to_string(),
-        source,
-    })?;
-    connection
-        .publish_stored(&subject, event_id.as_str(), body.into())
-        .await?;
-    Ok(())
+    Ok(audit::publish(connection, subjects, record, now).await?)
 }

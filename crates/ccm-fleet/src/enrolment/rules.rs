@@ -25,6 +25,8 @@ pub(super) struct Known<'a> {
     pub(super) is_online: bool,
     /// The name was issued by hand, to another key.
     pub(super) is_issued: bool,
+    /// The key of the request was revoked.
+    pub(super) is_revoked: bool,
 }
 
 /// The decision on a request.
@@ -45,13 +47,13 @@ pub(super) enum Decision {
 /// Decides about a request.
 pub(super) fn decide(request: Request<'_>, known: Known<'_>, now: DateTime<Utc>) -> Decision {
     let refuse = |reason: &str| Decision::Refuse(reason.to_owned());
-    if let Some(node) = known.enrolled
-        && node.public_key == request.public_key
-    {
-        return match node.revoked {
-            Some(_) => refuse("this key was revoked: create a new one with --new-key"),
-            None => Decision::Repeat,
-        };
+    let has_key = |node: &&EnrolledNode| node.public_key == request.public_key;
+    let enrolled = known.enrolled.filter(has_key);
+    if known.is_revoked || enrolled.is_some_and(|node| node.revoked.is_some()) {
+        return refuse("this key was revoked: create a new one with --new-key");
+    }
+    if enrolled.is_some() {
+        return Decision::Repeat;
     }
     let Some(token) = known.token else {
         return refuse("unknown token");
@@ -146,6 +148,7 @@ mod tests {
             pending: None,
             is_online: false,
             is_issued: false,
+            is_revoked: false,
         };
         change(&mut known);
         decide(request, known, at(1))
@@ -161,6 +164,13 @@ mod tests {
     #[test]
     fn a_valid_token_approves() {
         assert_eq!(decide_with(&token(), |_| {}), Decision::Approve);
+    }
+
+    #[test]
+    fn a_revoked_key_of_a_forgotten_node_is_refused() {
+        let decided = decide_with(&token(), |known| known.is_revoked = true);
+        let reason = "this key was revoked: create a new one with --new-key";
+        assert_eq!(decided, Decision::Refuse(reason.into()));
     }
 
     #[test]

@@ -129,6 +129,25 @@ impl EnrolmentStore {
         Ok(())
     }
 
+    /// Removes requests.
+    pub(crate) async fn remove_requests(
+        &self,
+        requests: &[PendingNode],
+    ) -> Result<(), EnrolmentError> {
+        for request in requests {
+            self.remove_pending(&request.node, &request.public_key)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Removes an enrolled node. No error if it is not enrolled.
+    pub(crate) async fn remove_enrolled(&self, node: &NodeName) -> Result<(), EnrolmentError> {
+        let key = self.subjects.enrolled_key(&node.token());
+        self.bucket.purge(&key).await?;
+        Ok(())
+    }
+
     /// Marks a node as revoked, if it is enrolled with this key.
     pub async fn mark_revoked(
         &self,

@@ -6,17 +6,18 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::time::Instant;
 
-use super::{Drive, MAX_CHUNK, MAX_CONCURRENT, NUDGE_INTERVAL, Verified};
+use super::{Drive, FollowEvent, MAX_CHUNK, MAX_CONCURRENT, NUDGE_INTERVAL, Verified};
 use crate::assignments::{CurrentAssignment, Presence, WriteResult, assignment};
 use crate::decision::Proofs;
 use crate::node_progress::assigned_elsewhere;
+use crate::planner::{self, Decision};
 use crate::rollout_store::RolloutError;
 use ccm_core::model::decision::AssignmentSignature;
 use ccm_core::model::node::{Assignment, NodeName, next_generation};
 use ccm_core::model::rollout::{Progress, Rollout};
 use ccm_nats::NatsError;
 
-impl<T: FnMut(&Rollout)> Drive<'_, T> {
+impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
     /// Assigns the first of these nodes: stores the intent, then writes the assignments.
     pub(super) async fn assign(
         &mut self,
@@ -32,6 +33,7 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
                 Presence::Online {
                     pause,
                     requires_signature,
+                    ..
                 } => (pause.as_ref(), *requires_signature),
                 Presence::Offline => (None, false),
             };
@@ -105,6 +107,35 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         });
         let results: Vec<Result<_, NatsError>> = lookups.buffered(MAX_CONCURRENT).collect().await;
         results.into_iter().collect()
+    }
+
+    /// Records that nodes did not report in time, with the reason that their presence states.
+    pub(super) async fn record_unreachable(
+        &mut self,
+        nodes: Vec<NodeName>,
+    ) -> Result<(), RolloutError> {
+        let assignments = &self.assignments;
+        let lookups = iter(nodes.clone()).map(|node| async move {
+            let presence = assignments.presence(&node).await?;
+            Ok::<_, NatsError>((node, presence))
+        });
+        let found: Vec<_> = lookups.buffer_unordered(MAX_CONCURRENT).collect().await;
+        let rollout = &mut self.stored.rollout;
+        planner::record(rollout, &Decision::Unreachable(nodes));
+        self.is_dirty = true;
+        for one in found {
+            let (node, presence) = one?;
+            if let Some(Progress::Unreachable { generation, .. }) = rollout.nodes.get(&node)
+                && let Presence::Online {
+                    problem: Some(problem),
+                    ..
+                } = presence
+            {
+                let progress = Progress::unreachable(*generation, &problem);
+                rollout.nodes.insert(node, progress);
+            }
+        }
+        Ok(())
     }
 
     /// Records the progress of nodes, and returns the first error.

@@ -7,14 +7,18 @@
 //!
 //! A lease in the object names the controller that drives. It only avoids duplicate work:
 //! consistency comes from compare-and-set on every write. A controller whose write conflicts has
-//! lost the lease and waits. The actions on nodes are in `actions`
+//! lost the lease and waits; `lease` has when it is free. The actions on nodes are in `actions`
 //! and, for a rollback, `restore`.
+//!
+//! An outage of NATS ends no controller: it waits, reports that to its observer, and goes on.
 //!
 //! The object can be changed by anyone with write access to the bucket. So its signature is
 //! verified each time it is read, before anything is done; a rollout that differs from what was
 //! signed is halted.
 
 mod actions;
+mod lease;
+mod observer;
 mod restore;
 
 use std::collections::BTreeMap;
@@ -24,8 +28,13 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
+use self::lease::LeaseObserver;
+pub use self::observer::FollowEvent;
+use self::observer::Observer;
 use super::assignments::AssignmentStore;
 use super::decision::{self, Proofs, TrustedSigners};
+use super::late_reports;
+use super::nats_waits::NatsWaits;
 use super::node_progress::{self, ReportSummary};
 use super::planner::{self, Decision};
 use super::rollout_store::{RolloutError, RolloutStore, RolloutWatch, StoredRollout};
@@ -33,11 +42,11 @@ use ccm_core::model::node::{NodeName, NodeReport, Token};
 use ccm_core::model::rollout::{Lease, Rollout};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::kv::{Change, Watch};
-use ccm_nats::streams::REPORTED;
+use ccm_nats::streams::{REPORTED, ROLLOUTS};
 use ccm_nats::{Connection, NatsError, Subjects};
 
 /// Default lease: time without renewal after which another controller takes over.
-pub const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE: Duration = Lease::default_duration();
 
 /// Maximum number of nodes assigned between two writes of the rollout.
 const MAX_CHUNK: usize = 256;
@@ -54,11 +63,12 @@ const REPORT_WINDOW: Duration = Duration::from_millis(50);
 /// Timeout for the initial read of all reports.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Number of consecutive NATS errors after which the controller gives up.
-const MAX_ERRORS: u32 = 30;
+/// Interval at which a watched rollout without changes is checked for an outage.
+const WATCH_CHECK: Duration = Duration::from_secs(5);
 
-/// Delay after a NATS error.
-const ERROR_DELAY: Duration = Duration::from_secs(1);
+/// Number of consecutive NATS errors after which the controller gives up, unless NATS is not available:
+/// then it waits.
+const MAX_ERRORS: u32 = 30;
 
 /// Role of a controller for a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,13 +79,37 @@ pub enum Role {
     Watch,
 }
 
+/// The rollout to follow.
+#[derive(Clone, Debug)]
+pub enum FollowTarget {
+    Id(Token),
+    /// A rollout that the caller has just stored.
+    Stored(Box<StoredRollout>),
+}
+
+impl FollowTarget {
+    /// Returns the id of the rollout.
+    pub fn id(&self) -> &Token {
+        match self {
+            Self::Id(id) => id,
+            Self::Stored(stored) => &stored.rollout.id,
+        }
+    }
+}
+
+impl From<StoredRollout> for FollowTarget {
+    fn from(stored: StoredRollout) -> Self {
+        Self::Stored(Box::new(stored))
+    }
+}
+
 /// How [`Controller::follow`] ended.
 #[derive(Clone, Debug)]
 pub enum FollowOutcome {
     /// The rollout is at rest until an operator acts.
-    AtRest(Rollout),
+    AtRest(Box<Rollout>),
     /// The caller stopped it; other controllers may continue.
-    Stopped(Rollout),
+    Stopped,
 }
 
 /// Drives rollouts of one collective.
@@ -87,6 +121,9 @@ pub struct Controller {
     holder: String,
     lease: Duration,
     trusted: TrustedSigners,
+    /// Leases of other controllers.
+    leases: LeaseObserver,
+    waits: NatsWaits,
 }
 
 impl Controller {
@@ -105,7 +142,15 @@ impl Controller {
             holder,
             lease,
             trusted: TrustedSigners::new([], connection.signer().is_some()),
+            leases: LeaseObserver::default(),
+            waits: NatsWaits::default(),
         }
+    }
+
+    /// Returns the controller with another record of what waits for NATS.
+    #[must_use]
+    pub fn with_waits(self, waits: NatsWaits) -> Self {
+        Self { waits, ..self }
     }
 
     /// Returns the controller restricted to rollouts of these signers.
@@ -118,43 +163,45 @@ impl Controller {
     pub fn lease(&self) -> Lease {
         Lease {
             holder: self.holder.clone(),
+            duration: self.lease,
             until: add(SystemClock.now(), self.lease),
         }
     }
 
-    /// Follows a rollout until it is at rest or `stop` completes. `on_change` is called with every
-    /// new state.
+    /// Returns the time until the lease of a rollout is free, unless it is renewed: it must be observed
+    /// for its duration, from the first call on.
+    pub fn lease_remaining(&self, stored: &StoredRollout) -> Duration {
+        self.leases.remaining(stored, Instant::now())
+    }
+
+    /// Follows a rollout until it is at rest or `stop` completes, through outages of NATS. `observe` is
+    /// called with every new state.
     pub async fn follow(
         &self,
-        id: &Token,
+        target: FollowTarget,
         role: Role,
         stop: impl Future<Output = ()>,
-        on_change: impl FnMut(&Rollout),
+        observe: impl FnMut(FollowEvent<'_>),
     ) -> Result<FollowOutcome, RolloutError> {
-        let mut drive = Drive::begin(self, id, role, on_change).await?;
-        let ended = {
-            let run = drive.run();
-            tokio::select! {
-                ended = run => Some(ended),
-                () = stop => None,
-            }
+        let mut stop = std::pin::pin!(stop);
+        let mut observer = Observer::new(self.waits.clone(), target.id(), observe);
+        let mut drive = tokio::select! {
+            drive = Drive::begin(self, target, role, &mut observer) => drive?,
+            () = &mut stop => return Ok(FollowOutcome::Stopped),
+        };
+        let ended = tokio::select! {
+            ended = drive.run() => Some(ended),
+            () = stop => None,
         };
         match ended {
-            Some(Ok(())) => Ok(FollowOutcome::AtRest(drive.stored.rollout)),
+            Some(Ok(())) => Ok(FollowOutcome::AtRest(Box::new(drive.stored.rollout))),
             Some(Err(err)) => Err(err),
-            None => {
-                drive.release().await?;
-                Ok(FollowOutcome::Stopped(drive.stored.rollout))
-            }
+            None => match drive.release().await {
+                Err(err) if !err.is_outage() => Err(err),
+                // Without NATS the lease ends by itself.
+                _ => Ok(FollowOutcome::Stopped),
+            },
         }
-    }
-}
-
-/// Reports whether the lease of a rollout is free or expired.
-pub fn is_lease_free(rollout: &Rollout, now: DateTime<Utc>) -> bool {
-    match &rollout.lease {
-        None => true,
-        Some(lease) => lease.until <= now,
     }
 }
 
@@ -173,11 +220,20 @@ enum Next {
     Wait(Option<DateTime<Utc>>),
 }
 
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    /// With a report or a change of the rollout.
+    Change,
+    /// After its maximum duration.
+    Limit,
+}
+
 /// A rollout that is being followed.
-struct Drive<'c, T> {
+struct Drive<'c, T: FnMut(FollowEvent<'_>)> {
     controller: &'c Controller,
     role: Role,
-    on_change: T,
+    observer: &'c mut Observer<T>,
     rollouts: RolloutStore,
     changes: RolloutWatch,
     assignments: AssignmentStore,
@@ -193,6 +249,8 @@ struct Drive<'c, T> {
     may_be_incomplete: bool,
     /// Set once the signature of the current object is verified.
     verified: Option<Verified>,
+    /// Time of our last write with a lease, on the monotonic clock.
+    renewed: Option<Instant>,
     nudged: Option<Instant>,
 }
 
@@ -208,25 +266,44 @@ impl Verified {
     }
 }
 
-impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
+/// Opens the buckets of a rollout, and reads it unless it is known.
+async fn open(
+    controller: &Controller,
+    target: &FollowTarget,
+) -> Result<(RolloutStore, AssignmentStore, StoredRollout), RolloutError> {
+    let (connection, subjects) = (&controller.connection, &controller.subjects);
+    let rollouts = RolloutStore::open(connection, subjects).await?;
+    let assignments = AssignmentStore::open(connection, subjects).await?;
+    let stored = match target {
+        FollowTarget::Id(id) => rollouts.get(id).await?,
+        FollowTarget::Stored(stored) => (**stored).clone(),
+    };
+    Ok((rollouts, assignments, stored))
+}
+
+impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     async fn begin(
         controller: &'c Controller,
-        id: &Token,
+        target: FollowTarget,
         role: Role,
-        on_change: T,
+        observer: &'c mut Observer<T>,
     ) -> Result<Self, RolloutError> {
+        let (rollouts, assignments, stored) = loop {
+            match open(controller, &target).await {
+                Err(err) if err.is_outage() => observer.wait(&err).await,
+                opened => break opened?,
+            }
+        };
         let (connection, subjects) = (&controller.connection, &controller.subjects);
-        let rollouts = RolloutStore::open(connection, subjects).await?;
-        let stored = rollouts.get(id).await?;
         let planned = stored.rollout.plan.waves.iter().flat_map(|it| &it.nodes);
         let names = planned.map(|node| (node.token(), node.clone())).collect();
         let mut drive = Self {
             controller,
             role,
-            on_change,
-            changes: rollouts.watch(id)?,
+            observer,
+            changes: rollouts.watch(target.id())?,
             rollouts,
-            assignments: AssignmentStore::open(connection, subjects).await?,
+            assignments,
             reports: connection.watch_bucket(REPORTED, &subjects.all_keys())?,
             names,
             reported: BTreeMap::new(),
@@ -234,15 +311,34 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             is_dirty: false,
             may_be_incomplete: true,
             verified: None,
+            renewed: None,
             nudged: None,
         };
-        let read = tokio::time::timeout(READ_TIMEOUT, drive.read_current_reports()).await;
+        loop {
+            match drive.prepare().await {
+                Err(err) if err.is_outage() => drive.observer.wait(&err).await,
+                prepared => break prepared?,
+            }
+        }
+        drive.observer.resume();
+        drive.observer.change(&drive.stored.rollout);
+        Ok(drive)
+    }
+
+    /// Reads the current reports of all nodes. A controller also stores those that belong to ended
+    /// rollouts, before a new assignment replaces them.
+    async fn prepare(&mut self) -> Result<(), RolloutError> {
+        let read = tokio::time::timeout(READ_TIMEOUT, self.read_current_reports()).await;
         read.map_err(|_| NatsError::NoReply {
             subject: REPORTED.into(),
             limit: READ_TIMEOUT,
         })??;
-        (drive.on_change)(&drive.stored.rollout);
-        Ok(drive)
+        if self.role == Role::Drive {
+            let (connection, subjects) = (&self.controller.connection, &self.controller.subjects);
+            let (all, _) = self.rollouts.list().await?;
+            late_reports::store(connection, subjects, &self.rollouts, &all).await?;
+        }
+        Ok(())
     }
 
     /// Runs until the rollout is at rest.
@@ -251,26 +347,37 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         loop {
             match self.advance().await {
                 Ok(true) => return Ok(()),
-                Ok(false) => errors = 0,
+                Ok(false) => {
+                    errors = 0;
+                    self.observer.resume();
+                }
                 Err(RolloutError::Nats(err)) if err.is_denied() => {
                     // A controller with the permission can take over at once.
                     let _ = self.release().await;
                     return Err(err.into());
                 }
-                Err(err @ RolloutError::Nats(_)) => {
+                Err(err @ (RolloutError::Nats(_) | RolloutError::Busy(_))) => {
                     errors += 1;
-                    if errors > MAX_ERRORS {
+                    if errors > MAX_ERRORS && !err.is_outage() {
                         return Err(err);
                     }
-                    self.may_be_incomplete = true;
-                    tokio::time::sleep(ERROR_DELAY).await;
-                    // Our copy may be older or newer than the stored one.
-                    if let Ok(stored) = self.rollouts.get(&self.stored.rollout.id).await {
-                        self.replace(stored);
-                    }
+                    self.recover(&err).await;
                 }
                 Err(err) => return Err(err),
             }
+        }
+    }
+
+    /// Waits after an error, and reads the rollout again.
+    async fn recover(&mut self, err: &RolloutError) {
+        self.may_be_incomplete = true;
+        self.observer.wait(err).await;
+        let id = &self.stored.rollout.id;
+        // Another controller could not renew its lease either.
+        self.controller.leases.forget(id);
+        // Our copy may be older or newer than the stored one.
+        if let Ok(stored) = self.rollouts.get(id).await {
+            self.replace(stored);
         }
     }
 
@@ -280,30 +387,37 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             self.release().await?;
             return Ok(self.stored.rollout.state.is_finished());
         }
-        let now = SystemClock.now();
         if !self.holds_lease() {
-            if self.role == Role::Drive && is_lease_free(&self.stored.rollout, now) {
-                self.store().await?;
-            } else {
-                let lease = self.stored.rollout.lease.as_ref();
-                let until = lease.map(|lease| lease.until);
-                self.wait(until.filter(|_| self.role == Role::Drive))
-                    .await?;
+            match (self.role, self.controller.lease_remaining(&self.stored)) {
+                (Role::Watch, _) => {
+                    if self.wait(WATCH_CHECK).await? == Waited::Limit {
+                        self.controller.connection.check_leader(ROLLOUTS).await?;
+                    }
+                }
+                (Role::Drive, Duration::ZERO) => {
+                    self.store().await?;
+                }
+                (Role::Drive, remaining) => {
+                    self.wait(remaining).await?;
+                }
             }
             return Ok(false);
         }
+        let now = SystemClock.now();
         match self.step(now).await? {
             Next::Again => {}
             Next::Wait(until) => {
-                if self.is_dirty || self.is_lease_due(now) {
+                if self.is_dirty || self.is_lease_due() {
                     // After a conflict there is something else to decide.
                     self.store().await?;
                     return Ok(false);
                 }
                 self.nudge_again().await?;
-                let renewal = add(now, self.controller.lease / 3);
-                let until = until.map_or(renewal, |until| until.min(renewal));
-                self.wait(Some(until)).await?;
+                let left = until.map(|until| (until - now).to_std().unwrap_or_default());
+                // Not for longer: the clock may jump.
+                let renewal = self.controller.lease / 3;
+                self.wait(left.map_or(renewal, |left| left.min(renewal)))
+                    .await?;
             }
         }
         Ok(false)
@@ -328,6 +442,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         let decision = planner::decide(&self.stored.rollout, now);
         match decision {
             Decision::Assign(nodes) => self.assign(nodes, now).await?,
+            Decision::Unreachable(nodes) => self.record_unreachable(nodes).await?,
             Decision::Restore(nodes) => self.restore(nodes, now).await?,
             Decision::Wait(until) => return Ok(Next::Wait(until)),
             Decision::Rest => return Ok(Next::Wait(None)),
@@ -349,10 +464,9 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
     }
 
     /// Reports whether the lease must be renewed.
-    fn is_lease_due(&self, now: DateTime<Utc>) -> bool {
-        let lease = self.stored.rollout.lease.as_ref();
-        let left = self.controller.lease * 2 / 3;
-        lease.is_none_or(|lease| lease.until <= add(now, left))
+    fn is_lease_due(&self) -> bool {
+        let due = self.controller.lease / 3;
+        self.renewed.is_none_or(|at| at.elapsed() >= due)
     }
 
     /// Stores the rollout with our lease. Returns false after a conflict; then the stored rollout
@@ -381,7 +495,8 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
                 *revision = written;
                 self.is_dirty = false;
                 self.may_be_incomplete |= may_be_incomplete;
-                (self.on_change)(&self.stored.rollout);
+                self.renewed = Some(Instant::now());
+                self.observer.change(&self.stored.rollout);
                 Ok(true)
             }
             Err(err) if err.is_conflict() => {
@@ -399,36 +514,30 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         self.may_be_incomplete |= !self.holds_lease();
         self.stored = stored;
         self.verified = None;
+        self.renewed = None;
         self.is_dirty = false;
-        (self.on_change)(&self.stored.rollout);
+        self.observer.change(&self.stored.rollout);
     }
 
-    /// Waits for a report, for a change of the rollout by others, or until this time.
-    async fn wait(&mut self, until: Option<DateTime<Utc>>) -> Result<(), RolloutError> {
-        let left = until.map(|until| (until - SystemClock.now()).to_std().unwrap_or_default());
-        let timer = async {
-            match left {
-                Some(left) => tokio::time::sleep(left).await,
-                None => std::future::pending().await,
-            }
-        };
+    /// Waits for a report, for a change of the rollout by others, or for this time at most.
+    async fn wait(&mut self, limit: Duration) -> Result<Waited, RolloutError> {
         tokio::select! {
             stored = self.changes.next() => {
                 let stored = stored?;
                 if stored.revision > self.stored.revision {
                     self.replace(stored);
                 }
-                return Ok(());
+                return Ok(Waited::Change);
             }
             change = self.reports.next() => self.receive(change)?,
-            () = timer => return Ok(()),
+            () = tokio::time::sleep(limit) => return Ok(Waited::Limit),
         }
         // Reports often arrive together; they are recorded together.
         let end = Instant::now() + REPORT_WINDOW;
         while let Ok(change) = tokio::time::timeout_at(end, self.reports.next()).await {
             self.receive(change)?;
         }
-        Ok(())
+        Ok(Waited::Change)
     }
 
     /// Reads the current reports of all nodes.
@@ -451,7 +560,8 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
                 if let Some(name) = name
                     && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
                 {
-                    let summary = ReportSummary::new(&report, &self.stored.rollout);
+                    let incarnation = self.assignments.incarnation();
+                    let summary = ReportSummary::new(&report, &self.stored.rollout, incarnation);
                     self.reported.insert(name.clone(), summary);
                 }
                 Ok(())

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::time::Instant;
 
-use super::{Drive, MAX_CONCURRENT, Verified};
+use super::{Drive, FollowEvent, MAX_CONCURRENT, Verified};
 use crate::assignments::{CurrentAssignment, Presence, WriteResult, has_same_content, restored};
 use crate::decision::Proofs;
 use crate::node_progress::assigned_elsewhere;
@@ -24,14 +24,14 @@ enum Restore {
     /// The rollout never reached the node, which had no assignment before.
     NotNeeded,
     /// Write this assignment.
-    Write(Assignment),
+    Write(Box<Assignment>),
     /// Its assignment is the previous one already: wait for the report on it.
     Await { generation: u64 },
     /// The node has an assignment from elsewhere, which stays.
     AssignedElsewhere,
 }
 
-impl<T: FnMut(&Rollout)> Drive<'_, T> {
+impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
     /// Restores the previous assignment of the first of these nodes: stores the intent, then writes
     /// the assignments.
     pub(super) async fn restore(
@@ -199,7 +199,7 @@ fn plan(
     let write = |origin: Option<Provenance>| {
         let mut before = restored(previous, generation, now);
         before.signature = proofs.and_then(|it| it.restored(rollout, node, origin));
-        Restore::Write(before)
+        Restore::Write(Box::new(before))
     };
     if present.rollout.as_ref() == Some(&rollout.id) {
         return write(Provenance::of_previous(present));

@@ -298,6 +298,7 @@ fn fleet(options: &InitOptions, keys: &Keys, tls: ServerTls) -> Fleet {
         features: options.features.clone(),
         tls,
         signer: keys.signer.public_key(),
+        previous_signer: None,
     }
 }
 

@@ -7,11 +7,13 @@
 //!
 //! - `init`: creates the directory
 //! - `users`: issues credentials
+//! - `signer_rotation`: replaces the request signer
 //! - `certificates` and `server_config`: files of the NATS server
 
 mod certificates;
 mod init;
 mod server_config;
+mod signer_rotation;
 mod users;
 
 pub use init::{InitOptions, TlsFiles};
@@ -76,6 +78,10 @@ pub enum TrustError {
     Name { role: Role, source: NameError },
     #[error("not the public key of a user")]
     PublicKey,
+    #[error("the request signer {0} was replaced and is not retired yet")]
+    SignerNotRetired(String),
+    #[error("there is no previous request signer")]
+    NoPreviousSigner,
 }
 
 /// The public part of a trust directory.
@@ -97,6 +103,9 @@ pub struct Fleet {
     tls: ServerTls,
     /// Public key of the request signer.
     pub signer: String,
+    /// Public key of the one before it, until that is retired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_signer: Option<String>,
 }
 
 /// TLS files of the server.

@@ -1,26 +1,31 @@
 //! JSON API: routes and handlers, which read the live state.
 //!
 //! [`read_routes`] and [`action_routes`] list the paths; `assets/openapi.json` describes them, and
-//! a test compares the two. Actions are in `actions` and `bulk`, server-sent events in
-//! `event_stream`, authorization in `auth`.
+//! a test compares the two. Actions are in `actions`, `bulk` and `rollout_form`, server-sent events
+//! in `event_stream`, authorization in `auth`.
 
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router, middleware};
+use axum::{Extension, Json, Router, middleware};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::access::{AccessRole, Requester};
 use super::actions::{self, Actions};
+use super::audit::{Audit, AuditLine, AuditNote};
 use super::auth::{Auth, authorize};
+use super::bundles::BundleReader;
+use super::history::HistoryReader;
 use super::ingest::SharedState;
 use super::live_state::NodeQuery;
 use super::node_row::NodeState;
-use super::{bulk, event_stream, metrics, static_files};
+use super::{bulk, bundles, event_stream, history, metrics, rollout_form, static_files};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::system::{Clock as _, SystemClock};
 
@@ -35,6 +40,9 @@ const MAX_BODY: usize = 1 << 20;
 pub(super) struct AppState {
     pub(super) shared: SharedState,
     pub(super) auth: Auth,
+    pub(super) audit: Audit,
+    pub(super) bundles: BundleReader,
+    pub(super) history: HistoryReader,
     pub(super) actions: Actions,
 }
 
@@ -53,7 +61,11 @@ impl ApiError {
         }
     }
 
-    fn not_found(what: &str, name: &str) -> Self {
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    pub(super) fn not_found(what: &str, name: &str) -> Self {
         let name = ccm_value::text::quote(name);
         Self::new(StatusCode::NOT_FOUND, format!("no {what} {name}"))
     }
@@ -75,17 +87,23 @@ impl IntoResponse for ApiError {
     }
 }
 
-type ApiResult = Result<Json<Value>, ApiError>;
+pub(super) type ApiResult = Result<Json<Value>, ApiError>;
 
 /// A path and its handler.
 type Route = (&'static str, MethodRouter<Arc<AppState>>);
 
 /// Returns the routes that read.
-fn read_routes() -> [Route; 10] {
+fn read_routes() -> [Route; 16] {
     [
         ("/api/summary", get(summary)),
         ("/api/nodes", get(nodes)),
         ("/api/nodes/{name}", get(node)),
+        ("/api/nodes/{name}/runs", get(history::runs)),
+        ("/api/nodes/{name}/runs/{id}", get(history::run)),
+        ("/api/history", get(history::fleet)),
+        ("/api/bundles", get(bundles::list)),
+        ("/api/bundles/{name}/{digest}", get(bundles::show)),
+        ("/api/bundles/{name}/{digest}/diff", get(bundles::diff)),
         ("/api/rollouts", get(rollouts)),
         ("/api/rollouts/{id}", get(rollout)),
         ("/api/events", get(events)),
@@ -96,33 +114,91 @@ fn read_routes() -> [Route; 10] {
     ]
 }
 
+/// A path, the role that it needs, and its handler.
+type ActionRoute = (&'static str, AccessRole, MethodRouter<Arc<AppState>>);
+
 /// Returns the routes of actions.
-fn action_routes() -> [Route; 11] {
+fn action_routes() -> [ActionRoute; 15] {
+    use AccessRole::{Ask, RollOut};
     [
-        ("/api/pause", post(bulk::pause)),
-        ("/api/resume", post(bulk::resume)),
-        ("/api/ensure", post(bulk::ensure)),
-        ("/api/nodes/{name}/pause", post(actions::pause_node)),
-        ("/api/nodes/{name}/resume", post(actions::resume_node)),
-        ("/api/nodes/{name}/ensure", post(actions::ensure)),
-        ("/api/rollouts/{id}/pause", post(actions::pause_rollout)),
-        ("/api/rollouts/{id}/resume", post(actions::resume_rollout)),
-        ("/api/rollouts/{id}/abort", post(actions::abort_rollout)),
-        ("/api/rollouts/{id}/retry", post(actions::retry_rollout)),
+        ("/api/check", Ask, post(bulk::check)),
+        ("/api/pause", Ask, post(bulk::pause)),
+        ("/api/resume", Ask, post(bulk::resume)),
+        ("/api/ensure", Ask, post(bulk::ensure)),
+        ("/api/nodes/{name}/pause", Ask, post(actions::pause_node)),
+        ("/api/nodes/{name}/resume", Ask, post(actions::resume_node)),
+        ("/api/nodes/{name}/ensure", Ask, post(actions::ensure)),
+        (
+            "/api/nodes/{name}/labels",
+            RollOut,
+            post(actions::label_node),
+        ),
+        ("/api/rollouts/plan", RollOut, post(rollout_form::plan)),
+        ("/api/rollouts", RollOut, post(rollout_form::start)),
+        (
+            "/api/rollouts/{id}/pause",
+            RollOut,
+            post(actions::pause_rollout),
+        ),
+        (
+            "/api/rollouts/{id}/resume",
+            RollOut,
+            post(actions::resume_rollout),
+        ),
+        (
+            "/api/rollouts/{id}/abort",
+            RollOut,
+            post(actions::abort_rollout),
+        ),
+        (
+            "/api/rollouts/{id}/retry",
+            RollOut,
+            post(actions::retry_rollout),
+        ),
         (
             "/api/rollouts/{id}/rollback",
+            RollOut,
             post(actions::rollback_rollout),
         ),
     ]
 }
 
+/// Middleware of actions: requires a role, and audits the request.
+async fn act(
+    State(app): State<Arc<AppState>>,
+    needed: AccessRole,
+    requester: Requester,
+    request: Request,
+    next: Next,
+) -> Response {
+    let line = AuditLine::of(&request, app.actions.server());
+    if let Err(error) = requester.require(needed) {
+        app.audit.denied(&line, &error);
+        return error.into_response();
+    }
+    let response = next.run(request).await;
+    let note = response.extensions().get::<AuditNote>();
+    app.audit.allowed(&line, response.status(), note);
+    response
+}
+
 /// Returns the router: API, static files and authorization.
 pub(super) fn router(app: Arc<AppState>) -> Router {
-    let routes = read_routes().into_iter().chain(action_routes());
-    let api = routes.fold(Router::new(), |router, (path, handler)| {
-        router.route(path, handler)
-    });
-    let has_token = app.auth.token.is_some();
+    let reads = read_routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, handler)| {
+            router.route(path, handler)
+        });
+    let api = action_routes()
+        .into_iter()
+        .fold(reads, |router, (path, needed, handler)| {
+            let guard = move |app, Extension(requester), request, next| {
+                act(app, needed, requester, request, next)
+            };
+            let guard = middleware::from_fn_with_state(app.clone(), guard);
+            router.route(path, handler.route_layer(guard))
+        });
+    let has_token = app.auth.access.needs_token();
     let assets = static_files::ASSETS.iter().fold(api, |router, asset| {
         let handler = async move || static_files::serve(asset, has_token);
         router.route(asset.path, get(handler))
@@ -134,7 +210,10 @@ pub(super) fn router(app: Arc<AppState>) -> Router {
         .with_state(app)
 }
 
-async fn summary(State(app): State<Arc<AppState>>) -> Json<Value> {
+async fn summary(
+    State(app): State<Arc<AppState>>,
+    Extension(requester): Extension<Requester>,
+) -> Json<Value> {
     let now = SystemClock.now();
     let live = app.shared.read();
     let rollouts = live.rollouts();
@@ -145,8 +224,11 @@ async fn summary(State(app): State<Arc<AppState>>) -> Json<Value> {
         "mark": event_stream::format_position(&live.cursor()),
         "now": now.timestamp(),
         "connected": app.actions.is_connected(),
+        "nats_wait": live.nats_wait(),
         "complete": live.is_complete() && live.is_reading_events(),
-        "actions": app.auth.allow_actions,
+        "token": requester.name,
+        "role": requester.role,
+        "actions": requester.role >= AccessRole::Ask,
         "totals": live.totals(),
         "rollouts": { "all": rollouts.len(), "active": active },
         "timeline": live.timeline().hour(now),
@@ -340,9 +422,9 @@ mod tests {
         let served =
             |method: &'static str| move |(path, _): Route| (path.to_owned(), method.to_owned());
         let reads = read_routes().into_iter().map(served("get"));
-        let served: BTreeSet<(String, String)> = reads
-            .chain(action_routes().into_iter().map(served("post")))
-            .collect();
+        let actions = action_routes().into_iter();
+        let actions = actions.map(|(path, _, handler)| (path, handler));
+        let served: BTreeSet<(String, String)> = reads.chain(actions.map(served("post"))).collect();
         assert_eq!(described, served);
     }
 

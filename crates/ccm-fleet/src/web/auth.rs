@@ -1,9 +1,10 @@
 //! Authorization of requests, and security headers of responses.
 //!
-//! A server with a token requires it for everything but the static files of the page, which have no
-//! fleet data and prompt for the token. A server without a token listens on loopback only and is
+//! A server with tokens requires one for everything but the static files of the page, which have no
+//! fleet data and prompt for the token. A server without tokens listens on loopback only and is
 //! read-only; there, the `Host` header must name this machine, so that foreign web pages can't read
-//! it by DNS rebinding. Actions need the token and a server that allows them.
+//! it by DNS rebinding. The role of the token decides on actions; the routes name the role that they
+//! need.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
+use super::access::{Access, AccessRole, Requester};
 use super::api::{ApiError, AppState};
+use super::audit::AuditLine;
 use super::static_files;
-use ccm_core::system::Digest;
-use ccm_value::secret::Secret;
 
 /// Security headers of every response: no external or inline resources, no frames.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -43,51 +44,80 @@ const HEADERS: [(HeaderName, &str); 6] = [
 pub(super) struct Auth {
     /// The listen address is a loopback address.
     pub(super) is_local: bool,
-    pub(super) token: Option<Secret>,
-    pub(super) allow_actions: bool,
+    pub(super) access: Access,
+}
+
+/// A refused request, with its sender if that is known.
+struct Refused {
+    requester: Option<Requester>,
+    error: ApiError,
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Self {
+            requester: None,
+            error,
+        }
+    }
 }
 
 impl Auth {
-    /// Checks a request.
-    fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
+    /// Returns who sends a request, if the request may be sent. Routes may need a higher role.
+    fn check(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Requester, Refused> {
         if self.is_local && !is_for_this_machine(headers) {
             let reason = "the Host header does not name this machine";
-            return Err(ApiError::new(StatusCode::FORBIDDEN, reason));
+            return Err(ApiError::new(StatusCode::FORBIDDEN, reason).into());
         }
         let is_read = *method == Method::GET || *method == Method::HEAD;
         if is_read && static_files::is_asset(path) {
+            return Ok(Requester::anonymous());
+        }
+        let requester = match self.access.needs_token() {
+            true => self.identify(headers)?,
+            false => Requester::anonymous(),
+        };
+        match requester.require(AccessRole::Ask) {
+            Err(error) if !is_read => Err(Refused {
+                requester: Some(requester),
+                error,
+            }),
+            _ => Ok(requester),
+        }
+    }
+
+    /// Returns the owner of the token of a request.
+    fn identify(&self, headers: &HeaderMap) -> Result<Requester, ApiError> {
+        let refused = |reason| ApiError::new(StatusCode::UNAUTHORIZED, reason);
+        let given = headers.get(header::AUTHORIZATION);
+        let given = given.and_then(|value| value.to_str().ok());
+        let Some(given) = given.and_then(|value| value.strip_prefix("Bearer ")) else {
+            let reason = "this server requires a token: send Authorization: Bearer TOKEN";
+            return Err(refused(reason));
+        };
+        let found = self.access.identify(given.trim());
+        found.ok_or_else(|| refused("wrong token"))
+    }
+}
+
+impl Requester {
+    /// Refuses a requester with a lower role.
+    pub(super) fn require(&self, needed: AccessRole) -> Result<(), ApiError> {
+        if self.role >= needed {
             return Ok(());
         }
-        if let Some(token) = &self.token {
-            check_token(token, headers)?;
-        }
-        match is_read || (self.allow_actions && self.token.is_some()) {
-            true => Ok(()),
-            false => Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "actions are disabled: start the server with --allow-actions",
-            )),
-        }
+        let (role, needed) = (self.role.as_str(), needed.as_str());
+        let reason = match &self.name {
+            Some(name) => format!("token {name} has the role {role}: this needs {needed}"),
+            None => "actions are disabled: start the server with --allow-actions".into(),
+        };
+        Err(ApiError::new(StatusCode::FORBIDDEN, reason))
     }
-}
-
-/// Checks the token of a request.
-fn check_token(token: &Secret, headers: &HeaderMap) -> Result<(), ApiError> {
-    let refused = |reason| Err(ApiError::new(StatusCode::UNAUTHORIZED, reason));
-    let given = headers.get(header::AUTHORIZATION);
-    let given = given.and_then(|value| value.to_str().ok());
-    match given.and_then(|value| value.strip_prefix("Bearer ")) {
-        None => refused("this server requires a token: send Authorization: Bearer TOKEN"),
-        Some(given) if !is_same(given.trim(), token.reveal()) => refused("wrong token"),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Compares two texts in constant time.
-fn is_same(one: &str, other: &str) -> bool {
-    let [one, other] = [one, other].map(|text| Digest::of(text.as_bytes()));
-    let pairs = one.as_bytes().iter().zip(other.as_bytes());
-    pairs.fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 /// Reports whether the `Host` header can only mean this machine. DNS rebinding can make a foreign
@@ -109,15 +139,24 @@ fn is_for_this_machine(headers: &HeaderMap) -> bool {
 /// Middleware: checks a request and adds security headers to the response.
 pub(super) async fn authorize(
     State(app): State<Arc<AppState>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let checked = app
-        .auth
-        .check(request.method(), request.uri().path(), request.headers());
+    let path = request.uri().path();
+    let checked = app.auth.check(request.method(), path, request.headers());
     let mut response = match checked {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Ok(requester) => {
+            request.extensions_mut().insert(requester);
+            next.run(request).await
+        }
+        Err(Refused { requester, error }) => {
+            if let Some(requester) = requester {
+                request.extensions_mut().insert(requester);
+            }
+            let line = AuditLine::of(&request, app.actions.server());
+            app.audit.denied(&line, &error);
+            error.into_response()
+        }
     };
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
@@ -132,6 +171,9 @@ pub(super) async fn authorize(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccm_value::secret::Secret;
+
+    const TOKEN: &str = "correct-horse-battery";
 
     fn headers(host: &str, token: Option<&str>) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -143,24 +185,23 @@ mod tests {
         headers
     }
 
-    fn auth(is_local: bool, allow_actions: bool) -> Auth {
+    fn auth(is_local: bool, role: AccessRole) -> Auth {
         Auth {
             is_local,
-            token: Some(Secret::new("correct horse")),
-            allow_actions,
+            access: Access::single(&Secret::new(TOKEN), role).unwrap(),
         }
     }
 
     fn status(auth: &Auth, method: &Method, path: &str, headers: &HeaderMap) -> Option<u16> {
         let checked = auth.check(method, path, headers);
-        checked.err().map(|error| error.status.as_u16())
+        checked.err().map(|refused| refused.error.status.as_u16())
     }
 
     #[test]
     fn foreign_host_names_are_refused_on_loopback() {
         let auth = Auth {
-            token: None,
-            ..auth(true, false)
+            is_local: true,
+            access: Access::open(),
         };
         for (host, refused) in [
             ("127.0.0.1:8480", None),
@@ -180,44 +221,61 @@ mod tests {
         for is_local in [true, false] {
             for (path, token, refused) in [
                 ("/api/nodes", None, Some(401)),
+                ("/api/stream", None, Some(401)),
                 ("/metrics", None, Some(401)),
                 ("/healthz", None, Some(401)),
                 ("/somewhere/new", None, Some(401)),
-                ("/api/nodes", Some("correct horse"), None),
-                ("/api/nodes", Some("correct hors"), Some(401)),
-                ("/api/nodes", Some("correct horsf"), Some(401)),
+                ("/api/nodes", Some(TOKEN), None),
+                ("/api/nodes", Some("correct-horse-batter"), Some(401)),
+                ("/api/nodes", Some("correct-horse-batterz"), Some(401)),
                 ("/", None, None),
                 ("/app.js", None, None),
             ] {
                 let headers = headers("localhost", token);
-                let found = status(&auth(is_local, false), &Method::GET, path, &headers);
+                let auth = auth(is_local, AccessRole::Read);
+                let found = status(&auth, &Method::GET, path, &headers);
                 assert_eq!(found, refused, "{path} {token:?} {is_local}");
             }
         }
     }
 
     #[test]
-    fn actions_need_the_option_and_the_token() {
-        for (allow, token, refused) in [
-            (false, None, Some(401)),
-            (false, Some("correct horse"), Some(403)),
-            (true, None, Some(401)),
-            (true, Some("wrong"), Some(401)),
-            (true, Some("correct horse"), None),
+    fn actions_need_a_token_with_a_role_above_read() {
+        for (role, token, refused) in [
+            (AccessRole::Read, None, Some(401)),
+            (AccessRole::Read, Some(TOKEN), Some(403)),
+            (AccessRole::Ask, None, Some(401)),
+            (AccessRole::Ask, Some("wrong"), Some(401)),
+            (AccessRole::Ask, Some(TOKEN), None),
+            (AccessRole::RollOut, Some(TOKEN), None),
         ] {
             let headers = headers("localhost:1", token);
             // A path of the page has no action.
             for path in ["/api/nodes/web1/pause", "/"] {
-                let found = status(&auth(true, allow), &Method::POST, path, &headers);
-                assert_eq!(found, refused, "{path} {allow} {token:?}");
+                let found = status(&auth(true, role), &Method::POST, path, &headers);
+                assert_eq!(found, refused, "{path} {role:?} {token:?}");
             }
         }
         let open = Auth {
-            token: None,
-            ..auth(true, true)
+            is_local: true,
+            access: Access::open(),
         };
         let headers = headers("localhost:1", None);
         let found = status(&open, &Method::POST, "/api/nodes/web1/pause", &headers);
         assert_eq!(found, Some(403));
+    }
+
+    #[test]
+    fn a_refusal_names_the_token_and_the_role_that_is_needed() {
+        let bob = Requester {
+            name: Some("bob".parse().unwrap()),
+            role: AccessRole::Ask,
+        };
+        bob.require(AccessRole::Ask).unwrap();
+        let refused = bob.require(AccessRole::RollOut).unwrap_err();
+        assert_eq!(
+            refused.reason(),
+            "token bob has the role ask: this needs roll-out"
+        );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A client gets at most one message per interval, with everything that is new. Nothing is queued:
 //! while its connection is full nothing is sent, and skipped events are counted. `resync` tells the
-//! client to load everything again.
+//! client to load everything again, `wait` why the server waits for NATS, or null.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -27,6 +27,8 @@ struct Reader {
     cursor: Cursor,
     revisions: watch::Receiver<u64>,
     is_first: bool,
+    /// Why the server waits for NATS, as sent last.
+    nats_wait: Option<String>,
 }
 
 /// Returns a stream position as text.
@@ -57,6 +59,7 @@ pub(super) fn stream(
         shared,
         cursor,
         is_first: true,
+        nats_wait: None,
     };
     let messages = stream::unfold(reader, |mut reader| async {
         let event = reader.next().await?;
@@ -80,6 +83,10 @@ impl Reader {
             self.revisions.changed().await.ok()?;
             sleep(INTERVAL).await;
             self.revisions.mark_unchanged();
+            if let Some(event) = self.next_wait() {
+                self.revisions.mark_changed();
+                return Some(event);
+            }
             let (changes, totals) = {
                 let live = self.shared.read();
                 let changes = live.changes(&mut self.cursor);
@@ -103,6 +110,19 @@ impl Reader {
                 return Some(event.data(body.to_string()));
             }
         }
+    }
+}
+
+impl Reader {
+    /// Returns a message if the reason to wait for NATS has changed.
+    fn next_wait(&mut self) -> Option<Event> {
+        let live = self.shared.read();
+        if self.nats_wait.as_deref() == live.nats_wait() {
+            return None;
+        }
+        self.nats_wait = live.nats_wait().map(str::to_owned);
+        let data = json!(self.nats_wait).to_string();
+        Some(Event::default().event("wait").data(data))
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn report(identity: &str, generation: u64) -> NodeReport {
 }
 
 /// Returns a run that ended this many seconds after the epoch.
-pub(super) fn run(identity: &str, outcome: RunOutcome, second: i64) -> RunSummary {
+pub(crate) fn run(identity: &str, outcome: RunOutcome, second: i64) -> RunSummary {
     let at = DateTime::from_timestamp(second, 0).unwrap();
     RunSummary {
         protocol: RUN_SUMMARY.into(),

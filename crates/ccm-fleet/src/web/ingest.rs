@@ -17,13 +17,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::event_row::{EventRow, name_of};
 use super::live_state::{LiveState, Record, Source};
+use crate::nats_waits::NatsWaits;
 use crate::rollout_encoding;
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, StoredFacts};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::event_feed::{ReadOptions, StoredEvent};
 use ccm_nats::kv::{Change, Entry, Watch};
-use ccm_nats::streams::{DESIRED, LABELS, NODES, REPORTED, ROLLOUTS};
+use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED, ROLLOUTS};
 use ccm_nats::{Connection, Denial, NatsError, Subjects};
 
 /// Age of the oldest events that are read at the start.
@@ -37,6 +38,9 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delay before a missing stream is opened again.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Interval of the check that JetStream replies.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum time for which events wait until the buckets are read.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(15);
@@ -105,6 +109,7 @@ pub(super) fn start(
     connection: &Connection,
     subjects: &Subjects,
     shared: &SharedState,
+    waits: &NatsWaits,
 ) -> Result<JoinSet<()>, NatsError> {
     let mut tasks = JoinSet::new();
     for (bucket, source) in [
@@ -112,6 +117,7 @@ pub(super) fn start(
         (REPORTED, Source::Report),
         (DESIRED, Source::Assignment),
         (LABELS, Source::Labels),
+        (FACTS, Source::Facts),
     ] {
         let watch = connection.watch_bucket(bucket, &subjects.all_keys())?;
         tasks.spawn(follow_nodes(
@@ -128,6 +134,8 @@ pub(super) fn start(
         subjects.clone(),
         shared.clone(),
     ));
+    tasks.spawn(check_nats(connection.clone(), waits.clone()));
+    tasks.spawn(show_waits(waits.clone(), shared.clone()));
     let shared = shared.clone();
     tasks.spawn(async move {
         let mut beat = interval(EXPIRY_INTERVAL);
@@ -140,6 +148,30 @@ pub(super) fn start(
     Ok(tasks)
 }
 
+/// Checks from time to time that the fleet's streams have a leader. A missing one is not an outage.
+async fn check_nats(connection: Connection, waits: NatsWaits) {
+    const PART: &str = "page";
+    loop {
+        match connection.check_leader(ROLLOUTS).await {
+            Err(err) if err.is_temporary() => waits.begin(PART, &err.to_string()),
+            _ => waits.end(PART),
+        };
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Copies the reason of a wait for NATS to the live state.
+async fn show_waits(waits: NatsWaits, shared: SharedState) {
+    let mut changes = waits.subscribe();
+    loop {
+        changes.mark_unchanged();
+        shared.write(|live| live.set_nats_wait(waits.reason()));
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 async fn follow_nodes(mut watch: Watch, source: Source, subjects: Subjects, shared: SharedState) {
     let node = |key: &str| subjects.parse_key(key).as_ref().and_then(name_of);
     while let Some(change) = watch.next().await {
@@ -148,9 +180,9 @@ async fn follow_nodes(mut watch: Watch, source: Source, subjects: Subjects, shar
             Change::Restart => shared.write(|live| live.restart(source)),
             Change::Current => shared.write(|live| live.finish(source, now)),
             Change::Denied(denial) => shared.deny(denial),
-            Change::Removed { key, .. } => {
+            Change::Removed { key, removal, .. } => {
                 if let Some(name) = node(&key) {
-                    shared.write(|live| live.remove(&name, source, now));
+                    shared.write(|live| live.remove(&name, source, removal, now));
                 }
             }
             Change::Put(entry) => {
@@ -182,6 +214,9 @@ fn parse_record(source: Source, name: &NodeName, entry: &Entry) -> Option<Record
             .map(|report| Record::Report(Box::new(report))),
         Source::Assignment => parse::<Assignment>(entry).map(|it| Record::Assignment(Box::new(it))),
         Source::Labels => parse::<Labels>(entry).map(Record::Labels),
+        Source::Facts => parse::<StoredFacts>(entry)
+            .filter(|facts| facts.identity == *name)
+            .map(|facts| Record::Facts(Box::new(facts))),
     }
 }
 

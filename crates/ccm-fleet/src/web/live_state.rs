@@ -7,6 +7,8 @@
 //! Without NATS and without a clock: changes and times are passed in by `ingest`. Node states are
 //! computed in `node_row`.
 
+mod assigned;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -21,8 +23,9 @@ use super::rollout_row::RolloutRow;
 use super::timeline::Timeline;
 use ccm_core::model::TypeName;
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, Token};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, StoredFacts, Token};
 use ccm_core::model::rollout::Rollout;
+use ccm_nats::kv::Removal;
 
 /// Maximum number of events.
 const MAX_EVENTS: usize = 5_000;
@@ -47,6 +50,7 @@ pub(super) enum Record {
     Report(Box<NodeReport>),
     Assignment(Box<Assignment>),
     Labels(Labels),
+    Facts(Box<StoredFacts>),
 }
 
 /// The bucket of a node record.
@@ -56,6 +60,11 @@ pub(super) enum Source {
     Report,
     Assignment,
     Labels,
+    Facts,
+}
+
+impl Source {
+    const COUNT: usize = 5;
 }
 
 /// A node, its row, and the revision of its last change.
@@ -86,7 +95,11 @@ pub(super) struct LiveState {
     current: BTreeSet<Source>,
     /// Whether the event stream exists and is being read.
     is_reading_events: bool,
+    /// Why this server waits for NATS, if it does.
+    nats_wait: Option<String>,
     unreadable: u64,
+    /// Events dropped by nodes since the start.
+    dropped: u64,
     counts: BTreeMap<(String, String), u64>,
 }
 
@@ -144,7 +157,10 @@ pub(super) struct Totals {
     /// Number of resources that differ from their assignment.
     pub(super) drifted_resources: usize,
     pub(super) lagging: usize,
+    /// Nodes with a run that waits for a slot, by governor.
+    pub(super) waiting: BTreeMap<String, usize>,
     pub(super) spooled: u64,
+    /// Number of events that nodes dropped since the start.
     pub(super) dropped: u64,
     pub(super) unreadable: u64,
 }
@@ -166,7 +182,9 @@ impl LiveState {
             seen_rollouts: None,
             current: BTreeSet::new(),
             is_reading_events: false,
+            nats_wait: None,
             unreadable: 0,
+            dropped: 0,
             counts: BTreeMap::new(),
         }
     }
@@ -191,7 +209,7 @@ impl LiveState {
 
     /// Reports whether all buckets were read completely.
     pub(super) fn is_complete(&self) -> bool {
-        self.current.len() == 4
+        self.current.len() == Source::COUNT
     }
 
     /// Sets whether the event stream exists and is being read.
@@ -201,6 +219,18 @@ impl LiveState {
 
     pub(super) fn is_reading_events(&self) -> bool {
         self.is_reading_events
+    }
+
+    /// Sets why this server waits for NATS, if it does.
+    pub(super) fn set_nats_wait(&mut self, reason: Option<String>) {
+        if self.nats_wait != reason {
+            self.nats_wait = reason;
+            self.revision += 1;
+        }
+    }
+
+    pub(super) fn nats_wait(&self) -> Option<&str> {
+        self.nats_wait.as_deref()
     }
 
     /// Counts an unreadable record.
@@ -215,20 +245,33 @@ impl LiveState {
             Record::Report(_) => Source::Report,
             Record::Assignment(_) => Source::Assignment,
             Record::Labels(_) => Source::Labels,
+            Record::Facts(_) => Source::Facts,
         };
         if let Some(seen_nodes) = self.seen_nodes.get_mut(&source) {
             seen_nodes.insert(name.clone());
         }
+        let mut dropped = 0;
         self.change(name, |node| match record {
-            Record::Presence(status) => node.set_presence(Some(*status), now),
+            Record::Presence(status) => {
+                dropped = node.record_dropped(status.spool.dropped);
+                node.set_presence(Some(*status), now);
+            }
             Record::Report(report) => node.set_report(Some(*report)),
             Record::Assignment(assignment) => node.set_assignment(Some(*assignment)),
             Record::Labels(labels) => node.set_labels(labels),
+            Record::Facts(facts) => node.set_stored(Some(*facts)),
         });
+        self.dropped = self.dropped.saturating_add(dropped);
     }
 
     /// Removes the record of a source about a node.
-    pub(super) fn remove(&mut self, name: &NodeName, source: Source, now: Instant) {
+    pub(super) fn remove(
+        &mut self,
+        name: &NodeName,
+        source: Source,
+        removal: Removal,
+        now: Instant,
+    ) {
         if !self.nodes.contains_key(name) {
             return;
         }
@@ -237,13 +280,15 @@ impl LiveState {
             Source::Report => node.set_report(None),
             Source::Assignment => node.set_assignment(None),
             Source::Labels => node.set_labels(Labels::default()),
+            Source::Facts => node.set_stored(None),
         });
         let has_no_records = self
             .nodes
             .get(name)
             .is_some_and(|entry| entry.node.has_no_records());
-        // A node that only lost its presence stays, as offline.
-        if has_no_records && source != Source::Presence {
+        // A node that only lost its presence stays, as offline. The presence of a retired node is
+        // purged.
+        if has_no_records && (source != Source::Presence || removal == Removal::Purged) {
             self.forget(name);
         }
     }
@@ -276,7 +321,7 @@ impl LiveState {
             .cloned()
             .collect();
         for name in removed {
-            self.remove(&name, source, now);
+            self.remove(&name, source, Removal::Deleted, now);
         }
     }
 
@@ -289,7 +334,7 @@ impl LiveState {
             .map(|(name, _)| name.clone())
             .collect();
         for name in expired {
-            self.remove(&name, Source::Presence, now);
+            self.remove(&name, Source::Presence, Removal::Deleted, now);
         }
     }
 
@@ -508,6 +553,7 @@ impl LiveState {
         let mut totals = Totals {
             nodes: self.nodes.len(),
             states: NodeState::ALL.map(|state| (state.as_str(), 0)).into(),
+            dropped: self.dropped,
             unreadable: self.unreadable,
             ..Totals::default()
         };
@@ -515,9 +561,10 @@ impl LiveState {
             *totals.states.entry(entry.row.state.as_str()).or_default() += 1;
             totals.drifted_resources += entry.row.drift;
             totals.lagging += usize::from(entry.row.lagging);
-            let (spooled, dropped) = entry.node.spool();
-            totals.spooled = totals.spooled.saturating_add(spooled);
-            totals.dropped = totals.dropped.saturating_add(dropped);
+            if let Some(governor) = entry.node.awaited_governor() {
+                *totals.waiting.entry(governor.to_string()).or_default() += 1;
+            }
+            totals.spooled = totals.spooled.saturating_add(entry.node.spooled());
         }
         totals
     }

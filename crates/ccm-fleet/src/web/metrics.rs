@@ -48,9 +48,9 @@ fn write_all(out: &mut String, live: &LiveState, is_connected: bool) -> fmt::Res
             totals.spooled,
         ),
         (
-            "ccm_fleet_dropped_events",
-            "gauge",
-            "Events dropped by nodes because their spool was full.",
+            "ccm_fleet_dropped_events_total",
+            "counter",
+            "Events dropped by nodes because their spool was full, since the server started.",
             totals.dropped,
         ),
         (
@@ -65,9 +65,21 @@ fn write_all(out: &mut String, live: &LiveState, is_connected: bool) -> fmt::Res
             "Whether the server is connected to NATS.",
             u64::from(is_connected),
         ),
+        (
+            "ccm_fleet_waiting_for_nats",
+            "gauge",
+            "Whether NATS does not reply or has no quorum, so that rollouts wait.",
+            u64::from(live.nats_wait().is_some()),
+        ),
     ] {
         header(out, name, kind, help)?;
         writeln!(out, "{name} {value}")?;
+    }
+    let help = "Nodes with a run that waits for a slot of a governor.";
+    header(out, "ccm_fleet_governor_waiting_nodes", "gauge", help)?;
+    for (governor, count) in &totals.waiting {
+        let labels = format!("governor=\"{governor}\"");
+        writeln!(out, "ccm_fleet_governor_waiting_nodes{{{labels}}} {count}")?;
     }
     let help = "Events by type and outcome since the server started.";
     header(out, "ccm_fleet_events_total", "counter", help)?;
@@ -143,12 +155,23 @@ mod tests {
         let mut live = LiveState::new(1);
         let record = Record::Presence(Box::new(status("web1")));
         live.put("web1".parse().unwrap(), record, Instant::now());
+        let mut waiting = status("web2");
+        waiting.current_run = serde_json::from_value(serde_json::json!({
+            "run_id": "3Ouil37bUs2V3TmTG2OoEYtuLS3", "source": "site", "trigger": "request",
+            "since": "2027-01-15T08:00:00Z", "waiting_for": "governor deploys",
+        }))
+        .unwrap();
+        let record = Record::Presence(Box::new(waiting));
+        live.put("web2".parse().unwrap(), record, Instant::now());
         live.put_rollout(rollout("r1"));
+        live.set_nats_wait(Some("timed out".into()));
         let text = render(&live, true);
         for line in [
             "ccm_fleet_nodes{state=\"stable\"} 1",
             "ccm_fleet_nodes{state=\"failed\"} 0",
+            "ccm_fleet_governor_waiting_nodes{governor=\"deploys\"} 1",
             "ccm_fleet_connected 1",
+            "ccm_fleet_waiting_for_nats 1",
             "ccm_fleet_rollouts{state=\"running\"} 1",
             "ccm_fleet_rollouts{state=\"done with failures\"} 0",
             "ccm_fleet_rollout_state{rollout=\"r1\",state=\"running\"} 1",

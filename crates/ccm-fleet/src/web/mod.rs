@@ -4,25 +4,33 @@
 //!   `timeline`
 //! - `ingest`: from NATS into the live state
 //! - `api`: routes and responses; `event_stream` for server-sent events, `metrics` for Prometheus,
-//!   `actions` and `bulk` for actions on nodes and rollouts
-//! - `auth`: authorization of requests
+//!   `bundles` and `history` for what is read from NATS on request
+//! - `actions`, `bulk` and `rollout_form`: actions on nodes and rollouts
+//! - `access`: tokens and roles, `rollout_policy`: limits on rollouts, `auth`: authorization of
+//!   requests, `audit`: log of actions
 //! - `static_files`: files of the page
 //!
 //! Everything shown is read from buckets and the event stream; nothing is stored on disk, and any
 //! number of servers may run.
 
+mod access;
 mod actions;
 mod api;
+mod audit;
 mod auth;
 mod bulk;
+mod bundles;
 mod event_row;
 mod event_stream;
 #[cfg(test)]
-mod fixture;
+pub(super) mod fixture;
+mod history;
 mod ingest;
 mod live_state;
 mod metrics;
 mod node_row;
+mod rollout_form;
+mod rollout_policy;
 mod rollout_row;
 mod static_files;
 mod timeline;
@@ -36,15 +44,20 @@ use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+pub use self::access::{Access, AccessError, AccessRole};
 use self::actions::Actions;
 use self::api::AppState;
+use self::audit::Audit;
 use self::auth::Auth;
+use self::bundles::BundleReader;
+use self::history::HistoryReader;
 use self::ingest::SharedState;
 use self::live_state::LiveState;
+use super::nats_waits::NatsWaits;
+use ccm_core::run::log::Log;
 use ccm_core::system::connection_limit::{self, LimitedListener};
 use ccm_core::system::{Cause, RandomError, random};
 use ccm_nats::{Connection, NatsError, Subjects};
-use ccm_value::secret::Secret;
 
 /// Maximum number of connections; each open page holds one.
 const MAX_CONNECTIONS: usize = 512;
@@ -56,18 +69,11 @@ const IDLE_TIMEOUT: Duration = actions::RUN_TIMEOUT.saturating_add(Duration::fro
 /// Grace period for open requests at shutdown. Streams never end by themselves.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// Minimum length of a token.
-const MIN_TOKEN_LENGTH: usize = 16;
-
 /// Why the server can't start or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
     #[error("{0} is not a loopback address: a token is required")]
     Open(SocketAddr),
-    #[error("actions require a token")]
-    NoToken,
-    #[error("the token must have {MIN_TOKEN_LENGTH} characters or more, without spaces")]
-    WeakToken,
     #[error("listen on {address}: {cause}")]
     Bind { address: SocketAddr, cause: Cause },
     #[error("serve {address}: {cause}")]
@@ -79,28 +85,19 @@ pub enum WebError {
 }
 
 /// Options of the server.
-#[derive(Debug)]
 pub struct Options {
     pub listen: SocketAddr,
-    pub token: Option<Secret>,
-    /// Allows actions with the token; else the server is read-only.
-    pub allow_actions: bool,
+    pub access: Access,
     /// Caller name for nodes and rollouts; by convention `user@host`.
     pub caller: String,
+    /// Log of actions and refusals.
+    pub log: Log,
 }
 
 impl Options {
-    /// Refuses unsafe combinations of options.
+    /// Refuses unsafe options.
     fn check(&self) -> Result<(), WebError> {
-        if let Some(token) = &self.token {
-            let text = token.reveal();
-            let is_plain = text.chars().all(|c| c.is_ascii_graphic());
-            if text.len() < MIN_TOKEN_LENGTH || !is_plain {
-                return Err(WebError::WeakToken);
-            }
-        } else if self.allow_actions {
-            return Err(WebError::NoToken);
-        } else if !self.listen.ip().is_loopback() {
+        if !self.access.needs_token() && !self.listen.ip().is_loopback() {
             return Err(WebError::Open(self.listen));
         }
         Ok(())
@@ -108,11 +105,11 @@ impl Options {
 }
 
 /// A bound server.
-#[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     options: Options,
+    waits: NatsWaits,
 }
 
 impl Server {
@@ -128,7 +125,14 @@ impl Server {
             address: listener.local_addr().map_err(failed)?,
             listener,
             options,
+            waits: NatsWaits::default(),
         })
+    }
+
+    /// Returns the record of what waits for NATS, which the page shows. Controllers beside the server
+    /// use it as well.
+    pub fn waits(&self) -> NatsWaits {
+        self.waits.clone()
     }
 
     /// Returns the bound address.
@@ -146,16 +150,18 @@ impl Server {
         let address = self.address;
         let epoch = (random()? >> 64) as u64;
         let shared = SharedState::new(LiveState::new(epoch));
-        let _ingest = ingest::start(&connection, &subjects, &shared)?;
+        let _ingest = ingest::start(&connection, &subjects, &shared, &self.waits)?;
         let permissions = shared.clone();
         let app = Arc::new(AppState {
             shared,
             auth: Auth {
                 is_local: address.ip().is_loopback(),
-                token: self.options.token,
-                allow_actions: self.options.allow_actions,
+                access: self.options.access,
             },
-            actions: Actions::new(connection, subjects, self.options.caller),
+            audit: Audit::new(self.options.log),
+            bundles: BundleReader::new(connection.clone()),
+            history: HistoryReader::new(connection.clone(), subjects.clone()),
+            actions: Actions::new(connection, subjects, self.options.caller, self.waits),
         });
         let listener = LimitedListener::new(self.listener, MAX_CONNECTIONS, IDLE_TIMEOUT);
         let stop = stop.shared();
@@ -198,55 +204,48 @@ impl axum::serve::Listener for Port {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccm_core::engine::Level;
+    use ccm_core::run::log::Style;
+    use ccm_core::system::SystemClock;
+    use ccm_value::secret::Secret;
 
-    fn options(listen: &str, token: Option<&str>, allow_actions: bool) -> Options {
+    fn options(listen: &str, token: Option<&str>) -> Options {
+        let single = |text: &str| Access::single(&Secret::new(text), AccessRole::Read).unwrap();
         Options {
             listen: listen.parse().unwrap(),
-            token: token.map(Secret::new),
-            allow_actions,
+            access: token.map_or_else(Access::open, single),
             caller: "test".into(),
+            log: Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
         }
     }
 
     #[test]
-    fn unsafe_options_are_refused() {
+    fn without_a_token_only_loopback_addresses_are_served() {
         const GOOD: Option<&str> = Some("0123456789abcdef");
-        for (listen, token, actions, error) in [
-            ("127.0.0.1:0", None, false, ""),
-            ("[::1]:0", None, false, ""),
+        for (listen, token, error) in [
+            ("127.0.0.1:0", None, ""),
+            ("[::1]:0", None, ""),
             (
                 "0.0.0.0:1",
                 None,
-                false,
                 "0.0.0.0:1 is not a loopback address: a token is required",
             ),
-            ("0.0.0.0:0", GOOD, false, ""),
-            ("127.0.0.1:0", None, true, "actions require a token"),
-            ("127.0.0.1:0", GOOD, true, ""),
-            (
-                "127.0.0.1:0",
-                Some("short"),
-                true,
-                "the token must have 16 characters or more, without spaces",
-            ),
+            ("0.0.0.0:0", GOOD, ""),
+            ("127.0.0.1:0", GOOD, ""),
         ] {
-            let checked = options(listen, token, actions).check();
+            let checked = options(listen, token).check();
             let found = checked
                 .err()
                 .map_or_else(String::new, |err| err.to_string());
-            assert_eq!(found, error, "{listen} {token:?} {actions}");
+            assert_eq!(found, error, "{listen} {token:?}");
         }
     }
 
     #[tokio::test]
     async fn a_port_in_use_is_an_error() {
-        let first = Server::bind(options("127.0.0.1:0", None, false))
-            .await
-            .unwrap();
+        let first = Server::bind(options("127.0.0.1:0", None)).await.unwrap();
         let taken = first.address().to_string();
-        let error = Server::bind(options(&taken, None, false))
-            .await
-            .unwrap_err();
+        let error = Server::bind(options(&taken, None)).await.err().unwrap();
         assert_eq!(
             error.to_string(),
             format!("listen on {taken}: address already in use")

@@ -13,10 +13,14 @@ use serde_json::Value as Json;
 use tokio::time::Instant;
 
 use super::event_row::{EventRow, short};
+use crate::bundle_store::short_name;
+use ccm_core::model::governor::GovernorName;
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, Refusal, Token};
+use ccm_core::model::node::{
+    Assignment, BundleRef, NodeName, NodeReport, NodeStatus, Refusal, StoredFacts, Token,
+};
 use ccm_core::model::run::{RunOutcome, RunSummary};
-use ccm_value::text::maybe_timestamp;
+use ccm_value::text::{go_time, maybe_timestamp};
 use ccm_value::{Value, json};
 
 /// Maximum number of resources per node that are kept.
@@ -72,6 +76,9 @@ pub(super) struct NodeRow {
     pub(super) state: NodeState,
     pub(super) version: String,
     pub(super) groups: Vec<Token>,
+    /// Assigned bundles, with abbreviated digests.
+    pub(super) bundles: Vec<String>,
+    pub(super) labels: Labels,
     /// Outcome of its last run.
     pub(super) outcome: Option<RunOutcome>,
     #[serde(with = "maybe_timestamp")]
@@ -93,14 +100,25 @@ struct Presence {
     received: Instant,
 }
 
+/// What a node stored about itself, for the time when it is offline.
+#[derive(Debug)]
+struct Stored {
+    version: String,
+    groups: Vec<Token>,
+    time: DateTime<Utc>,
+}
+
 /// All records of a node.
 #[derive(Debug)]
 pub(super) struct Node {
     name: NodeName,
     presence: Option<Presence>,
+    /// Dropped events by the last presence, also while the node is offline.
+    dropped: Option<u64>,
     report: Option<NodeReport>,
     assignment: Option<Assignment>,
     labels: Labels,
+    stored: Option<Stored>,
     /// Newest run of an event.
     run: Option<RunSummary>,
     /// The last event about each resource, by type and name.
@@ -112,9 +130,11 @@ impl Node {
         Self {
             name,
             presence: None,
+            dropped: None,
             report: None,
             assignment: None,
             labels: Labels::default(),
+            stored: None,
             run: None,
             resources: BTreeMap::new(),
         }
@@ -132,6 +152,15 @@ impl Node {
         });
     }
 
+    /// Records the number of events that the node has dropped, and returns how many are new. The
+    /// first number is that of the past; a lower one is that of a new spool.
+    pub(super) fn record_dropped(&mut self, dropped: u64) -> u64 {
+        match self.dropped.replace(dropped) {
+            None => 0,
+            Some(known) => dropped.checked_sub(known).unwrap_or(dropped),
+        }
+    }
+
     pub(super) fn set_report(&mut self, report: Option<NodeReport>) {
         self.report = report;
     }
@@ -142,6 +171,35 @@ impl Node {
 
     pub(super) fn set_labels(&mut self, labels: Labels) {
         self.labels = labels;
+    }
+
+    /// Sets what the node stored about itself. Its facts are not kept: presence has them.
+    pub(super) fn set_stored(&mut self, facts: Option<StoredFacts>) {
+        self.stored = facts.map(|facts| Stored {
+            version: facts.version,
+            groups: facts.groups,
+            time: facts.timestamp,
+        });
+    }
+
+    /// Returns the assigned bundles.
+    pub(super) fn assigned(&self) -> &[BundleRef] {
+        let assignment = self.assignment.as_ref();
+        assignment.map_or(&[], |assignment| &assignment.manifests)
+    }
+
+    /// Returns the version of the agent, also of an offline one.
+    fn version(&self) -> &str {
+        let present = self.presence.as_ref().map(|it| &it.status.version);
+        let stored = || self.stored.as_ref().map(|it| &it.version);
+        present.or_else(stored).map_or("", String::as_str)
+    }
+
+    /// Returns the groups, also of an offline node.
+    fn groups(&self) -> &[Token] {
+        let present = self.presence.as_ref().map(|it| &it.status.groups);
+        let stored = || self.stored.as_ref().map(|it| &it.groups);
+        present.or_else(stored).map_or(&[], Vec::as_slice)
     }
 
     /// Records the run of an event, unless a later one is known.
@@ -195,14 +253,19 @@ impl Node {
             && self.report.is_none()
             && self.assignment.is_none()
             && self.labels.is_empty()
+            && self.stored.is_none()
     }
 
-    /// Returns the number of spooled and of dropped events.
-    pub(super) fn spool(&self) -> (u64, u64) {
-        self.presence.as_ref().map_or((0, 0), |presence| {
-            let spool = presence.status.spool;
-            (spool.pending, spool.dropped)
-        })
+    /// Returns the number of spooled events.
+    pub(super) fn spooled(&self) -> u64 {
+        let presence = self.presence.as_ref();
+        presence.map_or(0, |presence| presence.status.spool.pending)
+    }
+
+    /// Returns the governor that a run of the node waits for.
+    pub(super) fn awaited_governor(&self) -> Option<GovernorName> {
+        let status = &self.presence.as_ref()?.status;
+        status.current_run.as_ref()?.awaited_governor()
     }
 
     /// Returns the latest run of presence, report and events.
@@ -218,16 +281,18 @@ impl Node {
 
     /// Reports whether the newest assignment is not reported yet.
     fn is_lagging(&self) -> bool {
-        let assignment = self.assignment.as_ref().map_or(0, |it| it.generation);
-        let reported = self.report.as_ref().map_or(0, |it| it.generation);
-        reported < assignment
+        match (&self.assignment, &self.report) {
+            (Some(assignment), Some(report)) => report.is_before(assignment),
+            (Some(assignment), None) => assignment.generation > 0,
+            (None, _) => false,
+        }
     }
 
     /// Returns the refusal of the current assignment.
     fn refusal(&self) -> Option<&Refusal> {
-        let assignment = self.assignment.as_ref()?.generation;
+        let assignment = self.assignment.as_ref()?;
         let refusal = self.report.as_ref()?.refusal.as_ref()?;
-        (refusal.generation == Some(assignment)).then_some(refusal)
+        refusal.is_of(assignment).then_some(refusal)
     }
 
     /// Returns why the assignment could not be applied.
@@ -270,7 +335,10 @@ impl Node {
         let drift = self.report.as_ref().and_then(|report| report.drift.first());
         let text = match state {
             NodeState::Paused => pause.map(|pause| pause.reason.clone()),
-            NodeState::Running => current.map(|run| run.source.clone()),
+            NodeState::Running => current.map(|run| match &run.waiting_for {
+                Some(what) => format!("waiting for {what}: {}", run.source),
+                None => run.source.clone(),
+            }),
             NodeState::Failed => Some(self.failure()),
             NodeState::Drifted => {
                 drift.map(|one| format!("{}#{}: {}", one.type_name, one.name, one.message))
@@ -304,14 +372,15 @@ impl Node {
 
     /// Returns the row.
     pub(super) fn row(&self) -> NodeRow {
-        let status = self.presence.as_ref().map(|presence| &presence.status);
         let run = self.last_run();
         let state = self.state();
         NodeRow {
             name: self.name.clone(),
             state,
-            version: status.map_or_else(String::new, |status| short(&status.version)),
-            groups: status.map_or_else(Vec::new, |status| status.groups.clone()),
+            version: short(self.version()),
+            groups: self.groups().to_vec(),
+            bundles: self.assigned().iter().map(short_name).collect(),
+            labels: self.labels.clone(),
             outcome: run.map(|run| run.outcome),
             ran: run.map(|run| run.timestamp),
             drift: self.report.as_ref().map_or(0, |report| report.drift.len()),
@@ -337,15 +406,18 @@ impl Node {
             "report": self.report,
             "last_run": self.last_run(),
             "resources": resources,
+            "last_seen": self.stored.as_ref().map(|stored| go_time(&stored.time)),
         })
     }
 
-    /// Reports whether a text is part of the name, a group or a label.
+    /// Reports whether a text is part of the name, the version, a group, a bundle or a label.
     pub(super) fn matches_text(&self, text: &str) -> bool {
-        let status = self.presence.as_ref().map(|presence| &presence.status);
-        let mut groups = status.into_iter().flat_map(|status| &status.groups);
+        let mut groups = self.groups().iter();
+        let mut bundles = self.assigned().iter();
         let mut labels = self.labels.iter();
         self.name.as_str().contains(text)
+            || self.version().contains(text)
+            || bundles.any(|bundle| short_name(bundle).to_lowercase().contains(text))
             || groups.any(|group| group.as_str().to_lowercase().contains(text))
             || labels.any(|(name, value)| format!("{name}={value}").to_lowercase().contains(text))
     }
@@ -387,6 +459,24 @@ mod tests {
             (row.state, row.note.as_str()),
             (NodeState::Paused, "disk swap")
         );
+    }
+
+    #[test]
+    fn a_run_that_waits_names_the_governor() {
+        let mut node = node();
+        let mut waiting = status("web1");
+        waiting.current_run = serde_json::from_value(json!({
+            "run_id": "3Ouil37bUs2V3TmTG2OoEYtuLS3", "source": "site", "trigger": "request",
+            "since": "2027-01-15T08:00:00Z", "waiting_for": "governor deploys",
+        }))
+        .unwrap();
+        node.set_presence(Some(waiting), Instant::now());
+        let row = node.row();
+        assert_eq!(
+            (row.state, row.note.as_str()),
+            (NodeState::Running, "waiting for governor deploys: site")
+        );
+        assert_eq!(node.awaited_governor().unwrap().as_str(), "deploys");
     }
 
     #[test]
@@ -456,6 +546,24 @@ mod tests {
             assert!(node.matches_text(text), "{text}");
         }
         assert!(!node.matches_text("db"));
+    }
+
+    #[test]
+    fn an_offline_node_has_the_version_and_groups_that_it_stored() {
+        let mut node = node();
+        let mut stored = StoredFacts::from(&status("web1"));
+        stored.version = "0.9.0".into();
+        stored.groups = vec!["web".parse().unwrap()];
+        node.set_stored(Some(stored));
+        assert_eq!(node.row().version, "1.0.0");
+        node.set_presence(None, Instant::now());
+        let row = node.row();
+        assert_eq!(
+            (row.state, row.version.as_str()),
+            (NodeState::Offline, "0.9.0")
+        );
+        assert_eq!(row.groups, ["web".parse().unwrap()]);
+        assert!(!node.has_no_records());
     }
 
     #[test]

@@ -90,6 +90,7 @@ impl RolloutRow {
             "settings": it.settings,
             "forgiven": it.forgiven,
             "lease": it.lease,
+            "controls": it.controls,
             "left_out": it.plan.left_out,
             "nodes": nodes,
         })

@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// All files of the page.
-pub(super) static ASSETS: [Asset; 14] = [
+pub(super) static ASSETS: [Asset; 20] = [
     asset!("/", HTML, "index.html"),
     asset!("/style.css", CSS, "style.css"),
     asset!("/icon.svg", SVG, "icon.svg"),
@@ -40,12 +40,18 @@ pub(super) static ASSETS: [Asset; 14] = [
     asset!("/dom.js", SCRIPT, "dom.js"),
     asset!("/store.js", SCRIPT, "store.js"),
     asset!("/actions.js", SCRIPT, "actions.js"),
+    asset!("/chart.js", SCRIPT, "chart.js"),
     asset!("/grid.js", SCRIPT, "grid.js"),
     asset!("/overview.js", SCRIPT, "overview.js"),
     asset!("/nodes.js", SCRIPT, "nodes.js"),
     asset!("/node.js", SCRIPT, "node.js"),
+    asset!("/runs.js", SCRIPT, "runs.js"),
+    asset!("/labels.js", SCRIPT, "labels.js"),
+    asset!("/bundles.js", SCRIPT, "bundles.js"),
     asset!("/rollouts.js", SCRIPT, "rollouts.js"),
+    asset!("/rollout_form.js", SCRIPT, "rollout_form.js"),
     asset!("/events.js", SCRIPT, "events.js"),
+    asset!("/statistics.js", SCRIPT, "statistics.js"),
 ];
 
 /// Reports whether a path is that of a static file. Static files have no fleet data.

@@ -86,6 +86,19 @@ impl Login {
         };
         Ok(seed(text.reveal()).map(Secret::new))
     }
+
+    /// Returns the user JWT of the login; nothing for a login without one.
+    pub fn jwt(&self) -> Result<Option<Secret>, SecretError> {
+        match self {
+            Self::Creds(source) => {
+                let text = source.read()?;
+                let jwt = decorated(text.reveal()).next().map(Secret::new);
+                Ok(jwt)
+            }
+            Self::Jwt { jwt, .. } => Ok(Some(jwt.clone())),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// Returns the public key of a seed, and its signature of the nonce.

@@ -53,6 +53,10 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 /// Interval of the client's PING.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
+/// Size of the read buffer with a limited backlog. The client makes up to 128 reads before other tasks
+/// run; the messages of all these should fit into the backlog.
+const READ_BUFFER: u16 = 4096;
+
 /// Maximum number of published messages that wait for a stream's acknowledgement.
 const MAX_IN_FLIGHT: usize = 4096;
 
@@ -106,6 +110,7 @@ pub struct Connection {
     signer: Option<Arc<Signer>>,
     /// The first configured server that is not on this machine.
     configured_remote: Option<Arc<str>>,
+    dropped: Arc<AtomicU64>,
 }
 
 /// Connects. With [`ConnectMode::Forever`] it returns at once; watch [`Connection::state`] for the
@@ -124,17 +129,16 @@ pub async fn connect(
     let denials = Denials::new(settings.inbox_prefix.as_deref().unwrap_or("_INBOX"));
     let (sender, link) = watch::channel(ConnectionState::Down);
     let (error_sender, last_error) = watch::channel(String::new());
+    let dropped = Arc::default();
     let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
-    let configured_remote = remote_servers::first_remote(servers.iter().copied()).map(Arc::from);
-    let connecting = options(
-        settings,
-        patience,
-        name,
-        sender,
-        error_sender,
-        denials.clone(),
-    )
-    .connect(servers);
+    let configured_remote = settings.first_remote_server().map(Arc::from);
+    let reports = EventReports {
+        link: sender,
+        last_error: error_sender,
+        denials: denials.clone(),
+        dropped: Arc::clone(&dropped),
+    };
+    let connecting = options(settings, patience, name, reports).connect(servers);
     let client = match patience {
         ConnectMode::Forever => connecting.await,
         ConnectMode::Once(limit) => timeout(limit, connecting)
@@ -169,17 +173,30 @@ pub async fn connect(
         },
         signer: None,
         configured_remote,
+        dropped,
     })
+}
+
+/// Where the events of the client go.
+struct EventReports {
+    link: watch::Sender<ConnectionState>,
+    last_error: watch::Sender<String>,
+    denials: Denials,
+    dropped: Arc<AtomicU64>,
 }
 
 fn options(
     settings: &Settings,
     patience: ConnectMode,
     name: &str,
-    link: watch::Sender<ConnectionState>,
-    last_error: watch::Sender<String>,
-    denials: Denials,
+    reports: EventReports,
 ) -> ConnectOptions {
+    let EventReports {
+        link,
+        last_error,
+        denials,
+        dropped,
+    } = reports;
     let connects = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&connects);
     let mut options = auth::options(settings)
@@ -213,6 +230,9 @@ fn options(
                 Event::Disconnected | Event::Closed => {
                     link.send_replace(ConnectionState::Down);
                 }
+                Event::SlowConsumer(_) => {
+                    dropped.fetch_add(1, Ordering::Relaxed);
+                }
                 _ => {}
             }
             std::future::ready(())
@@ -221,7 +241,9 @@ fn options(
         options = options.retry_on_initial_connect();
     }
     if let Some(backlog) = settings.backlog {
-        options = options.subscription_capacity(backlog);
+        options = options
+            .subscription_capacity(backlog)
+            .read_buffer_capacity(READ_BUFFER);
     }
     if let Some(prefix) = &settings.inbox_prefix {
         options = options.custom_inbox_prefix(prefix);
@@ -257,9 +279,20 @@ impl Connection {
         self.link.borrow().is_up()
     }
 
+    /// Returns how many messages the client dropped because the queue of their subscription was full.
+    /// In a burst the client does not report each of them.
+    pub fn dropped_messages(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     /// Returns the server URLs, comma separated, without credentials.
     pub fn servers(&self) -> &str {
         &self.server_list
+    }
+
+    /// Returns the version of the server.
+    pub fn server_version(&self) -> String {
+        self.client.server_info().version
     }
 
     /// Returns the maximum size of a message in bytes.

@@ -4,18 +4,23 @@
 //! A waiting call therefore names its subjects, and fails with [`NatsError::Denied`] as soon as a
 //! violation concerns one of them. Replies arrive below the inbox prefix: if that subscription is
 //! forbidden no call can succeed, so that violation is kept until the next connect.
+//!
+//! Violations are kept in a list that grows when there are any, and that is longer than the number of
+//! requests a caller sends at once: the violations of all of them may arrive before the first caller
+//! reads its own.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
+use tokio::sync::watch;
 
 use crate::NatsError;
 
-/// Buffer size of a receiver; a call that misses its violation ends by its time limit.
-const BUFFER: usize = 128;
+/// Number of violations that are kept; a call that misses its own ends by its time limit.
+const MAX_KEPT: usize = 8192;
 
 /// A forbidden operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,17 +69,57 @@ pub(super) struct Denials(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    sender: broadcast::Sender<Denial>,
+    recent: Mutex<RecentDenials>,
+    /// Number of violations so far.
+    count: watch::Sender<u64>,
     /// Prefix of reply subjects.
     inbox: String,
     /// The violation of the inbox subscription: no reply can arrive.
     inbox_denial: Mutex<Option<Denial>>,
 }
 
+/// The last violations.
+#[derive(Debug, Default)]
+struct RecentDenials {
+    /// Number of violations before the first kept one.
+    dropped: u64,
+    kept: VecDeque<Denial>,
+}
+
+impl RecentDenials {
+    /// Adds a violation and returns the number of violations so far.
+    fn add(&mut self, denial: Denial) -> u64 {
+        if self.kept.len() == MAX_KEPT {
+            self.kept.pop_front();
+            self.dropped += 1;
+        }
+        self.kept.push_back(denial);
+        self.count()
+    }
+
+    fn count(&self) -> u64 {
+        self.dropped + u64::try_from(self.kept.len()).unwrap_or_default()
+    }
+
+    /// Returns the first kept violation after `seen` ones that matches, and how many were seen then.
+    fn find(&self, seen: u64, matches: impl Fn(&Denial) -> bool) -> (Option<Denial>, u64) {
+        let skipped = usize::try_from(seen.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
+        let mut number = self.dropped.max(seen);
+        for denial in self.kept.iter().skip(skipped) {
+            number += 1;
+            if matches(denial) {
+                return (Some(denial.clone()), number);
+            }
+        }
+        (None, number)
+    }
+}
+
 impl Denials {
     pub(super) fn new(inbox_prefix: &str) -> Self {
         Self(Arc::new(Inner {
-            sender: broadcast::Sender::new(BUFFER),
+            recent: Mutex::default(),
+            count: watch::Sender::new(0),
             inbox: format!("{inbox_prefix}."),
             inbox_denial: Mutex::default(),
         }))
@@ -85,19 +130,21 @@ impl Denials {
         *self.0.inbox_denial.lock() = None;
     }
 
-    /// Sends a violation to the receivers.
+    /// Adds a violation and wakes the receivers.
     pub(super) fn record(&self, denial: Denial) {
         if self.is_inbox(&denial) {
             *self.0.inbox_denial.lock() = Some(denial.clone());
         }
-        // Fails without receivers, when no call waits.
-        let _ = self.0.sender.send(denial);
+        let count = self.0.recent.lock().add(denial);
+        self.0.count.send_replace(count);
     }
 
     /// Returns a receiver of violations from now on.
     pub(super) fn listen(&self) -> DenialReceiver {
+        let count = self.0.count.subscribe();
         DenialReceiver {
-            receiver: self.0.sender.subscribe(),
+            seen: self.0.recent.lock().count(),
+            count,
             denials: self.clone(),
         }
     }
@@ -110,20 +157,16 @@ impl Denials {
 /// Receives permission violations.
 #[derive(Debug)]
 pub struct DenialReceiver {
-    receiver: broadcast::Receiver<Denial>,
+    /// Number of violations that were read or happened before.
+    seen: u64,
+    count: watch::Receiver<u64>,
     denials: Denials,
 }
 
 impl DenialReceiver {
     /// Returns the next violation.
     pub async fn next(&mut self) -> Denial {
-        loop {
-            match self.receiver.recv().await {
-                Ok(denial) => return denial,
-                Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-            }
-        }
+        self.find(|_| true).await
     }
 
     /// Returns the first violation that concerns one of the subjects, or the inbox.
@@ -131,13 +174,24 @@ impl DenialReceiver {
         if let Some(denial) = self.denials.0.inbox_denial.lock().clone() {
             return denial;
         }
+        let denials = self.denials.clone();
+        self.find(|denial| concerns(&denial.subject) || denials.is_inbox(denial))
+            .await
+    }
+
+    /// Returns the next violation that matches.
+    async fn find(&mut self, matches: impl Fn(&Denial) -> bool) -> Denial {
         loop {
-            match self.receiver.recv().await {
-                Ok(denial) if concerns(&denial.subject) || self.denials.is_inbox(&denial) => {
-                    return denial;
-                }
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            // Marks the count as read before the list is, so that no change is missed.
+            self.count.borrow_and_update();
+            let (found, seen) = self.denials.0.recent.lock().find(self.seen, &matches);
+            self.seen = seen;
+            if let Some(denial) = found {
+                return denial;
+            }
+            // The sender is kept by `denials`, so this can't fail.
+            if self.count.changed().await.is_err() {
+                std::future::pending::<()>().await;
             }
         }
     }
@@ -185,6 +239,40 @@ mod tests {
         for other in ["authorization violation", "Permissions Violation for x", ""] {
             assert_eq!(read(other), None, "{other}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_violation_is_found_behind_many_others() {
+        let denials = Denials::new("_INBOX");
+        let denial = |subject: String| Denial {
+            operation: Operation::Publish,
+            subject,
+        };
+        denials.record(denial("early".into()));
+        let mut receivers: Vec<_> = (0..2000).map(|_| denials.listen()).collect();
+        for number in 0..2000 {
+            denials.record(denial(format!("node{number}")));
+        }
+        for (number, receiver) in receivers.iter_mut().enumerate() {
+            let subject = format!("node{number}");
+            let found = receiver.denial(|it| it == subject || it == "early").await;
+            assert_eq!(found.subject, subject);
+        }
+    }
+
+    #[test]
+    fn old_violations_are_dropped() {
+        let mut recent = RecentDenials::default();
+        for number in 0..MAX_KEPT + 10 {
+            recent.add(Denial {
+                operation: Operation::Publish,
+                subject: number.to_string(),
+            });
+        }
+        assert_eq!(recent.kept.len(), MAX_KEPT);
+        let (first, seen) = recent.find(3, |_| true);
+        assert_eq!((first.unwrap().subject.as_str(), seen), ("10", 11));
+        assert_eq!(recent.find(recent.count(), |_| true).0, None);
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use async_nats::{Server, ServerAddr};
 
 use super::{Connection, SEND_LIMIT, within};
-use crate::NatsError;
+use crate::{NatsError, Settings};
 use ccm_value::secret::redact_url;
 
 impl Connection {
@@ -28,8 +28,15 @@ impl Connection {
     }
 }
 
+impl Settings {
+    /// Returns host and port of the first server that is not on this machine.
+    pub fn first_remote_server(&self) -> Option<String> {
+        first_remote(self.servers.iter().map(|server| server.as_str()))
+    }
+}
+
 /// Returns host and port of the first URL that is not on this machine.
-pub(super) fn first_remote<'a>(urls: impl IntoIterator<Item = &'a str>) -> Option<String> {
+fn first_remote<'a>(urls: impl IntoIterator<Item = &'a str>) -> Option<String> {
     urls.into_iter().find_map(|url| match url.parse() {
         Ok(address) => remote(&address),
         // The client rejects the URL, too.

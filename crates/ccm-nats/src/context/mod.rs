@@ -49,11 +49,13 @@ pub enum ContextError {
         field: &'static str,
         source: SecretError,
     },
+    #[error("a password needs a user: use --user or NATS_USER")]
+    NoUser,
     #[error("invalid server {}: {reason}", quote(.server))]
     Server { server: String, reason: String },
 }
 
-/// Server and context from the command line and the configuration file.
+/// Server, context and credentials from the command line, and defaults of the configuration file.
 #[derive(Clone, Debug, Default)]
 pub struct ContextOptions {
     /// `--server`: comma-separated URLs. Overrides everything else.
@@ -64,6 +66,31 @@ pub struct ContextOptions {
     pub configured_server: Option<String>,
     /// Context of the configuration file; overridden by a variable, must exist.
     pub configured_context: Option<String>,
+    /// Override those of the environment and the context.
+    pub credentials: CredentialFlags,
+}
+
+/// Credentials and certificates of the command line, named as in the `nats` command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialFlags {
+    /// User name, or a token if there is no password.
+    pub user: Option<String>,
+    pub password: Option<Secret>,
+    pub creds: Option<String>,
+    pub nkey: Option<String>,
+    pub tls_ca: Option<String>,
+    pub tls_cert: Option<String>,
+    pub tls_key: Option<String>,
+}
+
+impl CredentialFlags {
+    /// Reports whether a user, a credentials file or an nkey was given.
+    fn has_login(&self) -> bool {
+        let login = [&self.user, &self.creds, &self.nkey];
+        login
+            .into_iter()
+            .any(|flag| filled(flag.as_ref()).is_some())
+    }
 }
 
 /// Credentials of the client.
@@ -189,27 +216,41 @@ pub fn resolve(
         None => Settings::plain("")?,
     };
     settings.context = name;
-    let over = ContextFile::from_env(env);
-    settings.overlay(&over, &expand)?;
+    let (over, origin) = match &given.credentials {
+        flags if *flags == CredentialFlags::default() => {
+            (ContextFile::from_env(env), "environment")
+        }
+        flags => (ContextFile::from_env(env).with_flags(flags), "command line"),
+    };
+    if given.credentials.password.is_some() && over.user.is_none() {
+        return Err(ContextError::NoUser);
+    }
+    settings.overlay(over.with_token(), origin, &expand)?;
     let server = given.server.as_ref().filter(|server| !server.is_empty());
     let server = server
         .or_else(|| from_env("NATS_URL"))
         .or(given.configured_server.as_ref());
     if let Some(server) = server {
+        let (login, token) = (settings.login.clone(), settings.token.clone());
         settings.set_servers(server)?;
+        // A login by flag overrides that in a URL.
+        if given.credentials.has_login() {
+            (settings.login, settings.token) = (login, token);
+        }
     }
     Ok(settings)
 }
 
 impl Settings {
-    /// Overrides the settings of a context with those of the environment. A credential in the
-    /// environment replaces all credentials of the context.
+    /// Overrides the settings of a context with those of the command line and the environment. A
+    /// credential there replaces all credentials of the context.
     fn overlay(
         &mut self,
-        over: &ContextFile,
+        over: ContextFile,
+        origin: &str,
         expand: &secrets::Expansion<'_>,
     ) -> Result<(), ContextError> {
-        let over = over.settings("environment", expand)?;
+        let over = over.settings(origin, expand)?;
         if over.token.is_some() || !matches!(over.login, Login::Anonymous) {
             self.login = over.login;
             self.token = over.token;
@@ -353,19 +394,12 @@ struct ContextFile {
 impl ContextFile {
     /// Returns the settings of the `NATS_…` variables, except the server.
     fn from_env(env: &BTreeMap<String, String>) -> Self {
-        let text = |name: &str| env.get(name).cloned();
+        let text = |name: &str| env.get(name).filter(|value| !value.is_empty()).cloned();
         let secret = |name: &str| text(name).map(Secret::new);
-        let user = text("NATS_USER").filter(|user| !user.is_empty());
-        let password = secret("NATS_PASSWORD").filter(|password| !password.is_empty());
-        let (user, token) = match (user, &password) {
-            // A user without a password is a token, as in the `nats` command.
-            (Some(user), None) => (None, Some(Secret::new(user))),
-            (user, _) => (user, None),
-        };
         Self {
-            user,
-            password,
-            token: secret("NATS_TOKEN").or(token),
+            user: text("NATS_USER"),
+            password: secret("NATS_PASSWORD"),
+            token: secret("NATS_TOKEN"),
             creds: text("NATS_CREDS"),
             nkey: text("NATS_NKEY"),
             user_jwt: secret("NATS_JWT"),
@@ -375,6 +409,53 @@ impl ContextFile {
             ca: text("NATS_CA"),
             socks_proxy: text("NATS_SOCKS_PROXY"),
             ..Self::default()
+        }
+    }
+
+    /// Returns the settings with flags of the command line. A login there replaces every other one;
+    /// only the password of a user may come from the environment.
+    fn with_flags(self, flags: &CredentialFlags) -> Self {
+        let CredentialFlags {
+            user,
+            password,
+            creds,
+            nkey,
+            tls_ca,
+            tls_cert,
+            tls_key,
+        } = flags.clone();
+        let base = match flags.has_login() {
+            true => Self {
+                password: self.password.filter(|_| user.is_some()),
+                cert: self.cert,
+                key: self.key,
+                ca: self.ca,
+                socks_proxy: self.socks_proxy,
+                ..Self::default()
+            },
+            false => self,
+        };
+        Self {
+            user: user.or(base.user),
+            password: password.or(base.password),
+            creds: creds.or(base.creds),
+            nkey: nkey.or(base.nkey),
+            ca: tls_ca.or(base.ca),
+            cert: tls_cert.or(base.cert),
+            key: tls_key.or(base.key),
+            ..base
+        }
+    }
+
+    /// Returns the settings with a user without a password as the token, as in the `nats` command.
+    fn with_token(self) -> Self {
+        match (filled(self.user.as_ref()), &self.password) {
+            (Some(user), None) => Self {
+                token: self.token.clone().or_else(|| Some(Secret::new(user))),
+                user: None,
+                ..self
+            },
+            _ => self,
         }
     }
 

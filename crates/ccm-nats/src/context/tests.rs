@@ -160,6 +160,58 @@ fn credential_of_the_environment_replaces_those_of_the_context() {
     assert_eq!(settings.token, Some(Secret::new("tok")));
 }
 
+fn flags(credentials: CredentialFlags) -> ContextOptions {
+    ContextOptions {
+        server: Some("nats://carl:c@h".into()),
+        credentials,
+        ..ContextOptions::default()
+    }
+}
+
+#[test]
+fn a_login_by_flag_replaces_every_other_one() {
+    let config = || {
+        TestConfig::new(&[("CCM", r#"{"creds":"/c"}"#)])
+            .set("NATS_USER", "ann")
+            .set("NATS_PASSWORD", "a")
+            .set("NATS_TOKEN", "t")
+    };
+    let settings = config().resolve(&flags(CredentialFlags {
+        nkey: Some("/n".into()),
+        ..CredentialFlags::default()
+    }));
+    let settings = settings.unwrap();
+    assert!(matches!(settings.login, Login::Nkey(_)), "{settings:?}");
+    assert_eq!(settings.token, None);
+    let settings = config().resolve(&flags(CredentialFlags {
+        user: Some("bob".into()),
+        ..CredentialFlags::default()
+    }));
+    match settings.unwrap().login {
+        Login::Password { user, password } => {
+            assert_eq!((user.as_str(), password.reveal()), ("bob", "a"));
+        }
+        other => panic!("{other:?}"),
+    }
+    let settings = config().resolve(&flags(CredentialFlags::default()));
+    assert!(matches!(settings.unwrap().login, Login::Password { user, .. } if user == "carl"));
+}
+
+#[test]
+fn certificates_are_overridden_one_by_one() {
+    let config = TestConfig::new(&[("CCM", r#"{"ca":"/ca"}"#)]).set("NATS_CERT", "/env");
+    let settings = config.resolve(&ContextOptions {
+        credentials: CredentialFlags {
+            tls_key: Some("/key".into()),
+            ..CredentialFlags::default()
+        },
+        ..ContextOptions::default()
+    });
+    let tls = settings.unwrap().tls;
+    assert_eq!(tls.ca, Some("/ca".into()));
+    assert_eq!(tls.identity, Some(("/env".into(), "/key".into())));
+}
+
 #[test]
 fn unsupported_fields_are_errors() {
     for (field, text) in [

@@ -3,14 +3,12 @@
 //! Servers without support for batches reply with one message.
 
 use async_nats::StatusCode;
-use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::stored_message::{self, MsgGetReply};
+use super::stored_message;
 use super::{Reader, StoredMessage};
 use crate::connection::{API_LIMIT, Message};
 use crate::kv::bucket_of;
@@ -196,26 +194,17 @@ impl Reader {
 
     /// Requests one message of a stream that does not allow direct get.
     async fn request_single(&mut self) -> Result<BatchReply, NatsError> {
-        let body = json!({ "seq": self.next, "next_by_subj": self.options.filter });
-        let request = format!("STREAM.MSG.GET.{}", self.options.stream);
-        let subject = self.connection.api(&request);
-        let sending = self.connection.jetstream().request(request, &body);
-        let reply = self.denied.during(|it| it == subject, sending).await?;
-        let reply: Response<MsgGetReply> = reply.map_err(|err| self.failed(Cause::client(err)))?;
-        match reply {
-            Response::Ok(MsgGetReply { message }) => match message.decode() {
-                Some(stored) => Ok(BatchReply::Batch {
-                    messages: vec![stored],
-                    left: None,
-                    up_to: None,
-                }),
-                None => Err(self.failed(Cause::Reply("the reply can't be decoded".into()))),
+        let selector = json!({ "seq": self.next, "next_by_subj": self.options.filter });
+        let stream = &self.options.stream;
+        let stored = self.connection.get_from_leader(stream, &selector).await?;
+        Ok(match stored {
+            Some(stored) => BatchReply::Batch {
+                messages: vec![stored],
+                left: None,
+                up_to: None,
             },
-            Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
-                Ok(BatchReply::Empty)
-            }
-            Response::Err { error } => Err(self.failed(Cause::client(error))),
-        }
+            None => BatchReply::Empty,
+        })
     }
 
     fn failed(&self, source: Cause) -> NatsError {

@@ -6,6 +6,7 @@
 //!
 //! - `snapshot`: the first read (last message per subject, or from a time)
 //! - `batch`: the requests and replies; streams without direct get are read by `STREAM.MSG.GET`
+//! - `leader_get`: one message from the leader of a stream
 //! - `stored_message`: decoding of stored messages
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, sleep_until};
 
 mod batch;
+mod leader_get;
 mod snapshot;
 mod stored_message;
 

@@ -42,7 +42,8 @@ impl Reader {
                     });
                 }
                 BatchReply::Empty => {
-                    self.next = last.saturating_add(1);
+                    // From the first message: this replica may lag behind the leader's `last`.
+                    self.next = 1;
                     self.buffer = found.into();
                     return Ok(());
                 }

@@ -4,8 +4,8 @@
 //! the instance id, and sends error replies without a body.
 //!
 //! Requests of all endpoints arrive in one bounded queue; a request that finds it full gets an error
-//! reply at once. Messages that the server copied from a stream are dropped. Discovery requests
-//! bypass the queue, so a busy service stays visible. Statistics are in `stats`.
+//! reply at once (`overload`). Messages that the server copied from a stream are dropped. Discovery
+//! requests bypass the queue, so a busy service stays visible. Statistics are in `stats`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -17,9 +17,13 @@ use tokio::sync::mpsc;
 
 use super::connection::{Headers, Message};
 use super::{Connection, NatsError, Subject};
+use overload::{BUSY, BUSY_CODE, BusyReplies};
 use stats::{Counters, Description, RequestTimer};
 
+mod overload;
 mod stats;
+
+pub use overload::Overload;
 
 /// Header of an error reply: the error text.
 pub const ERROR: &str = "Nats-Service-Error";
@@ -61,6 +65,8 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct RunningService {
     pub requests: mpsc::Receiver<ServiceRequest>,
+    /// Counts the requests that found the queue full.
+    pub overload: Overload,
 }
 
 /// A request. It is counted once, when it is replied to or dropped.
@@ -117,9 +123,13 @@ pub async fn serve(
         description: Arc::new(Description::new(service, endpoints)),
         queue,
     };
+    let overload = Overload::default();
+    let busy = BusyReplies::start(connection, &overload)?;
     tokio::spawn(listener.clone().discover(select_all(discovery)));
-    tokio::spawn(listener.listen(select_all(endpoint_messages)));
-    Ok(RunningService { requests })
+    // Takes all messages that have arrived before other tasks run: the client reads many at a time.
+    let listening = listener.listen(select_all(endpoint_messages), busy);
+    tokio::spawn(tokio::task::unconstrained(listening));
+    Ok(RunningService { requests, overload })
 }
 
 /// Receives the messages of a service.
@@ -145,8 +155,13 @@ impl Listener {
         }
     }
 
-    /// Queues requests until the receiver is dropped.
-    async fn listen(self, mut requests: impl Stream<Item = (usize, ClientMessage)> + Unpin) {
+    /// Queues requests until the receiver is dropped. Waits for nothing else, because the client
+    /// drops messages that are not taken from it in time.
+    async fn listen(
+        self,
+        mut requests: impl Stream<Item = (usize, ClientMessage)> + Unpin,
+        busy: BusyReplies,
+    ) {
         loop {
             let request = tokio::select! {
                 request = requests.next() => request,
@@ -161,10 +176,11 @@ impl Listener {
                 continue;
             }
             let incoming = ServiceRequest::new(&self.connection, counters, endpoint, message);
-            if let Err(mpsc::error::TrySendError::Full(incoming)) = self.queue.try_send(incoming) {
-                let body = Bytes::from_static(br#"{"error":"busy"}"#);
-                // If this fails, too, the caller times out.
-                let _ = incoming.fail(503, "busy", body).await;
+            if let Err(mpsc::error::TrySendError::Full(mut incoming)) =
+                self.queue.try_send(incoming)
+            {
+                incoming.timer.fail(BUSY_CODE, BUSY);
+                busy.push(incoming.reply.take());
             }
         }
     }

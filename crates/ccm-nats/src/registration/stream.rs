@@ -75,6 +75,9 @@ fn merge(mut config: Config, options: StreamOptions) -> Config {
     if let Some(age) = options.max_age {
         config.max_age = age;
     }
+    let description =
+        || "ccm: registrations of services; an entry expires unless it is renewed".into();
+    config.description.get_or_insert_with(description);
     config.max_messages_per_subject = 1;
     config.allow_message_ttl = true;
     config.allow_rollup = true;

@@ -144,6 +144,12 @@ fn a_named_zone_shows_its_clock_its_name_and_its_offset() {
 }
 
 #[test]
+fn clocks_change_in_distant_years_too() {
+    let read = read_in("Europe/Berlin", "2006-01-02", "2150-07-01");
+    assert_eq!(read, "2150-07-01 00:00:00 +0200 CEST");
+}
+
+#[test]
 fn an_unknown_zone_is_an_error() {
     for name in ["Mars/Olympus", "../etc/passwd", "europe/berlin"] {
         let error = Zone::load(name).unwrap_err();

@@ -2,14 +2,14 @@
 //!
 //! Named zones come from the database built into the program, so that a template gives the same
 //! result on every node, even without an installed database. [`Zone::Local`] is the system's zone.
-//! The database has no transitions after the year 2100.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use chrono::{Local, NaiveDateTime, Offset, TimeDelta, TimeZone};
-use chrono_tz::{OffsetName, Tz};
+use chrono::{Local, NaiveDateTime, Offset, TimeDelta, TimeZone as _};
+use jiff::Timestamp;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use super::TimeError;
 
@@ -18,7 +18,7 @@ use super::TimeError;
 pub(crate) enum Zone {
     Utc,
     Local,
-    Named(Tz),
+    Named(TimeZone),
     /// Seconds east of UTC, and a name that may be empty.
     Fixed(i32, Arc<str>),
 }
@@ -29,22 +29,22 @@ impl Zone {
         match name {
             "" | "UTC" => Ok(Self::Utc),
             "Local" => Ok(Self::Local),
-            _ => match name.parse() {
-                Ok(zone) => Ok(Self::Named(zone)),
-                Err(_) => Err(TimeError::Zone(name.into())),
+            // The database ignores case; file names, which upstream looks up, do not.
+            _ => match TimeZoneDatabase::bundled().get(name) {
+                Ok(zone) if zone.iana_name() == Some(name) => Ok(Self::Named(zone)),
+                _ => Err(TimeError::Zone(name.into())),
             },
         }
     }
 
     /// Returns the seconds east of UTC at an instant.
     pub(super) fn offset(&self, utc: NaiveDateTime) -> i32 {
-        let offset = match self {
-            Self::Utc => return 0,
-            Self::Fixed(seconds, _) => return *seconds,
-            Self::Local => Local.offset_from_utc_datetime(&utc).fix(),
-            Self::Named(zone) => zone.offset_from_utc_datetime(&utc).fix(),
-        };
-        offset.local_minus_utc()
+        match self {
+            Self::Utc => 0,
+            Self::Fixed(seconds, _) => *seconds,
+            Self::Local => Local.offset_from_utc_datetime(&utc).fix().local_minus_utc(),
+            Self::Named(zone) => zone.to_offset(timestamp(utc)).seconds(),
+        }
     }
 
     /// Returns the short name at an instant, such as `CET`; empty if unknown.
@@ -56,11 +56,8 @@ impl Zone {
             Self::Local if self.offset(utc) == 0 => "UTC".into(),
             Self::Local => "".into(),
             Self::Named(zone) => {
-                let offset = zone.offset_from_utc_datetime(&utc);
-                match offset.abbreviation() {
-                    Some(name) => name.to_owned().into(),
-                    None => numeric(offset.fix().local_minus_utc()).into(),
-                }
+                let info = zone.to_offset_info(timestamp(utc));
+                info.abbreviation().to_owned().into()
             }
         }
     }
@@ -100,14 +97,15 @@ fn earlier(local: NaiveDateTime, seconds: i32) -> NaiveDateTime {
     local.checked_sub_signed(delta).unwrap_or(local)
 }
 
-/// Returns the name of a zone that the database names by its offset: `-03`, `+0530`.
-fn numeric(offset: i32) -> String {
-    let sign = if offset < 0 { '-' } else { '+' };
-    let minutes = offset.unsigned_abs() / 60;
-    match (minutes / 60, minutes % 60) {
-        (hours, 0) => format!("{sign}{hours:02}"),
-        (hours, minutes) => format!("{sign}{hours:02}{minutes:02}"),
-    }
+/// Returns the instant; one outside the years -9999 to 9999 becomes the first or last second of them.
+fn timestamp(utc: NaiveDateTime) -> Timestamp {
+    let seconds = utc.and_utc().timestamp();
+    let limit = if seconds < 0 {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    };
+    Timestamp::from_second(seconds).unwrap_or(limit)
 }
 
 impl fmt::Display for Zone {
@@ -115,7 +113,7 @@ impl fmt::Display for Zone {
         out.write_str(match self {
             Self::Utc => "UTC",
             Self::Local => "Local",
-            Self::Named(zone) => zone.name(),
+            Self::Named(zone) => zone.iana_name().unwrap_or_default(),
             Self::Fixed(_, name) => name,
         })
     }

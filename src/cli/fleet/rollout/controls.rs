@@ -80,7 +80,9 @@ pub(super) async fn pause(args: &PauseArgs, context: &Context<'_>) -> Result<Ver
     let by = caller();
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .control(&args.id, |it| controls::pause(it, &args.reason, &by))
+        .control(&args.id, "pause", &by, |it| {
+            controls::pause(it, &args.reason, &by)
+        })
         .await;
     print_state(context, steered.map_err(CliError::from)?.1)
 }
@@ -89,7 +91,7 @@ pub(super) async fn abort(args: &AbortArgs, context: &Context<'_>) -> Result<Ver
     let by = caller();
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .control(&args.id, |it| controls::abort(it, &by))
+        .control(&args.id, "abort", &by, |it| controls::abort(it, &by))
         .await;
     let mut rollout = steered.map_err(CliError::from)?.1.rollout;
     let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
@@ -150,14 +152,18 @@ pub(super) async fn resume(args: &ResumeArgs, context: &Context<'_>) -> Result<V
     let now = SystemClock.now();
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .control(&args.target.id, |it| controls::resume(it, now))
+        .control(&args.target.id, "resume", &caller(), |it| {
+            controls::resume(it, now)
+        })
         .await;
     continue_rollout(&args.target, context, steered.map_err(CliError::from)?.1).await
 }
 
 pub(super) async fn retry(args: &RetryArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let rollouts = context.rollouts().await?;
-    let steered = rollouts.control(&args.target.id, controls::retry).await;
+    let steered = rollouts
+        .control(&args.target.id, "retry", &caller(), controls::retry)
+        .await;
     let (again, stored) = steered.map_err(CliError::from)?;
     context.print_text(&format!("retrying {}\n", count_of(again.len(), "node")));
     continue_rollout(&args.target, context, stored).await
@@ -170,7 +176,9 @@ pub(super) async fn rollback(
     let (signer, now) = (context.connection.signer(), SystemClock.now());
     let rollouts = context.rollouts().await?;
     let steered = rollouts
-        .control(&args.target.id, |it| controls::rollback(it, signer, now))
+        .control(&args.target.id, "rollback", &caller(), |it| {
+            controls::rollback(it, signer, now)
+        })
         .await;
     continue_rollout(&args.target, context, steered.map_err(CliError::from)?.1).await
 }
@@ -195,7 +203,7 @@ async fn continue_rollout(
     let controller = context.controller(&args.driving)?;
     let progress = context.progress().since(&stored.rollout);
     context
-        .follow_as(&controller, &args.id, Role::Drive, progress)
+        .follow_as(&controller, stored.into(), Role::Drive, progress)
         .await
 }
 

@@ -27,13 +27,14 @@ use super::flag_values::BadValue;
 use super::request::{caller, positive_duration};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
+use ccm_core::engine::{Level, Line};
 use ccm_core::model::node::Token;
 use ccm_core::model::rollout::Rollout;
 use ccm_core::system::random;
 use ccm_fleet::decision::TrustedSigners;
-use ccm_fleet::executor::{Controller, FollowOutcome, LEASE, Role};
+use ccm_fleet::executor::{Controller, FollowEvent, FollowOutcome, FollowTarget, LEASE, Role};
 use ccm_fleet::node_progress::exit_code;
-use ccm_fleet::rollout_store::RolloutStore;
+use ccm_fleet::rollout_store::{RolloutError, RolloutStore};
 use ccm_nats::request_signature::PublicKey;
 use ccm_nats::{Connection, Subjects};
 use ccm_value::json;
@@ -136,7 +137,12 @@ pub(super) fn run(
             Command::Watch(args) => {
                 let controller = context.controller(&DrivingArgs::default())?;
                 context
-                    .follow_as(&controller, &args.id, Role::Watch, context.progress())
+                    .follow_as(
+                        &controller,
+                        FollowTarget::Id(args.id.clone()),
+                        Role::Watch,
+                        context.progress(),
+                    )
                     .await
             }
             Command::Drive(args) => drive::drive(args, &context).await,
@@ -191,12 +197,21 @@ impl Context<'_> {
     async fn follow_as(
         &self,
         controller: &Controller,
-        id: &Token,
+        target: FollowTarget,
         role: Role,
         mut progress: Progress<'_>,
     ) -> Result<Verdict, CliError> {
+        let id = target.id().clone();
         let followed = controller
-            .follow(id, role, stop_signal()?, |rollout| progress.update(rollout))
+            .follow(target, role, stop_signal()?, |event| match event {
+                FollowEvent::Changed(rollout) => progress.update(rollout),
+                FollowEvent::WaitingForNats(err) => {
+                    progress.log(self.console, &waiting_line(err).with("rollout", &id));
+                }
+                FollowEvent::NatsAvailable => {
+                    progress.log(self.console, &available_line().with("rollout", &id));
+                }
+            })
             .await;
         match followed.map_err(CliError::from)? {
             FollowOutcome::AtRest(rollout) => {
@@ -204,7 +219,7 @@ impl Context<'_> {
                 self.print_json(&rollout)?;
                 Ok(Verdict::exit(exit_code(&rollout)))
             }
-            FollowOutcome::Stopped(rollout) => {
+            FollowOutcome::Stopped => {
                 progress.clear();
                 Err(match role {
                     Role::Watch => {
@@ -212,8 +227,7 @@ impl Context<'_> {
                         CliError::failed(text)
                     }
                     Role::Drive => {
-                        let hint =
-                            format!("continue with `ccm fleet rollout drive {}`", rollout.id);
+                        let hint = format!("continue with `ccm fleet rollout drive {id}`");
                         CliError::failed("stopped driving the rollout").hint(hint)
                     }
                 })
@@ -235,6 +249,16 @@ impl Context<'_> {
             self.console.print(text);
         }
     }
+}
+
+/// Returns the log line about an outage of NATS.
+fn waiting_line(err: &RolloutError) -> Line {
+    Line::new(Level::Warn, "Waiting for NATS").with("reason", err)
+}
+
+/// Returns the log line about the end of an outage of NATS.
+fn available_line() -> Line {
+    Line::new(Level::Warn, "NATS is available again")
 }
 
 /// Returns a future that completes on SIGINT or SIGTERM.

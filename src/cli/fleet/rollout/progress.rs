@@ -9,6 +9,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::show::{counted, paint_state, progress_line, state_line};
 use crate::cli::output::Console;
+use ccm_core::engine::Line;
 use ccm_core::model::node::NodeName;
 use ccm_core::model::rollout::{Progress as NodeProgress, Rollout, RolloutState, Tally};
 use ccm_value::text::count_of;
@@ -69,6 +70,11 @@ impl<'a> Progress<'a> {
         self.clear();
         let tally = counted(&rollout.tally());
         self.line(&format!("rollout {}: {tally}", rollout.id));
+    }
+
+    /// Logs a line above the progress bars.
+    pub(super) fn log(&self, console: &Console, line: &Line) {
+        self.bars.suspend(|| console.log(line));
     }
 
     /// Removes the progress bars.

@@ -1,5 +1,7 @@
 //! `ccm fleet rollout list` and `show`.
 
+use chrono::{DateTime, Utc};
+
 use super::super::candidates;
 use super::Context;
 use crate::cli::output::Console;
@@ -10,7 +12,6 @@ use ccm_core::model::rollout::{Progress, Rollout, RolloutState, Tally};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::bundle_store::short_name;
 use ccm_fleet::decision::signer;
-use ccm_fleet::executor::is_lease_free;
 use ccm_fleet::rollout_store::apply_reports;
 use ccm_value::json;
 use ccm_value::text::{go_duration, to_the_second};
@@ -183,11 +184,7 @@ fn current_state(rollout: &Rollout) -> String {
 }
 
 fn rollout_text(rollout: &Rollout, console: &Console) -> String {
-    let driver = match &rollout.lease {
-        Some(lease) if !is_lease_free(rollout, SystemClock.now()) => lease.holder.as_str(),
-        _ if rollout.state.is_active() => "none; continue with `ccm fleet rollout drive`",
-        _ => "none",
-    };
+    let driver = driver(rollout, SystemClock.now());
     let signer = match signer(rollout) {
         Ok(signer) => signer.unwrap_or("none").to_owned(),
         Err(tampered) => format!("invalid signature: {tampered}"),
@@ -209,6 +206,14 @@ fn rollout_text(rollout: &Rollout, console: &Console) -> String {
         "limits:    {}\n",
         limits(settings.node_timeout, rollout)
     ));
+    for control in &rollout.controls {
+        let at = to_the_second(&control.at);
+        text.push_str(&format!(
+            "{:<10} {at} by {}\n",
+            format!("{}:", control.verb),
+            control.by
+        ));
+    }
     for (number, wave) in rollout.plan.waves.iter().enumerate() {
         let here = if number == rollout.wave { " *" } else { "" };
         let tally = Tally::of(wave.nodes.iter().map(|node| rollout.progress(node)));
@@ -225,6 +230,21 @@ fn rollout_text(rollout: &Rollout, console: &Console) -> String {
         ));
     }
     text
+}
+
+/// Returns the controller of a rollout. Whether it still renews its lease can only be observed: the time
+/// is a hint for people.
+fn driver(rollout: &Rollout, now: DateTime<Utc>) -> String {
+    match &rollout.lease {
+        Some(lease) if lease.until > now => lease.holder.clone(),
+        Some(lease) => format!(
+            "{}, its lease ended at {} by its clock; continue with `ccm fleet rollout drive`",
+            lease.holder,
+            to_the_second(&lease.until)
+        ),
+        None if rollout.state.is_active() => "none; continue with `ccm fleet rollout drive`".into(),
+        None => "none".into(),
+    }
 }
 
 fn limits(node_timeout: std::time::Duration, rollout: &Rollout) -> String {

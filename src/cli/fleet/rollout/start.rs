@@ -233,9 +233,9 @@ pub(super) async fn start(args: &StartArgs, context: &Context<'_>) -> Result<Ver
         )
         .await
         .map_err(CliError::from)?;
-    let id = &stored.rollout.id;
     context.print_text(&format!(
-        "rollout {id}: {}\n",
+        "rollout {}: {}\n",
+        stored.rollout.id,
         heading(&stored.rollout.bundle, &stored.rollout.plan.waves)
     ));
     if args.detach {
@@ -243,7 +243,7 @@ pub(super) async fn start(args: &StartArgs, context: &Context<'_>) -> Result<Ver
         return Ok(Verdict::default());
     }
     context
-        .follow_as(&controller, id, Role::Drive, context.progress())
+        .follow_as(&controller, stored.into(), Role::Drive, context.progress())
         .await
 }
 

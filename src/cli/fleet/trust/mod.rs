@@ -8,6 +8,7 @@ mod issue;
 mod list;
 mod revoke;
 mod rotate;
+mod signer;
 
 use std::path::PathBuf;
 
@@ -51,6 +52,14 @@ impl TrustArgs {
         TrustDir::open(&self.trust_dir).map_err(CliError::from)
     }
 
+    /// Opens the directory, if there is one.
+    pub(super) fn find(&self) -> Result<Option<TrustDir>, CliError> {
+        match TrustDir::open(&self.trust_dir) {
+            Err(TrustError::NoDirectory(_)) => Ok(None),
+            trust => Ok(Some(trust?)),
+        }
+    }
+
     /// Connects with the given context, or with that of the controller in the trust directory.
     pub(super) async fn connect(&self, fleet: &FleetArgs) -> Result<Connection, CliError> {
         if fleet.nats.is_given() {
@@ -72,8 +81,8 @@ enum Command {
     List(list::Args),
     Revoke(revoke::Args),
     Rotate(rotate::Args),
-    /// Update the permissions of all roles to those of this version, and send the account to the
-    /// servers
+    /// Update the permissions of all roles to those of this version, send the account to the servers,
+    /// and publish the statements about request signers
     Push,
 }
 
@@ -92,10 +101,20 @@ pub(super) fn run(
         Command::Issue(command) => issue::run(command, &trust, console)?,
         Command::List(command) => list::run(command, &trust, console)?,
         Command::Revoke(command) => revoke::run(command, &args.directory, fleet, &trust, console)?,
-        Command::Rotate(command) => rotate::run(command, &mut trust, console)?,
+        Command::Rotate(command) => {
+            rotate::run(command, &args.directory, fleet, &mut trust, console)?;
+        }
         Command::Push => {
             let jwt = trust.refresh(SystemClock.now())?;
-            runtime::block_on(push(&trust, &jwt))?;
+            runtime::block_on(async {
+                push(&trust, &jwt).await?;
+                if trust.signer_updates()?.is_empty() {
+                    // The bucket may not exist before the first `ccm fleet init` of this version.
+                    return Ok(());
+                }
+                let connection = args.directory.connect(fleet).await?;
+                signer::publish(&connection, &fleet.subjects()?, &trust).await
+            })?;
         }
     }
     drop(lock);
@@ -127,6 +146,12 @@ impl From<TrustError> for CliError {
         match err {
             TrustError::NoDirectory(_) => Self::usage(err)
                 .hint("use --trust-dir or CCM_TRUST_DIR, or run `ccm fleet trust init DIR`"),
+            TrustError::SignerNotRetired(_) => {
+                Self::usage(err).hint("retire it with `ccm fleet trust rotate signer --retire`")
+            }
+            TrustError::NoPreviousSigner => {
+                Self::usage(err).hint("create one with `ccm fleet trust rotate signer`")
+            }
             TrustError::NotEmpty(_) | TrustError::Name { .. } | TrustError::PublicKey => {
                 Self::usage(err)
             }

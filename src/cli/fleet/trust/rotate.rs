@@ -1,45 +1,83 @@
-//! `ccm fleet trust rotate`: new signing keys of roles, and new server certificates.
+//! `ccm fleet trust rotate`: new signing keys of roles, a new request signer, and new server
+//! certificates.
 
-use super::push;
+use std::time::Duration;
+
+use super::signer::Rotation;
+use super::{TrustArgs, push};
+use crate::cli::fleet::FleetArgs;
+use crate::cli::fleet::request::positive_duration;
 use crate::cli::output::Console;
 use crate::cli::{CliError, runtime};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::role_permissions::Role;
 use ccm_fleet::trust::TrustDir;
 
-/// Rotate the signing key of a role, or the certificate of the server
+/// Rotate the signing key of a role, the request signer, or the certificate of the server
 ///
-/// Users that the previous key has signed stay valid until `--retire`.
+/// Users that the previous key of a role has signed, and requests that the previous request signer
+/// has signed, stay valid until `--retire`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Role (agent, operator, controller, monitor, enroll), or `tls` for the server certificate
-    #[arg(value_name = "ROLE|tls", value_parser = target)]
+    /// Role (agent, operator, controller, monitor, enroll), `signer` for the request signer, or `tls`
+    /// for the server certificate
+    #[arg(value_name = "ROLE|signer|tls", value_parser = target)]
     target: Target,
 
-    /// Remove the previous signing keys instead: users that they have signed are disconnected
+    /// Remove the previous keys instead: users and requests that they have signed are refused
     #[arg(long)]
     retire: bool,
+
+    /// Maximum time to wait until the online nodes have read the change of the request signer
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
+    wait: Duration,
+
+    /// Retire the previous request signer although nodes need it
+    #[arg(long, requires = "retire")]
+    force: bool,
 }
 
 /// What to rotate.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Role(Role),
+    Signer,
     Tls,
 }
 
 fn target(text: &str) -> Result<Target, ccm_fleet::role_permissions::UnknownRole> {
     match text {
         "tls" => Ok(Target::Tls),
+        "signer" => Ok(Target::Signer),
         "enroll" => Ok(Target::Role(Role::Enroll)),
         role => role.parse().map(Target::Role),
     }
 }
 
-pub(super) fn run(args: &Args, trust: &mut TrustDir, console: &Console) -> Result<(), CliError> {
+pub(super) fn run(
+    args: &Args,
+    directory: &TrustArgs,
+    fleet: &FleetArgs,
+    trust: &mut TrustDir,
+    console: &Console,
+) -> Result<(), CliError> {
     let now = SystemClock.now();
     let role = match args.target {
         Target::Role(role) => role,
+        Target::Signer => {
+            let rotation = Rotation {
+                directory,
+                fleet,
+                console,
+                trust,
+                wait: args.wait,
+                force: args.force,
+            };
+            return match args.retire {
+                true => rotation.retire(),
+                false => rotation.rotate(),
+            };
+        }
         Target::Tls => {
             if !trust.renew_certificate(now)? {
                 let text = "the server certificate was not created by `ccm fleet trust init`";

@@ -9,7 +9,7 @@ use super::unpack_record::UnpackRecord;
 use crate::model::resource::{Archive, ArchiveFormat};
 use crate::system::files::{self, Attributes, Durability};
 use crate::system::http::{self, OnProgress, Reply, Request};
-use crate::system::unpack::{self, Limits};
+use crate::system::unpack;
 use crate::system::{AccountError, FileError, HttpError};
 
 /// The timeout of a download.
@@ -58,18 +58,20 @@ pub(super) fn download(
     if !archive.username.is_empty() && !archive.password.is_empty() {
         request.credentials = Some((&archive.username, &archive.password));
     }
-    files::store_with(path, &attributes, Durability::Content, |mut file| {
-        let Reply::Complete(received) = http::get(&request, host.clock, &mut file)? else {
-            // Not sent for a request without an ETag.
-            return Ok(());
-        };
-        let digest = received.digest.to_string();
-        verify_checksum(archive, &digest)?;
-        match record {
-            Some(record) => Ok(record.begin(&digest)?),
-            None => Ok(()),
-        }
-    })
+    let durability = Durability::Content;
+    host.files
+        .store_with(path, &attributes, durability, |mut file| {
+            let Reply::Complete(received) = http::get(&request, host.clock, &mut file)? else {
+                // Not sent for a request without an ETag.
+                return Ok(());
+            };
+            let digest = received.digest.to_string();
+            verify_checksum(archive, &digest)?;
+            match record {
+                Some(record) => Ok(record.begin(&digest)?),
+                None => Ok(()),
+            }
+        })
 }
 
 fn verify_checksum(archive: &Archive, got: &str) -> Result<(), DownloadError> {
@@ -109,6 +111,6 @@ pub(super) fn extract(
         files::create_directory(parent, &attributes)?;
     }
     let staging = record.staging();
-    unpack::unpack_staged(path, &digest, kind, parent, &staging, Limits::ARCHIVE)?;
+    unpack::unpack_staged(path, &digest, kind, parent, &staging, host.files)?;
     Ok(record.complete(&digest)?)
 }

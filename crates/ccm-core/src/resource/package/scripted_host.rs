@@ -8,6 +8,7 @@ use ccm_core::resource::Host;
 use ccm_core::resource::package::PackageCache;
 use ccm_core::resource::scaffold::SourceCache;
 use ccm_core::resource::service::ServiceCache;
+use ccm_core::system::files::Writer;
 use ccm_core::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use ccm_template::Env;
 use serde::Deserialize;
@@ -104,6 +105,7 @@ impl ScriptedHost {
             accounts: &self.accounts,
             working_dir: Path::new("/"),
             state_dir: None,
+            files: Writer::default(),
             env: &self.env,
             packages: &self.packages,
             services: &self.services,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::model::diagnostic::Diagnostic;
 use crate::model::text::{SplitError, quote};
 use crate::system::files::BadPattern;
 use crate::system::{FileError, HttpError, RunError, UnpackError};
@@ -37,8 +38,13 @@ pub enum ScaffoldError {
     TooManyFiles { directory: PathBuf, limit: usize },
     #[error("the rendered files of {} exceed {limit} bytes", directory.display())]
     TooLarge { directory: PathBuf, limit: u64 },
-    #[error(transparent)]
-    Template(#[from] RenderError),
+    #[error("{cause}")]
+    Template {
+        #[source]
+        cause: Box<RenderError>,
+        /// The same error, with its source line.
+        diagnostic: Box<Diagnostic>,
+    },
     #[error("could not start the render thread: {0}")]
     Thread(#[source] io::Error),
     #[error("the render thread panicked")]

@@ -193,6 +193,7 @@ impl PostCommand {
         let command = Command {
             cwd: Some(host.working_dir.join(".")),
             timeout: Some(TIMEOUT),
+            supervised: true,
             ..Command::new(&self.program, args)
         };
         let (cause, output) = match host.runner.run(&command) {

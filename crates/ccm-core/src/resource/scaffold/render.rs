@@ -171,7 +171,15 @@ impl Renderer {
         }
         let variables = (self.job.variables)(variables_hint(&text));
         let dot = Value::from(variables.clone());
-        Ok(self.evaluate(name, &text, &variables, &dot)?)
+        let rendered = self.evaluate(name, &text, &variables, &dot);
+        rendered.map_err(|cause| {
+            let file = self.job.source.join(name);
+            let diagnostic = cause.diagnostic(&file.to_string_lossy(), &text);
+            ScaffoldError::Template {
+                cause: cause.into(),
+                diagnostic: diagnostic.into(),
+            }
+        })
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>, FileError> {

@@ -46,10 +46,12 @@ pub fn write<'a>(
         };
         let durability = Durability::Content;
         if posts.is_empty() {
-            files::store(&path, content, &wanted, durability)?;
+            host.files.store(&path, content, &wanted, durability)?;
             continue;
         }
-        files::store_with_xattr(&path, content, &wanted, durability, posts.pending())?;
+        let pending = posts.pending();
+        host.files
+            .store_with_xattr(&path, content, &wanted, durability, pending)?;
         if !posts.run(&path, file, sensitive, host)? {
             untracked.push(path);
         }

@@ -1,8 +1,8 @@
 //! Atomic file writes.
 //!
 //! The content goes to a new private file in the target's directory; owner and mode are set through
-//! its handle; then it is renamed over the target. A run that is killed may leave the temporary
-//! file behind, but never a partial target.
+//! its handle; then it is renamed over the target. A process that is killed may leave the temporary
+//! file behind, but never a partial target. `temporaries` has the record by which it is removed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{Attributes, FileError, Location, Xattr, failed, inspect};
+use super::{Attributes, FileError, Location, Temporaries, Xattr, failed, inspect, sparse_copy};
 
 /// Maximum length of a file name.
 const MAX_NAME: usize = 255;
@@ -45,66 +45,118 @@ pub enum Durability {
     Complete,
 }
 
-/// Writes a file, replacing any file or symlink of that name; a directory is an error. Without a
-/// mode in `attributes` only the owner may read it.
+/// Writes files; records its temporary files, so that those of a killed process are removed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Writer<'a> {
+    temporaries: Option<&'a Temporaries>,
+}
+
+impl<'a> Writer<'a> {
+    /// Returns a writer with this record, if there is one.
+    pub fn recording(temporaries: Option<&'a Temporaries>) -> Self {
+        Self { temporaries }
+    }
+
+    /// Writes a file, replacing any file or symlink of that name; a directory is an error. Without a
+    /// mode in `attributes` only the owner may read it.
+    pub fn store(
+        self,
+        target: &Path,
+        content: Content<'_>,
+        attributes: &Attributes,
+        durability: Durability,
+    ) -> Result<(), FileError> {
+        self.store_with(target, attributes, durability, |file| {
+            write(target, content, file)
+        })
+    }
+
+    /// Writes a file like [`Writer::store`], with an extended attribute set before the rename. File
+    /// systems without extended attributes get the file without it.
+    pub(crate) fn store_with_xattr(
+        self,
+        target: &Path,
+        content: Content<'_>,
+        attributes: &Attributes,
+        durability: Durability,
+        xattr: Xattr<'_>,
+    ) -> Result<(), FileError> {
+        self.store_with(target, attributes, durability, |file| {
+            write(target, content, file)?;
+            xattr.set(file).map_err(failed("setxattr", target))
+        })
+    }
+
+    /// Writes a file like [`Writer::store`], with content written by `fill`. If `fill` fails, nothing
+    /// changes.
+    pub fn store_with<E: From<FileError>>(
+        self,
+        target: &Path,
+        attributes: &Attributes,
+        durability: Durability,
+        fill: impl FnOnce(&File) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.store_at(&Location::of(target)?, attributes, durability, fill)
+    }
+
+    /// Writes a file at an opened location.
+    pub(super) fn store_at<E: From<FileError>>(
+        self,
+        location: &Location<'_>,
+        attributes: &Attributes,
+        durability: Durability,
+        fill: impl FnOnce(&File) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let temporary = Temporary::create(location, self)?;
+        fill(&temporary.file)?;
+        temporary.complete(attributes, durability)?;
+        Ok(())
+    }
+
+    /// Returns a name for a temporary file next to a location, which is recorded until
+    /// [`Writer::end`].
+    pub(super) fn begin(self, location: &Location<'_>) -> Result<OsString, Errno> {
+        let name = temporary_name(location.name)?;
+        if let Some(temporaries) = self.temporaries {
+            temporaries.begin(&location.path.with_file_name(&name));
+        }
+        Ok(name)
+    }
+
+    /// Records that a temporary file was renamed or removed.
+    pub(super) fn end(self) {
+        if let Some(temporaries) = self.temporaries {
+            temporaries.end();
+        }
+    }
+}
+
+/// Writes a file like [`Writer::store`], without a record of its temporary file.
 pub fn store(
     target: &Path,
     content: Content<'_>,
     attributes: &Attributes,
     durability: Durability,
 ) -> Result<(), FileError> {
-    store_with(target, attributes, durability, |file| {
-        write(target, content, file)
-    })
+    Writer::default().store(target, content, attributes, durability)
 }
 
-/// Writes a file like [`store`], with an extended attribute set before the rename. File systems
-/// without extended attributes get the file without it.
-pub(crate) fn store_with_xattr(
-    target: &Path,
-    content: Content<'_>,
-    attributes: &Attributes,
-    durability: Durability,
-    xattr: Xattr<'_>,
-) -> Result<(), FileError> {
-    store_with(target, attributes, durability, |file| {
-        write(target, content, file)?;
-        xattr.set(file).map_err(failed("setxattr", target))
-    })
-}
-
-fn write(target: &Path, content: Content<'_>, mut file: &File) -> Result<(), FileError> {
-    match content {
-        Content::Bytes(bytes) => file.write_all(bytes),
-        Content::File(source) => {
-            let mut source = inspect::open_regular(source)?.file;
-            std::io::copy(&mut source, &mut file).map(drop)
-        }
-    }
-    .map_err(failed("write", target))
-}
-
-/// Writes a file like [`store`], with content written by `fill`. If `fill` fails, nothing changes.
+/// Writes a file like [`Writer::store_with`], without a record of its temporary file.
 pub fn store_with<E: From<FileError>>(
     target: &Path,
     attributes: &Attributes,
     durability: Durability,
     fill: impl FnOnce(&File) -> Result<(), E>,
 ) -> Result<(), E> {
-    store_at(&Location::of(target)?, attributes, durability, fill)
+    Writer::default().store_with(target, attributes, durability, fill)
 }
 
-/// Writes a file at an opened location.
-pub(super) fn store_at<E: From<FileError>>(
-    location: &Location<'_>,
-    attributes: &Attributes,
-    durability: Durability,
-    fill: impl FnOnce(&File) -> Result<(), E>,
-) -> Result<(), E> {
-    let temporary = Temporary::create(location)?;
-    fill(&temporary.file)?;
-    temporary.complete(attributes, durability)?;
-    Ok(())
+fn write(target: &Path, content: Content<'_>, mut file: &File) -> Result<(), FileError> {
+    match content {
+        Content::Bytes(bytes) => file.write_all(bytes),
+        Content::File(source) => sparse_copy::copy(&inspect::open_regular(source)?, file),
+    }
+    .map_err(failed("write", target))
 }
 
 /// Writes a file that only its owner can read: state, sessions, spools.
@@ -119,6 +171,7 @@ pub fn write_private(
 
 /// A temporary file in the target's directory, removed on drop unless it was renamed.
 struct Temporary<'a> {
+    writer: Writer<'a>,
     location: &'a Location<'a>,
     name: OsString,
     file: File,
@@ -126,23 +179,28 @@ struct Temporary<'a> {
 }
 
 impl<'a> Temporary<'a> {
-    fn create(location: &'a Location<'a>) -> Result<Self, FileError> {
+    fn create(location: &'a Location<'a>, writer: Writer<'a>) -> Result<Self, FileError> {
         let create = location.failed("create a temporary file for");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         for _ in 0..MAX_ATTEMPTS {
-            let name = temporary_name(location.name).map_err(&create)?;
+            let name = writer.begin(location).map_err(&create)?;
             match rustix::fs::openat(&location.directory, &name, flags | OFlags::CLOEXEC, mode) {
                 Ok(file) => {
                     return Ok(Self {
+                        writer,
                         location,
                         name,
                         file: file.into(),
                         is_renamed: false,
                     });
                 }
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(create(errno)),
+                Err(errno) => {
+                    writer.end();
+                    if errno != Errno::EXIST {
+                        return Err(create(errno));
+                    }
+                }
             }
         }
         Err(create(Errno::EXIST))
@@ -192,11 +250,12 @@ impl Drop for Temporary<'_> {
             // The caller gets the original error.
             let _ = rustix::fs::unlinkat(&self.location.directory, &self.name, AtFlags::empty());
         }
+        self.writer.end();
     }
 }
 
 /// Returns `<name>.<16 random digits>`, the name shortened if necessary.
-pub(super) fn temporary_name(name: &OsStr) -> Result<OsString, Errno> {
+fn temporary_name(name: &OsStr) -> Result<OsString, Errno> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let suffix = format!(".{:016x}", u64::from_ne_bytes(random));

@@ -63,7 +63,7 @@ pub fn check_writable(path: &Path) -> Result<(), FileError> {
 
 /// Checks that a directory belongs to root or the effective user and is not writable by others. A
 /// missing one is not an error.
-pub(crate) fn check_private_dir(path: &Path) -> Result<(), FileError> {
+pub fn check_private_dir(path: &Path) -> Result<(), FileError> {
     match safe_open::open_dir(path) {
         Ok(handle) => check_private(&handle, path),
         Err(OpenError::Os(Errno::NOENT)) => Ok(()),

@@ -7,10 +7,12 @@
 //! followed. Reads follow symlinks.
 //!
 //! - `safe_open`: opens directories without following untrusted symlinks
-//! - `atomic_write`: writes a file; `tree`: writes many files below one directory; `tree_digest`:
+//! - `atomic_write`: writes a file; `temporaries`: removes what a killed process left;
+//!   `sparse_copy`: copies one with its holes; `tree`: writes many files below one directory; `tree_digest`:
 //!   detects changes of a directory
 //! - `inspect`: metadata, digests and content; `trusted_read`: files that only root may change
 //! - `directory`, `private_dir`, `remove`: directories and removal
+//! - `free_space`: free space of a file system
 //! - `glob`: file name patterns; `xattr`: extended attributes
 //! - `random_access`, `append`: queues and logs of `ccm` itself, which are not replaced atomically
 
@@ -28,12 +30,15 @@ use safe_open::OpenError;
 mod append;
 mod atomic_write;
 mod directory;
+mod free_space;
 mod glob;
 mod inspect;
 mod private_dir;
 mod random_access;
 mod remove;
 mod safe_open;
+mod sparse_copy;
+mod temporaries;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -42,16 +47,16 @@ mod trusted_read;
 mod xattr;
 
 pub use append::append;
-pub(crate) use atomic_write::store_with_xattr;
-pub use atomic_write::{Content, Durability, store, store_with, write_private};
-pub(crate) use directory::check_private_dir;
-pub use directory::{check_writable, create_directory, create_private_dir};
+pub use atomic_write::{Content, Durability, Writer, store, store_with, write_private};
+pub use directory::{check_private_dir, check_writable, create_directory, create_private_dir};
+pub use free_space::{FreeSpace, free_space};
 pub use glob::{BadPattern, Glob, GlobError, expand};
 pub(crate) use inspect::inspect_and_hash;
 pub use inspect::{FileKind, Metadata, inspect, list, open, read, read_to_string, sha256};
 pub use private_dir::PrivateDir;
 pub use random_access::{RandomAccessFile, sync_directory};
 pub use remove::{remove, remove_recursive};
+pub use temporaries::Temporaries;
 pub use tree::Tree;
 pub use tree_digest::tree_digest;
 pub use trusted_read::{AllowedWriters, check_writers, read_secret, read_trusted};

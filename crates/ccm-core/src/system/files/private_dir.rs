@@ -1,14 +1,14 @@
-//! Private temporary directories, removed on drop.
+//! Private temporary directories, removed on drop unless they are moved into place.
 //!
 //! A process that is killed leaves its directory behind, with mode 0700.
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Mode;
+use rustix::fs::{CWD, Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::super::random;
-use super::{FileError, failed, remove_recursive, safe_open};
+use super::{FileError, failed, remove_recursive, safe_open, sync_directory};
 
 /// Attempts to find an unused name.
 const MAX_ATTEMPTS: usize = 16;
@@ -48,6 +48,20 @@ impl PrivateDir {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// Flushes the names in the directory to disk and moves it to a path on the same file system,
+    /// which must not exist.
+    pub fn persist(mut self, target: &Path) -> Result<(), FileError> {
+        sync_directory(&self.0)?;
+        rustix::fs::renameat_with(CWD, &self.0, CWD, target, RenameFlags::NOREPLACE)
+            .map_err(failed("rename", target))?;
+        // Nothing is left to remove.
+        self.0 = PathBuf::new();
+        match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
+            _ => sync_directory(Path::new(".")),
+        }
+    }
 }
 
 /// Checks that other users can't replace a directory in this one.
@@ -62,8 +76,10 @@ fn check_parent(parent: &Path) -> Result<(), FileError> {
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        // Drop cannot return the error.
-        let _ = remove_recursive(&self.0);
+        if !self.0.as_os_str().is_empty() {
+            // Drop cannot return the error.
+            let _ = remove_recursive(&self.0);
+        }
     }
 }
 
@@ -100,6 +116,20 @@ mod tests {
             let created = PrivateDir::create(dir.path(), "p-");
             assert_eq!(created.is_ok(), is_created, "{owner} {mode:o}");
         }
+    }
+
+    #[test]
+    fn a_directory_is_moved_into_place_and_replaces_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("final");
+        for is_first in [true, false] {
+            let private = PrivateDir::create(dir.path(), "p-").unwrap();
+            let path = private.path().to_owned();
+            std::fs::create_dir(path.join("full")).unwrap();
+            assert_eq!(private.persist(&target).is_ok(), is_first);
+            assert!(!path.exists());
+        }
+        assert!(target.join("full").exists());
     }
 
     #[test]

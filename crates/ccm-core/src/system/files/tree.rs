@@ -12,9 +12,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::atomic_write::{store_at, temporary_name};
 use super::{
-    Attributes, Durability, FileError, FileKind, Location, change_attributes, failed, safe_open,
+    Attributes, Durability, FileError, FileKind, Location, Writer, change_attributes, failed,
+    safe_open,
 };
 
 /// Mode of created parent directories.
@@ -22,20 +22,27 @@ const PARENT_MODE: Mode = Mode::from_raw_mode(0o755);
 
 /// A directory to write below.
 #[derive(Debug)]
-pub struct Tree {
+pub struct Tree<'a> {
     path: PathBuf,
     root: OwnedFd,
+    writer: Writer<'a>,
     /// The last opened directory: most files are next to the previous one.
     last: Option<(PathBuf, OwnedFd)>,
 }
 
-impl Tree {
+impl<'a> Tree<'a> {
     /// Opens an existing directory. Trusted symlinks in its path are followed.
     pub fn open(path: &Path) -> Result<Self, FileError> {
+        Self::with_writer(path, Writer::default())
+    }
+
+    /// Opens an existing directory, and writes its files with this writer.
+    pub fn with_writer(path: &Path, writer: Writer<'a>) -> Result<Self, FileError> {
         let root = safe_open::open_dir(path).map_err(|err| err.during("open", path))?;
         Ok(Self {
             path: path.to_owned(),
             root,
+            writer,
             last: None,
         })
     }
@@ -86,14 +93,15 @@ impl Tree {
             mode: Some(mode),
             ..Attributes::default()
         };
-        store_at(&location, &attributes, Durability::Cached, fill)
+        self.writer
+            .store_at(&location, &attributes, Durability::Cached, fill)
     }
 
     /// Creates a symlink with this target, unchecked.
     pub fn symlink(&mut self, relative: &Path, text: &OsStr) -> Result<(), FileError> {
         let path = self.path.join(relative);
         let location = self.location(relative, &path)?;
-        create_link(&location, "symlink", |name| {
+        create_link(&location, self.writer, "symlink", |name| {
             rustix::fs::symlinkat(text, &location.directory, name)
         })
     }
@@ -107,7 +115,7 @@ impl Tree {
         }
         let path = self.path.join(relative);
         let location = self.location(relative, &path)?;
-        create_link(&location, "link", |name| {
+        create_link(&location, self.writer, "link", |name| {
             // Without flags a symlink that replaced the file meanwhile is not followed.
             let (from, to) = (&source.directory, &location.directory);
             rustix::fs::linkat(from, source.name, to, name, AtFlags::empty())
@@ -216,11 +224,15 @@ fn open_or_create(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<OwnedFd
 /// Creates a link under a temporary name and renames it.
 fn create_link(
     location: &Location<'_>,
+    writer: Writer<'_>,
     action: &'static str,
     create: impl FnOnce(&OsString) -> Result<(), Errno>,
 ) -> Result<(), FileError> {
-    let name = temporary_name(location.name).map_err(location.failed(action))?;
-    create(&name).map_err(location.failed(action))?;
+    let name = writer.begin(location).map_err(location.failed(action))?;
+    if let Err(errno) = create(&name) {
+        writer.end();
+        return Err(location.failed(action)(errno));
+    }
     let renamed = rustix::fs::renameat(
         &location.directory,
         &name,
@@ -229,6 +241,7 @@ fn create_link(
     );
     // Renaming one hard link over another of the same file does nothing and succeeds.
     let _ = rustix::fs::unlinkat(&location.directory, &name, AtFlags::empty());
+    writer.end();
     renamed.map_err(location.failed("could not rename temporary link: rename"))
 }
 
@@ -239,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    fn write(tree: &mut Tree, name: &str, text: &str) -> Result<(), FileError> {
+    fn write(tree: &mut Tree<'_>, name: &str, text: &str) -> Result<(), FileError> {
         tree.file(Path::new(name), 0o640, |mut file| {
             file.write_all(text.as_bytes())
                 .map_err(failed("write", Path::new(name)))

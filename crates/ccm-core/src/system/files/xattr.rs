@@ -72,7 +72,7 @@ pub(crate) fn set_xattr(path: &Path, xattr: Xattr<'_>) -> Result<bool, FileError
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Attributes, Content, Durability, store, store_with_xattr};
+    use super::super::{Attributes, Content, Durability, Writer, store};
     use super::*;
 
     const NAME: &str = "user.ccm.test";
@@ -89,14 +89,18 @@ mod tests {
         let content = Content::Bytes(b"x");
         assert_eq!(xattr(&file, NAME).unwrap(), None);
         let durability = Durability::Cached;
-        store_with_xattr(&file, content, &wanted, durability, written("a")).unwrap();
+        Writer::default()
+            .store_with_xattr(&file, content, &wanted, durability, written("a"))
+            .unwrap();
         if !set_xattr(&file, written("b")).unwrap() {
             // This file system has no extended attributes.
             assert_eq!(xattr(&file, NAME).unwrap(), None);
             return;
         }
         assert_eq!(xattr(&file, NAME).unwrap().as_deref(), Some("b"));
-        store_with_xattr(&file, content, &wanted, durability, written("c")).unwrap();
+        Writer::default()
+            .store_with_xattr(&file, content, &wanted, durability, written("c"))
+            .unwrap();
         assert_eq!(xattr(&file, NAME).unwrap().as_deref(), Some("c"));
         store(&file, content, &wanted, durability).unwrap();
         assert_eq!(xattr(&file, NAME).unwrap(), None);

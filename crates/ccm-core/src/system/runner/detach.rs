@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::super::Cause;
-use super::process::{prepare, spawn};
+use super::process::{pass_input, prepare, spawn};
 use super::{Command, RunError};
 
 /// Size of one read.
@@ -30,6 +30,7 @@ pub struct Detached {
 /// Starts a background process. `timeout`, `max_output` and `on_line` of the command are ignored.
 pub fn detach(command: &Command<'_>) -> Result<Detached, RunError> {
     let mut prepared = prepare(command)?;
+    pass_input(command, &mut prepared)?;
     prepared.stderr(Stdio::null());
     let mut child = spawn(command, &mut prepared)?;
     Ok(Detached {

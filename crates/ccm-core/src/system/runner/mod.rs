@@ -7,7 +7,7 @@
 //! A [`Passthrough`] is different: a program that a user runs interactively through `ccm`.
 //!
 //! Read next: `process` for one process, `process_tree` for killing it with its descendants,
-//! `detach` for background processes.
+//! `supervisor` for those that leave its tree, `detach` for background processes.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -25,6 +25,7 @@ mod process;
 mod process_tree;
 mod recording;
 mod scripted;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ pub use passthrough::Passthrough;
 pub use process::{Cancel, SystemRunner};
 pub use recording::{CommandRecord, RecordingRunner};
 pub use scripted::{Call, ScriptedRunner};
+pub use supervisor::supervise;
 
 /// The `PATH` of commands that do not set another.
 pub const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
@@ -71,6 +73,9 @@ pub struct Command<'a> {
     pub max_output: usize,
     /// Captures the end of each stream.
     pub keeps_end: bool,
+    /// Runs below a supervisor, if the runner has one: a timeout, a cancellation and the end of this
+    /// process kill all processes of the command, also daemons. The supervisor ends with the command.
+    pub supervised: bool,
     /// Called with every line of standard output as it arrives, also beyond `max_output`.
     pub on_line: Option<&'a dyn Fn(&str)>,
 }
@@ -91,6 +96,7 @@ impl Command<'_> {
             input: Vec::new(),
             max_output: DEFAULT_MAX_OUTPUT,
             keeps_end: false,
+            supervised: false,
             on_line: None,
         }
     }

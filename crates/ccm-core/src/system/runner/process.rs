@@ -2,7 +2,8 @@
 //!
 //! A single `poll` waits for output, the exit (through a pidfd), cancellation and the deadline; no
 //! thread is started. If a process exits while a daemon it started still holds its output open, the
-//! output is read for a short grace period and then closed; the daemon is not killed.
+//! output is read for a short grace period and then closed; the daemon is not killed. Supervised
+//! commands are started by a `supervisor`, so that a timeout also finds daemons.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -11,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -22,6 +23,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::Cause;
 use super::capture::{Capture, Lines};
+use super::supervisor::{self, Exchange};
 use super::{Command, Output, RunError, Runner, lookup, process_tree};
 
 /// How long output is read after the process has exited.
@@ -79,6 +81,9 @@ impl Cancel {
 #[derive(Clone, Debug, Default)]
 pub struct SystemRunner {
     cancel: Option<Cancel>,
+    has_supervisor: bool,
+    /// Set once there are no supervisors of killed processes.
+    orphans_ended: Arc<OnceLock<()>>,
 }
 
 impl SystemRunner {
@@ -91,6 +96,17 @@ impl SystemRunner {
     pub fn cancellable(cancel: Cancel) -> Self {
         Self {
             cancel: Some(cancel),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the runner with supervisors for the commands that want one. Only for programs that
+    /// call [`supervise`](super::supervise) first.
+    #[must_use]
+    pub fn with_supervisor(self, has_supervisor: bool) -> Self {
+        Self {
+            has_supervisor,
+            ..self
         }
     }
 
@@ -107,7 +123,11 @@ impl Runner for SystemRunner {
                 output: Box::default(),
             });
         }
-        let mut process = Process::start(command)?;
+        let is_supervised = command.supervised && self.has_supervisor && supervisor::is_available();
+        if is_supervised {
+            self.orphans_ended.get_or_init(supervisor::wait_for_orphans);
+        }
+        let mut process = Process::start(command, is_supervised)?;
         let ended = self.watch(command, &mut process);
         if process.exit.is_none() {
             process.kill();
@@ -122,6 +142,10 @@ impl Runner for SystemRunner {
             stdout_truncated,
             stderr_truncated,
         };
+        let ended = ended.and_then(|status| match &mut process.exchange {
+            Some(exchange) => exchange.outcome(command),
+            None => Ok(status),
+        });
         let ended = ended.and_then(|status| exit_code(command, status));
         output.code = ended.map_err(|error| error.with_output(output.printed()))?;
         Ok(output)
@@ -249,7 +273,10 @@ enum Event {
 
 /// A process that was started.
 struct Process<'a> {
+    /// The command, or its supervisor.
     child: Child,
+    /// The exchange with the supervisor.
+    exchange: Option<Exchange>,
     /// A pidfd, readable once the process has exited. Missing before Linux 5.3 and in sandboxes.
     handle: Option<OwnedFd>,
     exit: Option<ExitStatus>,
@@ -259,12 +286,20 @@ struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    fn start(command: &Command<'a>) -> Result<Self, RunError> {
-        let mut prepared = prepare(command)?;
+    fn start(command: &Command<'a>, is_supervised: bool) -> Result<Self, RunError> {
+        let (exchange, mut prepared) = match is_supervised {
+            true => {
+                let (exchange, prepared) = Exchange::prepare(command)?;
+                (Some(exchange), prepared)
+            }
+            false => (None, prepare(command)?),
+        };
+        pass_input(command, &mut prepared)?;
         prepared.process_group(0).stderr(Stdio::piped());
         let mut child = spawn(command, &mut prepared)?;
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
         Ok(Self {
+            exchange,
             handle,
             exit: None,
             stdout: Stream::new(child.stdout.take().map(Into::into), command),
@@ -304,22 +339,41 @@ impl<'a> Process<'a> {
     reason = "this is where processes are started"
 )]
 pub(super) fn prepare(command: &Command<'_>) -> Result<std::process::Command, RunError> {
-    let file = match command.program.as_str() {
-        "" => return Err(RunError::NotSpecified),
-        path if path.contains('/') => PathBuf::from(path),
-        name => lookup::program_of(command).ok_or_else(|| RunError::NotFound(name.to_owned()))?,
-    };
-    let mut prepared = std::process::Command::new(file);
+    let mut prepared = std::process::Command::new(program_file(command)?);
     prepared
         .arg0(&command.program)
         .args(&command.args)
         .env_clear()
-        .envs([("LANG", "C"), ("LC_ALL", "C")])
-        .envs(command.env.iter().map(|(name, value)| (name, value)))
-        .env("PATH", command.search_path())
+        .envs(environment(command))
         .current_dir(cwd(command))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
+    Ok(prepared)
+}
+
+/// Returns the file of the program.
+pub(super) fn program_file(command: &Command<'_>) -> Result<PathBuf, RunError> {
+    match command.program.as_str() {
+        "" => Err(RunError::NotSpecified),
+        path if path.contains('/') => Ok(PathBuf::from(path)),
+        name => lookup::program_of(command).ok_or_else(|| RunError::NotFound(name.to_owned())),
+    }
+}
+
+/// Returns the environment; the last of equal names wins.
+pub(super) fn environment(command: &Command<'_>) -> Vec<(String, String)> {
+    let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut variables = vec![text("LANG", "C"), text("LC_ALL", "C")];
+    variables.extend_from_slice(&command.env);
+    variables.push(text("PATH", command.search_path()));
+    variables
+}
+
+/// Sets the standard input, if the command has one.
+pub(super) fn pass_input(
+    command: &Command<'_>,
+    prepared: &mut std::process::Command,
+) -> Result<(), RunError> {
     if !command.input.is_empty() {
         let input = input_file(&command.input).map_err(|error| RunError::Watch {
             program: command.program.clone(),
@@ -327,11 +381,11 @@ pub(super) fn prepare(command: &Command<'_>) -> Result<std::process::Command, Ru
         })?;
         prepared.stdin(input);
     }
-    Ok(prepared)
+    Ok(())
 }
 
 /// Returns the working directory.
-fn cwd<'c>(command: &'c Command<'_>) -> &'c Path {
+pub(super) fn cwd<'c>(command: &'c Command<'_>) -> &'c Path {
     command.cwd.as_deref().unwrap_or(Path::new("/"))
 }
 
@@ -345,12 +399,17 @@ fn input_file(input: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Starts the process. A program that was just written may be busy (`ETXTBSY`): a process that
-/// another thread forked meanwhile has a copy of the writable descriptor until its exec.
+/// Starts the process.
 pub(super) fn spawn(
     command: &Command<'_>,
     prepared: &mut std::process::Command,
 ) -> Result<Child, RunError> {
+    start(prepared).map_err(|error| start_error(command, cwd(command), error.into()))
+}
+
+/// Starts the process. A program that was just written may be busy (`ETXTBSY`): a process that
+/// another thread forked meanwhile has a copy of the writable descriptor until its exec.
+pub(super) fn start(prepared: &mut std::process::Command) -> io::Result<Child> {
     let mut started = prepared.spawn();
     for _ in 0..MAX_STARTS {
         match &started {
@@ -361,12 +420,12 @@ pub(super) fn spawn(
             _ => break,
         }
     }
-    started.map_err(|error| start_error(command, cwd(command), error.into()))
+    started
 }
 
 /// Returns the error of a failed start. The system's error does not distinguish a missing program
 /// from a missing working directory.
-fn start_error(command: &Command<'_>, cwd: &Path, cause: Cause) -> RunError {
+pub(super) fn start_error(command: &Command<'_>, cwd: &Path, cause: Cause) -> RunError {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let entered = rustix::fs::stat(cwd.join("."))
         .and_then(|_| accessat(CWD, cwd, Access::EXEC_OK, AtFlags::EACCESS));

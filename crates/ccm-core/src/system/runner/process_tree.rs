@@ -5,7 +5,7 @@
 //! before its children are listed, and killing starts only when all are stopped. It goes from the
 //! leaves to the root, because the kernel wakes the stopped children of a parent that dies.
 //! Descendants whose parent has exited are found by process group, or by the output pipe they
-//! share. A daemon with neither is left running.
+//! share. A daemon with neither is found only below a `supervisor`.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -27,16 +27,31 @@ const INTERVAL: Duration = Duration::from_millis(1);
 /// and all their descendants; waits until they have exited. The process must be an unreaped child
 /// that leads its own group, so that neither id can have been reused.
 pub(super) fn kill(root: Pid, output: &[u64]) {
+    kill_tree(Some(root), output, HashSet::new());
+}
+
+/// Kills all descendants of a process, but not itself; waits until they have exited.
+pub(super) fn kill_descendants(parent: Pid) {
+    let parent = Process::read(parent.as_raw_pid());
+    kill_tree(
+        None,
+        &[],
+        parent.map(|parent| parent.id).into_iter().collect(),
+    );
+}
+
+fn kill_tree(root: Option<Pid>, output: &[u64], mut known: HashSet<Id>) {
     let deadline = Instant::now().checked_add(TIME_LIMIT);
     let is_late = || deadline.is_none_or(|deadline| Instant::now() >= deadline);
-    let mut known = HashSet::new();
     loop {
         let found = freeze(root, output, &mut known, is_late);
         for id in found.iter().rev() {
             id.signal(Signal::KILL);
         }
         // Works without /proc, too. The only possible error is an empty group.
-        let _ = kill_process_group(root, Signal::KILL);
+        if let Some(root) = root {
+            let _ = kill_process_group(root, Signal::KILL);
+        }
         if found.is_empty() || is_late() {
             return;
         }
@@ -48,7 +63,7 @@ pub(super) fn kill(root: Pid, output: &[u64]) {
 
 /// Stops the whole tree and returns the processes not in `known`, parents before children.
 fn freeze(
-    root: Pid,
+    root: Option<Pid>,
     output: &[u64],
     known: &mut HashSet<Id>,
     is_late: impl Fn() -> bool,
@@ -56,7 +71,7 @@ fn freeze(
     let mut found = Vec::new();
     loop {
         // Scans all processes, for orphans and for children started meanwhile.
-        let mut open = rooted(root.as_raw_pid(), output, known, &all());
+        let mut open = rooted(root.map(Pid::as_raw_pid), output, known, &all());
         if open.is_empty() {
             return found;
         }
@@ -75,14 +90,13 @@ fn freeze(
 }
 
 /// Returns the live processes of the tree that are not in `known`.
-fn rooted(root: i32, output: &[u64], known: &HashSet<Id>, all: &[Process]) -> Vec<Id> {
+fn rooted(root: Option<i32>, output: &[u64], known: &HashSet<Id>, all: &[Process]) -> Vec<Id> {
     let is_known: HashMap<i32, bool> = all
         .iter()
         .map(|process| (process.id.pid, known.contains(&process.id)))
         .collect();
     let is_rooted = |process: &Process| {
-        process.id.pid == root
-            || process.group == root
+        root.is_some_and(|root| process.id.pid == root || process.group == root)
             || is_known.get(&process.parent) == Some(&true)
             || process.shares(output)
     };
@@ -94,10 +108,19 @@ fn rooted(root: i32, output: &[u64], known: &HashSet<Id>, all: &[Process]) -> Ve
 }
 
 fn all() -> Vec<Process> {
+    pids().filter_map(Process::read).collect()
+}
+
+/// Returns the ids of all processes.
+pub(super) fn pids() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| Process::read(entry.file_name().to_str()?.parse().ok()?))
-        .collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Returns the parent of a process that is alive.
+pub(super) fn parent_of(pid: i32) -> Option<i32> {
+    let process = Process::read(pid).filter(|process| !process.is_dead())?;
+    Some(process.parent)
 }
 
 /// A process id with its start time: a pid may be reused, but not with the same start time.
@@ -237,7 +260,7 @@ mod tests {
 
     fn rooted_at_10(known: &[Process], all: &[Process]) -> Vec<i32> {
         let known = known.iter().map(|process| process.id).collect();
-        let found = rooted(10, &[], &known, all);
+        let found = rooted(Some(10), &[], &known, all);
         found.iter().map(|id| id.pid).collect()
     }
 

@@ -91,13 +91,14 @@ pub fn unpack_staged(
     kind: ArchiveFormat,
     into: &Path,
     staging: &str,
-    limits: Limits,
+    writer: files::Writer<'_>,
 ) -> Result<(), UnpackError> {
+    let limits = Limits::ARCHIVE;
     let source = Source::open(archive, kind)?;
     source.check(checksum)?;
     let rules = Rules::Archive;
     let names = source.verify(rules, limits)?;
-    let target = Tree::open(into)?;
+    let target = Tree::with_writer(into, writer)?;
     match stage(&target, &names, into, staging)? {
         Some(directory) => {
             let staged = Tree::open(directory.path())?;
@@ -123,7 +124,7 @@ pub fn unpack_staged(
 
 /// Creates the directory to stage new entries in; `None` if they must be written in place.
 fn stage(
-    target: &Tree,
+    target: &Tree<'_>,
     names: &[OsString],
     into: &Path,
     staging: &str,
@@ -256,7 +257,12 @@ impl<'a> Source<'a> {
     }
 
     /// Writes every entry below a directory. The modes of directories are set later.
-    fn write(&self, tree: Tree, rules: Rules, limits: Limits) -> Result<Writer, UnpackError> {
+    fn write<'t>(
+        &self,
+        tree: Tree<'t>,
+        rules: Rules,
+        limits: Limits,
+    ) -> Result<Writer<'t>, UnpackError> {
         let mut writer = Writer::new(tree, rules);
         let checker = Checker::new(rules, limits, self.size);
         self.each(&mut Pass::new(checker, Some(&mut writer)))?;
@@ -264,7 +270,7 @@ impl<'a> Source<'a> {
     }
 
     /// Passes every entry to a pass, in order.
-    fn each(&self, pass: &mut Pass<'_>) -> Result<(), UnpackError> {
+    fn each(&self, pass: &mut Pass<'_, '_>) -> Result<(), UnpackError> {
         self.walk(pass).map_err(|stop| match stop {
             Stop::Read(error) => UnpackError::Unreadable {
                 archive: self.path.to_owned(),
@@ -285,7 +291,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    fn walk(&self, pass: &mut Pass<'_>) -> Result<(), Stop> {
+    fn walk(&self, pass: &mut Pass<'_, '_>) -> Result<(), Stop> {
         (&self.file).rewind()?;
         let file = BufReader::with_capacity(CHUNK, &self.file);
         match self.kind {
@@ -302,15 +308,15 @@ impl<'a> Source<'a> {
 }
 
 /// One pass over an archive, which checks it or also writes it.
-struct Pass<'w> {
+struct Pass<'w, 't> {
     checker: Checker,
-    writer: Option<&'w mut Writer>,
+    writer: Option<&'w mut Writer<'t>>,
     /// Name of the current entry, for errors.
     entry: String,
 }
 
-impl<'w> Pass<'w> {
-    fn new(checker: Checker, writer: Option<&'w mut Writer>) -> Self {
+impl<'w, 't> Pass<'w, 't> {
+    fn new(checker: Checker, writer: Option<&'w mut Writer<'t>>) -> Self {
         Self {
             checker,
             writer,
@@ -380,16 +386,16 @@ fn copy(
 }
 
 /// Writes checked entries.
-struct Writer {
-    tree: Tree,
+struct Writer<'t> {
+    tree: Tree<'t>,
     rules: Rules,
     /// Directory modes, set at the end because they may forbid writing.
     modes: Vec<(PathBuf, u32)>,
     files: Vec<PathBuf>,
 }
 
-impl Writer {
-    fn new(tree: Tree, rules: Rules) -> Self {
+impl<'t> Writer<'t> {
+    fn new(tree: Tree<'t>, rules: Rules) -> Self {
         Self {
             tree,
             rules,

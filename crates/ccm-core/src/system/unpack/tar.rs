@@ -12,7 +12,7 @@ use super::{Entry, Kind, Pass, Stop};
 const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 
 /// Passes every entry to a pass and returns the reader after the last.
-pub(super) fn each<R: Read>(reader: R, pass: &mut Pass<'_>) -> Result<R, Stop> {
+pub(super) fn each<R: Read>(reader: R, pass: &mut Pass<'_, '_>) -> Result<R, Stop> {
     let mut archive = Archive::new(reader);
     let mut extensions = Extensions::default();
     for entry in archive.entries()?.raw(true) {
@@ -67,7 +67,7 @@ impl Extensions {
 fn read_extension(
     entry: &mut dyn Read,
     header: &Header,
-    pass: &mut Pass<'_>,
+    pass: &mut Pass<'_, '_>,
 ) -> Result<Vec<u8>, Stop> {
     let size = header.entry_size()?;
     if size > MAX_EXTENSION_BYTES {
@@ -96,7 +96,7 @@ fn process(
     entry: &mut dyn Read,
     header: &Header,
     extensions: &Extensions,
-    pass: &mut Pass<'_>,
+    pass: &mut Pass<'_, '_>,
 ) -> Result<(), Stop> {
     let own_name = header.path_bytes();
     let name = extensions.name.as_deref().unwrap_or(&own_name);

@@ -138,8 +138,8 @@ fn an_archive_that_was_replaced_is_not_unpacked() {
     let archive = dir.at("archive");
     files::write_private(&archive, &bytes, files::Durability::Cached).unwrap();
     let unpack = |checksum: &str| {
-        let (kind, limits) = (ArchiveFormat::Tar, Limits::ARCHIVE);
-        unpack_staged(&archive, checksum, kind, &dir.at("in"), ".new", limits)
+        let (kind, writer) = (ArchiveFormat::Tar, files::Writer::default());
+        unpack_staged(&archive, checksum, kind, &dir.at("in"), ".new", writer)
     };
     let error = unpack(&Digest::of(b"other").to_string()).unwrap_err();
     assert!(matches!(error, UnpackError::Replaced { .. }), "{error}");

@@ -24,7 +24,7 @@ const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
 
 /// Passes every entry to a pass.
-pub(super) fn each<R: Read + Seek>(reader: R, pass: &mut Pass<'_>) -> Result<(), Stop> {
+pub(super) fn each<R: Read + Seek>(reader: R, pass: &mut Pass<'_, '_>) -> Result<(), Stop> {
     let limit = Rc::new(Cell::new(MAX_TABLE_BYTES));
     let reader = Metered {
         reader,
@@ -54,7 +54,7 @@ pub(super) fn each<R: Read + Seek>(reader: R, pass: &mut Pass<'_>) -> Result<(),
 fn process<R: Read>(
     name: &[u8],
     file: &mut ZipFile<'_, R>,
-    pass: &mut Pass<'_>,
+    pass: &mut Pass<'_, '_>,
 ) -> Result<(), Stop> {
     let is_directory = name.ends_with(b"/");
     let mode = file.unix_mode().filter(|mode| *mode != 0);

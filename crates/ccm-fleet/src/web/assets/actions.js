@@ -1,14 +1,12 @@
-// Actions on one or many nodes: pause, resume, ensure a resource. Each is a single request for all nodes; equal
-// replies are shown once.
+// Actions on one or many nodes: check the assignment, pause, resume, ensure a resource. Each is a single request for
+// all nodes; equal replies are shown once.
 
-import { className, count, h, nodeLink, showPrompt, toast } from "./dom.js";
+import { button, className, count, diffBlock, h, nodeLink, showPrompt, toast } from "./dom.js";
 import { post } from "./store.js";
 
 /** Returns the buttons for a list of nodes. `done` is called after each action. */
 export function actionButtons(names, done = () => {}) {
   const target = names.length === 1 ? names[0] : count(names.length, "node");
-  const button = (verb, text, onclick) => h("button", { type: "button", "data-act": verb, onclick }, text);
-
   async function send(path, body) {
     try {
       const reply = await post(path, { nodes: names, ...body });
@@ -22,36 +20,31 @@ export function actionButtons(names, done = () => {}) {
   }
 
   return [
-    button("pause", "Pause", async () => {
+    button("Check", "check", () => send("/api/check", {})),
+    button("Pause", "pause", async () => {
       const text = "No changes are applied until resumed.";
       const reason = await showPrompt({ title: `Pause ${target}`, text, label: "Reason", yes: "Pause" });
       if (reason !== null) send("/api/pause", { reason });
     }),
-    button("resume", "Resume", () => send("/api/resume", {})),
-    button("ensure", "Ensure…", () => ensure(names, target, done)),
+    button("Resume", "resume", () => send("/api/resume", {})),
+    button("Ensure…", "ensure", () => ensure(names, target, done)),
   ];
 }
 
 /** Returns the list of replies, the worst first. */
 function replyList(reply) {
   const words = { no_answer: "no reply", would_change: "would change" };
+  const outputs = (reply.outputs ?? []).map((one) => h("li", {},
+    h("div.row", {}, h("b", {}, "Output"), h("span.soft", {}, nodeNames(one.nodes))), h("pre.output", {}, one.text)));
   return h("ul.replies", {}, reply.answers.map((one) => h("li", {},
     h("div.row", {}, h(`span.outcome.${className(one.outcome)}`, {}, words[one.outcome] ?? one.outcome), h("span.soft", {}, nodeNames(one.nodes))),
     h("p", {}, one.text),
-    one.diff && h("pre.diff", { tabindex: "0", "aria-label": `Diff of ${one.diff.node}` }, diffLines(one.diff.text)))));
+    one.diff && diffBlock(one.diff.text, `Diff of ${one.diff.node}`))), outputs);
 }
 
 function nodeNames(nodes) {
   if (nodes.length > 3) return `${count(nodes.length, "node")}: ${nodes.slice(0, 3).join(", ")}, …`;
   return nodes.flatMap((name, index) => [index ? ", " : "", h("a", { href: nodeLink(name) }, name)]);
-}
-
-function diffLines(text) {
-  return text.replace(/\n$/, "").split("\n").map((line) => {
-    if (/^(---|\+\+\+) /.test(line)) return h("span.soft", {}, `${line}\n`);
-    const tag = { "+": "ins", "-": "del" }[line[0]];
-    return tag ? h(tag, {}, `${line}\n`) : `${line}\n`;
-  });
 }
 
 /** Opens a new dialog, which is removed when closed. */

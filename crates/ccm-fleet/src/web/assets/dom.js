@@ -107,6 +107,39 @@ export function card(title, hint, ...content) {
   return h("section.card", { "aria-label": title }, h("h2", {}, title, hint && h("span.soft", {}, hint)), content);
 }
 
+/** Creates a button. `verb` identifies its action. */
+export function button(text, verb, onclick, props) {
+  return h("button", { type: "button", "data-act": verb, onclick, ...props }, text);
+}
+
+/** Shows a unified diff. */
+export function diffBlock(text, label) {
+  return h("pre.diff", { tabindex: "0", role: "group", "aria-label": label }, text.replace(/\n$/, "").split("\n").map((line) => {
+    if (/^(---|\+\+\+) /.test(line)) return h("span.soft", {}, `${line}\n`);
+    const tag = { "+": "ins", "-": "del" }[line[0]];
+    return tag ? h(tag, {}, `${line}\n`) : `${line}\n`;
+  }));
+}
+
+/** Shows what a command printed, or a difference of files, below a text. */
+export function withOutput(text, output) {
+  return output ? h("div", {}, text, h("pre.output", {}, output)) : text;
+}
+
+/** Allows line breaks after the slashes of a name. */
+export function path(text) {
+  return text.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
+}
+
+/** Returns the name of a bundle with its abbreviated digest. */
+export function bundleName({ name, digest }) {
+  return `${name}@${digest.slice(0, 12)}`;
+}
+
+export function bundleLink({ name, digest }) {
+  return `#/bundles/${encodeURIComponent(name)}/${digest}`;
+}
+
 /** Creates a table that scrolls horizontally if it is too wide. */
 export function table(label, titles, rows) {
   return h("div.scroll", { tabindex: "0", role: "group", "aria-label": label }, h("table", {},

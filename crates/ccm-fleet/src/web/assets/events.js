@@ -27,8 +27,9 @@ function createRow() {
   const [at, outcome, name, text, time] = Array.from({ length: 5 }, () => document.createTextNode(""));
   const result = h("span.outcome", {}, outcome);
   const link = h("a", {}, name);
-  const element = h("li", {}, h("span.soft.small", {}, at), result, h("span.clip", {}, link), h("span", {}, text), h("span.soft.small.right", {}, time));
-  return { element, result, link, texts: { at, outcome, name, text, time }, event: null };
+  const output = h("pre.output", { hidden: true });
+  const element = h("li", {}, h("span.soft.small", {}, at), result, h("span.clip", {}, link), h("span", {}, text, output), h("span.soft.small.right", {}, time));
+  return { element, result, link, output, texts: { at, outcome, name, text, time }, event: null };
 }
 
 function updateRow(one, event, isFresh) {
@@ -48,6 +49,8 @@ function updateRow(one, event, isFresh) {
   texts.at.data = clock(event.at);
   texts.text.data = shorten(event.text);
   texts.time.data = duration(event.millis);
+  setText(one.output, event.output ?? "");
+  one.output.hidden = !event.output;
 }
 
 export function events(main, params) {

@@ -1,22 +1,28 @@
-// Node view: status, assignment, last run, drift, and the last event of each resource. A part is drawn again only
-// when it changed, so that expanded facts stay expanded.
+// Node view: status, labels, assignment, last run, drift, runs, and the last event of each resource. A part is drawn
+// again only when it changed, so that expanded facts stay expanded.
 
-import { badge, card, className, duration, filler, h, outcome, pairs, shorten, table, throttled, when } from "./dom.js";
-import { canAct, read, subscribe } from "./store.js";
+import {
+  badge, bundleLink, card, className, duration, filler, h, outcome, pairs, path, shorten, table, throttled, when, withOutput,
+} from "./dom.js";
+import { can, read, subscribe } from "./store.js";
 import { actionButtons } from "./actions.js";
+import { dayChart } from "./chart.js";
+import { labelsCard } from "./labels.js";
+import { detail, runsCard } from "./runs.js";
 
 /** Minimum interval between two loads, in milliseconds. */
 const INTERVAL = 500;
 
 export function node(main, name) {
-  const parts = Object.fromEntries(["state", "buttons", "status", "assignment", "run", "drift", "resources", "facts"].map((part) => {
+  const parts = Object.fromEntries(["state", "buttons", "status", "labels", "assignment", "run", "days", "drift", "resources", "facts"].map((part) => {
     const element = h(part === "buttons" ? "div.row.right" : part === "state" ? "span" : "div.empty-is-gone");
     return [part, { element, fill: filler(element) }];
   }));
   const element = (part) => parts[part].element;
   const problem = h("p.empty", { hidden: true });
-  const body = h("div.sides", {}, h("div.side", {}, element("status"), element("assignment"), element("run")),
-    h("div.side", {}, element("drift"), element("resources"), element("facts")));
+  const runs = runsCard(name, (days) => parts.days.fill(days, () => card("Changes per day", "UTC", dayChart(days))));
+  const body = h("div.sides", {}, h("div.side", {}, element("status"), element("labels"), element("assignment"), element("run"), element("days")),
+    h("div.side", {}, element("drift"), runs.element, element("resources"), element("facts")));
   main.append(
     h("p.small.row", {}, h("a", { href: "#/nodes" }, "← All nodes"), h("a.right", { href: `#/events?q=${encodeURIComponent(name)}` }, "Events of this node")),
     h("div.head", {}, h("h1", {}, name), element("state"), element("buttons")),
@@ -42,8 +48,9 @@ export function node(main, name) {
     problem.hidden = true;
     body.hidden = false;
     parts.state.fill(row.state, () => badge(row.state));
-    parts.buttons.fill(canAct(), () => canAct() && actionButtons([name], load));
-    parts.status.fill([row, status, labels], () => statusCard(row, status, labels));
+    parts.buttons.fill(can("ask"), () => can("ask") && actionButtons([name], load));
+    parts.status.fill([row, status, found.last_seen], () => statusCard(row, status, found.last_seen));
+    parts.labels.fill([labels, can("roll-out")], () => labelsCard(name, labels, load));
     parts.assignment.fill([assignment, row.lagging, report?.error, report?.refusal], () => assignmentCard(assignment, row, report));
     parts.run.fill(run, () => runCard(run));
     parts.drift.fill(report?.drift, () => driftCard(report?.drift ?? []));
@@ -53,17 +60,21 @@ export function node(main, name) {
   }
 
   const reload = throttled(load, INTERVAL);
+  const reloadRuns = throttled(runs.load, INTERVAL);
   const stop = subscribe((change) => {
-    if (change.nodes?.includes(name) || change.events?.some((event) => event.node === name)) reload();
+    const events = change.events?.filter((event) => event.node === name) ?? [];
+    if (change.nodes?.includes(name) || events.length) reload();
+    if (events.some((event) => event.type === "run")) reloadRuns();
   });
   load();
+  runs.load();
   return () => {
     isClosed = true;
     stop();
   };
 }
 
-function statusCard(row, status, labels) {
+function statusCard(row, status, lastSeen) {
   return card("Status", "", pairs([
     ["State", badge(row.state)],
     ["Note", shorten(row.note)],
@@ -71,11 +82,10 @@ function statusCard(row, status, labels) {
     ["Trust", status?.trust && trustText(status.trust)],
     ["Refused", refusal(status?.trust?.last_refusal)],
     ["Running", status?.current_run && shorten(status.current_run.source)],
-    ["Last heartbeat", status && when(status.timestamp)],
+    ["Last heartbeat", status ? when(status.timestamp) : lastSeen && when(lastSeen)],
     ["Started", status && when(status.started)],
-    ["Version", status?.version],
-    ["Groups", status?.groups.join(", ")],
-    ["Labels", Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(", ")],
+    ["Version", row.version],
+    ["Groups", row.groups.join(", ")],
     ["Spool", status && `${status.spool.pending} pending, ${status.spool.dropped} dropped`],
   ]));
 }
@@ -92,7 +102,7 @@ function refusal(one) {
 
 function assignmentCard(assignment, row, report) {
   return card("Assignment", "", assignment ? pairs([
-    ["Manifests", assignment.manifests.map((one) => h("div", {}, one.name, " ", h("span.mono.soft", {}, one.digest.slice(0, 12))))],
+    ["Manifests", assignment.manifests.map((one) => h("div", {}, h("a", { href: bundleLink(one) }, one.name), " ", h("span.mono.soft", {}, one.digest.slice(0, 12))))],
     ["Generation", `${assignment.generation}${row.lagging ? ", not reported yet" : ""}`],
     ["Mode", assignment.noop ? "noop: only reports changes" : "apply"],
     ["Rollout", assignment.rollout && h("a", { href: `#/rollouts/${assignment.rollout}` }, assignment.rollout)],
@@ -133,22 +143,10 @@ function resourcesCard(resources) {
   const titles = ["Outcome", "Resource", "Message", ...(checks ? ["Health"] : []), "Duration", "When"];
   return card("Resources", "last event of each", table("Resources", titles, resources.map((event) => {
     const label = `${event.type}#${event.name}`;
-    // The text starts with the resource, which has its own column here.
-    const text = event.text.startsWith(`${label} `) ? event.text.slice(label.length + 1) : event.text;
     const health = className(event.health?.toLowerCase());
-    return [outcome(event.outcome), h("span.mono.path", {}, path(label)), withOutput(text, event.output),
+    return [outcome(event.outcome), h("span.mono.path", {}, path(label)), withOutput(detail(event, label), event.output),
       ...(checks ? [event.health ? h(`span.outcome.${health}`, {}, health) : ""] : []), h("span.nowrap", {}, duration(event.millis)), when(event.at)];
   })));
-}
-
-/** Shows what a command printed, or a difference of files, below a text. */
-function withOutput(text, output) {
-  return output ? h("div", {}, text, h("pre.output", {}, output)) : text;
-}
-
-/** Allows line breaks after the slashes of a name. */
-function path(text) {
-  return text.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
 }
 
 function emptyText(text) {

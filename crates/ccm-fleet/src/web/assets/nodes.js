@@ -1,8 +1,8 @@
 // Node list: a virtual table with a selection to act on. Only visible rows exist, and a row that stays visible keeps
 // its element, so that thousands of nodes cost as much as thirty and nothing moves under the pointer.
 
-import { ago, badge, count, framed, h, nodeLink, outcome, setText, shorten, toast } from "./dom.js";
-import { canAct, store, STATES, subscribe } from "./store.js";
+import { ago, badge, button, count, framed, h, nodeLink, outcome, setText, shorten, toast } from "./dom.js";
+import { can, store, STATES, subscribe } from "./store.js";
 import { setAddress } from "./address.js";
 import { actionButtons } from "./actions.js";
 
@@ -10,18 +10,24 @@ const ROW_HEIGHT = 42;
 const HEAD_HEIGHT = 38;
 const SPARE_ROWS = 6;
 
+/** Maximum number of selected nodes in the address of a new rollout. */
+const MAX_LINKED = 200;
+
+/** Cells of a row after its name. */
+const CELLS = [["state", "span"], ["version", "span.clip"], ["groups", "span.clip"], ["bundle", "span.mono.clip"], ["run", "span.ran"], ["note", "span.soft.clip"]];
+
 /** Selected nodes; kept while other views are open. */
 const selected = new Set();
 
 export function nodes(main, params) {
   const states = new Set((params.get("state") ?? "").split(",").filter((word) => STATES.includes(word)));
-  const search = h("input", { type: "search", placeholder: "Search by name, group or note", "aria-label": "Search nodes", value: params.get("q") ?? "" });
+  const search = h("input", { type: "search", placeholder: "Search by name, version, group, bundle, label or note", "aria-label": "Search nodes", value: params.get("q") ?? "" });
   const chips = h("div.chips", { role: "group", "aria-label": "Filter by state" });
   const found = h("span.soft", { role: "status" });
   const allBox = h("input", { type: "checkbox", "aria-label": "Select all shown nodes", tabindex: "-1" });
   const inner = h("div.inner", { role: "rowgroup" });
   const head = h("div.th", { role: "row", "aria-rowindex": 1 }, h("span", { role: "columnheader" }, allBox),
-    ["Node", "State", "Last run", "When", "Note"].map((word) => h("span", { role: "columnheader" }, word)));
+    ["Node", "State", "Version", "Groups", "Bundle", "Last run", "Note"].map((word) => h("span", { role: "columnheader" }, word)));
   const box = h("div.virtual", {
     tabindex: "0", role: "grid", "aria-label": "Nodes", "aria-multiselectable": "true", "aria-describedby": "keys",
   }, head, inner);
@@ -64,7 +70,8 @@ export function nodes(main, params) {
       const row = store.nodes.get(name);
       return (!states.size || states.has(row.state)) &&
         (!text || name.includes(text) || row.note.toLowerCase().includes(text) ||
-          row.groups.some((group) => group.toLowerCase().includes(text)));
+          row.version.includes(text) || [...row.groups, ...row.bundles].some((word) => word.toLowerCase().includes(text)) ||
+          Object.entries(row.labels).some(([label, value]) => `${label}=${value}`.toLowerCase().includes(text)));
     };
     names = states.size || text ? store.names.filter(matches) : store.names;
     here = Math.min(here, names.length - 1);
@@ -85,24 +92,29 @@ export function nodes(main, params) {
   function createRow(name) {
     const tick = h("input", { type: "checkbox", tabindex: "-1", "aria-label": `Select ${name}` });
     tick.addEventListener("click", (event) => toggle(names.indexOf(name), event.shiftKey));
-    const cells = ["span", "span", "span.soft.small", "span.soft.clip"].map((tag) => h(tag, { role: "gridcell" }));
+    const cells = Object.fromEntries(CELLS.map(([cell, tag]) => [cell, h(tag, { role: "gridcell" })]));
     const element = h("div.tr", { role: "row", id: `row-${name}`, "data-node": name },
       h("span", { role: "gridcell" }, tick),
-      h("span.name.clip", { role: "gridcell", title: name }, h("a", { href: nodeLink(name), tabindex: "-1" }, name)), cells);
+      h("span.name.clip", { role: "gridcell", title: name }, h("a", { href: nodeLink(name), tabindex: "-1" }, name)), Object.values(cells));
     return { element, tick, cells };
   }
 
   function refresh(one, row, index) {
     const when = row.ran ? ago(row.ran) : "never";
     if (one.row !== row) {
-      const [state, result, , note] = one.cells;
+      const { state, version, groups, bundle, note } = one.cells;
       if (one.row?.state !== row.state) state.replaceChildren(badge(row.state));
-      if (one.row?.outcome !== row.outcome) result.replaceChildren(outcome(row.outcome));
+      setText(version, row.version);
+      setText(groups, row.groups.join(", "));
+      setText(bundle, row.bundles.join(", "));
+      if (bundle.title !== bundle.textContent) bundle.title = bundle.textContent;
       setText(note, [row.lagging && "new assignment pending", shorten(row.note)].filter(Boolean).join(" · "));
       if (one.row?.note !== row.note) note.title = row.note;
       one.row = row;
     }
-    if (one.when !== when) one.cells[2].textContent = one.when = when;
+    const ran = `${row.outcome} ${when}`;
+    if (one.ran !== ran) one.cells.run.replaceChildren(row.ran ? outcome(row.outcome) : "", h("span.soft.small", {}, when));
+    one.ran = ran;
     if (one.index !== index) {
       one.element.style.top = `${index * ROW_HEIGHT}px`;
       one.element.setAttribute("aria-rowindex", index + 2);
@@ -147,16 +159,16 @@ export function nodes(main, params) {
     bar.hidden = selected.size === 0;
     if (bar.hidden) return;
     const list = [...selected].sort();
-    const button = (text, onclick) => h("button", { type: "button", onclick }, text);
     bar.replaceChildren(
       h("b", { role: "status" }, `${count(list.length, "node")} selected`),
-      h("div.row", {}, canAct() ? actionButtons(list) : ""),
+      h("div.row", {}, can("ask") ? actionButtons(list) : "",
+        can("roll-out") && list.length <= MAX_LINKED && h("a.button", { "data-act": "rollout", href: `#/rollouts/new?nodes=${list.join(",")}` }, "Roll out…")),
       h("div.row.right", {},
-        navigator.clipboard && button("Copy names", async () => {
+        navigator.clipboard && button("Copy names", "copy", async () => {
           await navigator.clipboard.writeText(list.join("\n"));
           toast(`${count(list.length, "name")} copied.`);
         }),
-        button("Clear", () => {
+        button("Clear", "clear", () => {
           selected.clear();
           box.focus();
           changed();

@@ -1,7 +1,8 @@
 // Overview: nodes by state, every node as a shape, problems, the last hour, and the newest rollouts.
 
-import { badge, card, clock, count, filler, framed, h, nodeLink, setText, shorten, svg } from "./dom.js";
+import { badge, card, clock, count, filler, framed, h, nodeLink, setText, shorten } from "./dom.js";
 import { refreshSummary, store, STATES, subscribe } from "./store.js";
+import { chart } from "./chart.js";
 import { grid } from "./grid.js";
 import { newest, rolloutCard } from "./rollouts.js";
 
@@ -79,30 +80,11 @@ export function overview(main) {
 
   function drawLine() {
     const minutes = store.summary.timeline;
-    const most = Math.max(4, ...minutes.map((one) => one.changed + one.failed));
-    const [height, base, left] = [132, 108, 36];
-    const step = (width - left) / minutes.length;
-    const bars = minutes.map((one, index) => {
-      const x = left + index * step;
-      const [changed, failed] = [one.changed, one.failed].map((value) => (value / most) * (base - 12));
-      const bar = (name, y, tall) => tall > 0 && svg("rect", { class: name, x, y, width: Math.max(1, step - 2), height: Math.max(tall, 1.5), rx: 1.5 });
-      return svg("g", {},
-        svg("title", {}, `${clock(one.start * 1000).slice(0, 5)} · ${one.changed} changed, ${one.failed} failed`),
-        bar("changed", base - changed, changed), bar("failed", base - changed - failed - 1, failed));
+    const columns = minutes.map(({ start, changed, failed }) => {
+      const title = clock(start * 1000).slice(0, 5);
+      return { changed, failed, title, tick: start % 900 === 0 && title };
     });
-    // The last label must not be cut off.
-    const ticks = minutes.map((one, index) => one.start % 900 === 0 &&
-      svg("text", { x: Math.min(left + (index + .5) * step, width - 16), y: base + 18, "text-anchor": "middle" }, clock(one.start * 1000).slice(0, 5)));
-    const sums = minutes.reduce((sum, one) => [sum[0] + one.changed, sum[1] + one.failed], [0, 0]);
-    line.replaceChildren(svg("svg", {
-      class: "line", viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `In the last hour ${sums[0]} changes and ${sums[1]} failures`,
-    },
-    svg("line", { class: "axis faint", x1: left, x2: width, y1: 12.5, y2: 12.5 }),
-    svg("text", { x: 0, y: 16 }, most.toLocaleString("en")), svg("text", { x: 0, y: base }, 0),
-    svg("line", { class: "axis", x1: left, x2: width, y1: base + .5, y2: base + .5 }), bars, ticks),
-    h("div.legend", {}, h("span.badge", { "data-state": "running" }, `${sums[0].toLocaleString("en")} changed`),
-      h("span.badge", { "data-state": "failed" }, `${sums[1].toLocaleString("en")} failed`)));
+    line.replaceChildren(...chart(width, columns, "In the last hour"));
   }
 
   const redrawNodes = framed(() => {

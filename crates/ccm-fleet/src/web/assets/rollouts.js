@@ -1,7 +1,7 @@
 // Rollout list and rollout view: waves, limits, and the progress of nodes.
 
-import { card, className, count, filler, framed, h, nodeLink, pairs, setText, showPrompt, table, throttled, toast, when } from "./dom.js";
-import { canAct, post, read, store, subscribe } from "./store.js";
+import { bundleLink, bundleName, button, card, className, count, filler, framed, h, nodeLink, pairs, setText, showPrompt, table, throttled, toast, when } from "./dom.js";
+import { can, post, read, store, subscribe } from "./store.js";
 
 const PARTS = ["ok", "changed", "would_change", "restored", "failed", "unhealthy", "unreachable", "skipped", "restoring", "assigned"];
 
@@ -73,7 +73,8 @@ export function rolloutCard(one, heading = "h2") {
 export function rollouts(main) {
   const list = h("div.waves");
   const found = h("span.soft", { role: "status" });
-  main.append(h("div.head", {}, h("h1", {}, "Rollouts"), found), list);
+  main.append(h("div.head", {}, h("h1", {}, "Rollouts"), found,
+    can("roll-out") && h("a.button.main.right", { href: "#/rollouts/new", "data-act": "new" }, "Start a rollout")), list);
   const fill = filler(list);
   function draw() {
     const all = newest();
@@ -88,7 +89,7 @@ export function rollouts(main) {
 }
 
 /** Returns the limits above which a rollout halts. */
-function limits(budget) {
+export function limits(budget) {
   return [
     budget.max_failures !== undefined && count(budget.max_failures, "failure"),
     budget.max_failures_percent && `${budget.max_failures_percent} of finished nodes`,
@@ -145,24 +146,24 @@ export function rollout(main, id) {
   }
 
   function drawHead(one) {
-    const verbs = canAct() ? controls(one) : [];
+    const verbs = can("roll-out") ? controls(one) : [];
     fillHead([one.bundle.name, one.word, verbs], () => [
       h("h1", {}, one.bundle.name), stateOf(one), h("span.soft.mono", {}, one.id),
-      h("div.row.right", {}, verbs.map(([verb, text, label]) => h("button", {
-        type: "button", "data-act": verb, class: verb === "abort" ? "danger" : null, onclick: () => control(verb, text, label),
-      }, text))),
+      h("div.row.right", {}, verbs.map(([verb, text, label]) => button(text, verb, () => control(verb, text, label),
+        { class: verb === "abort" ? "danger" : null }))),
     ]);
   }
 
   function drawBody(one, found, total) {
     const { settings } = found;
-    fillBody([one, found.lease, total], () => [
+    fillBody([one, found.lease, found.controls, total], () => [
       card("Waves", count(total, "node"), waves(one), one.state.reason && h("p.reason", {}, h("b", {}, "Reason: "), one.state.reason)),
       card("Plan", "", pairs([
-        ["Bundle", h("span.mono", {}, `${one.bundle.name} ${one.bundle.digest.slice(0, 12)}`)],
+        ["Bundle", h("a.mono", { href: bundleLink(one.bundle) }, bundleName(one.bundle))],
         ["Selection", h("span.mono", {}, found.selection.join(" "))], ["Budget", `at most ${limits(settings.budget)}`],
         ["Health gate", settings.health_gate && "no node may be unhealthy before the next wave"],
-        ["Started", when(one.created)], ["Caller", one.caller],
+        ["Started", h("span", {}, when(one.created), one.caller && ` by ${one.caller}`)],
+        ["Controls", found.controls.map((done) => h("div", {}, `${done.verb} by ${done.by || "unknown"} · `, when(done.at)))],
         // Without the random suffix of the holder.
         ["Controller", found.lease?.holder.replace(/ [0-9a-f]{8,}$/, "")],
         ["Left out", found.left_out.map((left) => h("div", {}, `${left.node}: ${left.reason}`))],

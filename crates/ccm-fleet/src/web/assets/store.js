@@ -40,9 +40,21 @@ export function needsToken() {
   return document.documentElement.dataset.token === "required";
 }
 
-/** Reports whether actions are allowed. */
-export function canAct() {
-  return Boolean(store.summary?.actions) && hasToken();
+/** Roles of tokens; each includes the ones before it. */
+const ROLES = ["read", "ask", "roll-out"];
+
+/** Reports whether the token permits what a role permits. */
+export function can(role) {
+  return ROLES.indexOf(store.summary?.role) >= ROLES.indexOf(role);
+}
+
+/** Returns why the server refuses a token, or nothing. A server that can't be reached refuses nothing. */
+export async function refusalOf(text) {
+  // Other characters can't be sent in a header.
+  if (!/^[\x21-\x7e]+$/.test(text.trim())) return "Wrong token.";
+  const headers = { authorization: `Bearer ${text.trim()}` };
+  const response = await fetch("/api/summary", { headers, cache: "no-store" }).catch(() => null);
+  return response?.status === 401 ? "Wrong token." : "";
 }
 
 /** Calls `listener` with changes: names of nodes, events (the newest first), ids of rollouts; or all, summary, link. */
@@ -58,6 +70,12 @@ function notify(change) {
 function setLink(link) {
   if (store.link === link) return;
   store.link = link;
+  notify({ link: true });
+}
+
+/** Shows why the server waits for NATS, or null. */
+function setNatsWait(reason) {
+  store.summary.nats_wait = reason;
   notify({ link: true });
 }
 
@@ -152,6 +170,7 @@ async function follow() {
       if (fields.id) mark = fields.id;
       if (fields.event === "hello") setLink("live");
       else if (fields.event === "news") apply(JSON.parse(fields.data));
+      else if (fields.event === "wait") setNatsWait(JSON.parse(fields.data));
       else if (fields.event === "resync") {
         await reader.cancel();
         return;
@@ -182,7 +201,7 @@ export async function run(promptToken) {
       if (error instanceof ApiError && error.status === 401) {
         setLink("lost");
         setToken("");
-        await promptToken("Wrong token.");
+        await promptToken("The server does not accept this token any more.");
         continue;
       }
     }

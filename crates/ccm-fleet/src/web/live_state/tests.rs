@@ -160,7 +160,12 @@ fn a_node_without_records_is_removed_and_readers_resync() {
     let record = Record::Report(Box::new(report("web1", 1)));
     live.put(name("web1"), record, Instant::now());
     let mut cursor = live.cursor();
-    live.remove(&name("web1"), Source::Report, Instant::now());
+    live.remove(
+        &name("web1"),
+        Source::Report,
+        Removal::Deleted,
+        Instant::now(),
+    );
     assert!(live.changes(&mut cursor).resync);
     assert_eq!(live.totals().nodes, 0);
 }
@@ -220,4 +225,26 @@ fn a_changed_rollout_is_sent_and_a_removed_one_needs_a_resync() {
     live.finish_rollouts();
     assert!(live.changes(&mut cursor).resync);
     assert_eq!(live.rollouts().len(), 1);
+}
+
+#[test]
+fn dropped_events_are_counted_up_whatever_nodes_do() {
+    let mut live = LiveState::new(7);
+    let now = Instant::now();
+    let put = |live: &mut LiveState, node: &str, dropped: u64| {
+        let mut status = status(node);
+        status.spool.dropped = dropped;
+        live.put(name(node), Record::Presence(Box::new(status)), now);
+        live.totals().dropped
+    };
+    // What was dropped before the start is not counted.
+    assert_eq!(put(&mut live, "web1", 5), 0);
+    assert_eq!(put(&mut live, "web1", 7), 2);
+    assert_eq!(put(&mut live, "web2", 100), 2);
+    // A node that goes and returns is counted once, also if it drops events meanwhile.
+    live.remove(&name("web1"), Source::Presence, Removal::Deleted, now);
+    assert_eq!(live.totals().dropped, 2);
+    assert_eq!(put(&mut live, "web1", 10), 5);
+    // A new spool starts at zero.
+    assert_eq!(put(&mut live, "web2", 1), 6);
 }

@@ -45,6 +45,39 @@ mod writes {
     }
 
     #[test]
+    fn the_content_of_a_sparse_file_with_its_holes() {
+        let dir = TestDir::new();
+        for (start, size) in [
+            (0, 64 << 20),
+            (32 << 20, 64 << 20),
+            (64 << 20, (64 << 20) + 4),
+        ] {
+            let source = dir.file("source", "");
+            let file = std::fs::File::options().write(true).open(&source).unwrap();
+            file.write_all_at(b"data", start).unwrap();
+            file.set_len(size).unwrap();
+            let target = dir.at("target");
+            let content = Content::File(&source);
+            store(&target, content, &EVERYTHING, Durability::Content).unwrap();
+            let found = std::fs::metadata(&target).unwrap();
+            assert_eq!(found.len(), size);
+            assert!(found.blocks() < 2048, "{} blocks", found.blocks());
+            assert_eq!(sha256(&target).unwrap(), sha256(&source).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_content_of_a_file_that_reports_no_size_or_a_wrong_one() {
+        let dir = TestDir::new();
+        for source in ["/proc/sys/kernel/ostype", "/sys/kernel/fscaps"] {
+            let target = dir.at("target");
+            let content = Content::File(Path::new(source));
+            store(&target, content, &EVERYTHING, Durability::Cached).unwrap();
+            assert_eq!(text(&target), text(Path::new(source)), "{source}");
+        }
+    }
+
+    #[test]
     fn over_a_symlink_without_changing_its_target() {
         let dir = TestDir::new();
         let victim = dir.file("victim", "safe");

@@ -1,6 +1,8 @@
 //! Tests with real files in a temporary directory. Changing owners needs root.
 
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{
+    FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 

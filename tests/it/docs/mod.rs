@@ -1,0 +1,411 @@
+//! The documents say what is so: marked examples are typed into a shell and print what they show,
+//! every command and flag that is named anywhere exists, and every link has a target.
+//!
+//! Marks are comments that no reader sees: `<!-- test: run -->` before a block that is run,
+//! `<!-- test: run, exit code N -->` if its last command returns another exit code than 0,
+//! `<!-- test: file NAME -->` before one that is a file, `<!-- test: COMMAND -->` for a command, and
+//! `<!-- test: not run, REASON -->` before a block that can't be run here.
+
+mod links;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use ccm_nats::Verb;
+use regex::Regex;
+
+use crate::support::TestEnv;
+use crate::support::nats::{NatsServer, tool};
+
+/// What documents write to, here below a scratch directory.
+const PLACES: [&str; 2] = ["/srv", "/var/cfengine/modules/packages"];
+
+/// What a shell prints after each command, to separate the outputs.
+const END: &str = "\u{1}";
+
+fn document(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// One thing that a document wants to be done.
+#[derive(Debug)]
+enum Step {
+    File { name: String, text: String },
+    Run { command: String, shown: String },
+}
+
+/// Returns what the marks of a document require, in order.
+fn steps(text: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let mark = line.strip_prefix("<!-- test: ");
+        let Some(mark) = mark.and_then(|mark| mark.strip_suffix(" -->")) else {
+            continue;
+        };
+        let mut block = || {
+            let fence = lines.next().unwrap_or_default();
+            assert!(fence.starts_with("```"), "{mark}: no block follows");
+            let inside = lines.by_ref().take_while(|line| *line != "```");
+            inside.fold(String::new(), |text, line| text + line + "\n")
+        };
+        match mark.split_once(' ') {
+            None if mark == "run" => steps.extend(typed(&block())),
+            Some(("run,", code)) => {
+                let mut typed = typed(&block());
+                let code = code.strip_prefix("exit code ").unwrap();
+                let Some(Step::Run { command, .. }) = typed.last_mut() else {
+                    panic!("{mark}: no command");
+                };
+                *command = format!("{command} || [ $? -eq {code} ]");
+                steps.extend(typed);
+            }
+            Some(("not", reason)) => {
+                assert!(reason.starts_with("run, "), "{mark}");
+                block();
+            }
+            Some(("file", name)) => steps.push(Step::File {
+                name: name.into(),
+                text: block(),
+            }),
+            _ => steps.push(Step::Run {
+                command: mark.into(),
+                shown: String::new(),
+            }),
+        }
+    }
+    steps
+}
+
+/// Returns the commands of a block, each with what is shown below it. A here-document belongs to
+/// its command.
+fn typed(block: &str) -> Vec<Step> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut until = None;
+    for line in block.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            until = command
+                .split_once("<<")
+                .map(|(_, end)| end.trim_matches('\''));
+            found.push((command.into(), String::new()));
+            continue;
+        }
+        let (command, shown) = found.last_mut().expect("a block begins with a command");
+        match until {
+            Some(end) => {
+                write!(command, "\n{line}").unwrap();
+                until = until.filter(|_| line != end);
+            }
+            None => writeln!(shown, "{line}").unwrap(),
+        }
+    }
+    let steps = found.into_iter();
+    steps
+        .map(|(command, shown)| Step::Run { command, shown })
+        .collect()
+}
+
+/// Does what a document says in one shell, and compares what it prints with what is shown.
+fn follow(name: &str) {
+    let env = TestEnv::new();
+    let here = |text: &str| {
+        PLACES.iter().fold(text.to_owned(), |text, place| {
+            text.replace(place, &env.at(&place[1..]))
+        })
+    };
+    for place in PLACES {
+        std::fs::create_dir_all(env.path(&place[1..])).unwrap();
+    }
+    std::fs::create_dir(env.path("bin")).unwrap();
+    for (name, program) in [
+        ("ccm", Path::new(env!("CARGO_BIN_EXE_ccm"))),
+        ("nats-server", &tool("nats-server")),
+    ] {
+        std::os::unix::fs::symlink(program, env.path("bin").join(name)).unwrap();
+    }
+    let mut script = String::from("set -e\nip link set lo up\n");
+    let mut expected = Vec::new();
+    for step in steps(&document(name)) {
+        match step {
+            Step::File { name, text } => {
+                env.write(&name, here(&text));
+            }
+            Step::Run { command, shown } => {
+                writeln!(script, "{}\nprintf '{END}'", here(&command)).unwrap();
+                expected.push((command, here(&shown)));
+            }
+        }
+    }
+    assert!(!expected.is_empty(), "{name} has no examples");
+    // A network of its own: ports are free, and what is left running ends with the shell.
+    let output = Command::new("unshare")
+        .args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(["sh", "-c", &script])
+        .current_dir(env.root())
+        .env_clear()
+        .env("HOME", env.root())
+        .env("TMPDIR", env.root())
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", env.at("bin")),
+        )
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{name}: {output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for ((command, shown), printed) in expected.iter().zip(printed.split(END)) {
+        if !shown.is_empty() {
+            let (mut printed, mut shown) = (normal(printed), normal(shown));
+            // Nodes reply in any order.
+            if command.starts_with("ccm fleet") {
+                printed.sort();
+                shown.sort();
+            }
+            assert_eq!(printed, shown, "{name}: {command}");
+        }
+    }
+}
+
+/// Returns the lines of a text without what differs between runs: times, ids, digests, keys and column widths.
+fn normal(text: &str) -> Vec<String> {
+    static PATTERNS: LazyLock<[Regex; 9]> = LazyLock::new(|| {
+        [
+            r"runtime=\S+",
+            r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?",
+            r"\b(\d+(\.\d+)?(ms|µs|m|s|h))+\b( ago)?|\bnow\b",
+            r"\b\d{8}-\d{6}-[0-9a-z]+\b",
+            r"\b[0-9a-f]{8,64}\b",
+            r"\b[UA][A-Z2-7]{55}\b",
+            r"\b[0-9A-Za-z]{27}\b",
+            r"\b\d+ bytes\b",
+            r"\b\w+@[\w.-]+",
+        ]
+        .map(|pattern| Regex::new(pattern).unwrap())
+    });
+    let text = PATTERNS.iter().fold(text.to_owned(), |text, pattern| {
+        pattern.replace_all(&text, "*").into_owned()
+    });
+    let lines = text.lines().map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.join(" ")
+    });
+    lines.collect()
+}
+
+/// Returns the files of the book, below `docs/`.
+pub(crate) fn book_pages() -> Vec<String> {
+    fn collect(directory: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, found);
+            } else if path.extension().is_some_and(|suffix| suffix == "md") {
+                let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap();
+                found.push(name.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("docs"),
+        &mut found,
+    );
+    found.sort();
+    found
+}
+
+/// Pages whose blocks of commands and files all have a mark.
+const MARKED: [&str; 4] = [
+    "docs/quickstart.md",
+    "docs/tutorial-",
+    "docs/guides/",
+    "docs/migration/",
+];
+
+#[test]
+fn examples_of_the_book_print_what_they_show() {
+    let has_marks = |name: &&String| !steps(&document(name)).is_empty();
+    let pages = book_pages();
+    let pages: Vec<&String> = pages.iter().filter(has_marks).collect();
+    assert!(pages.len() > 5, "{pages:?}");
+    for name in pages {
+        follow(name);
+    }
+}
+
+#[test]
+fn every_block_of_the_guides_is_run_or_says_why_not() {
+    let pages = book_pages();
+    let is_marked = |name: &&String| MARKED.iter().any(|start| name.starts_with(start));
+    for name in pages.iter().filter(is_marked) {
+        let text = document(name);
+        let mut previous = "";
+        let mut is_inside = false;
+        for line in text.lines() {
+            if line.starts_with("```") {
+                let is_checked = previous.starts_with("<!-- test: ") || line == "```text";
+                assert!(
+                    is_inside || is_checked,
+                    "{name}: a block after {previous:?} has no mark"
+                );
+                is_inside = !is_inside;
+            }
+            previous = line;
+        }
+    }
+}
+
+#[test]
+fn examples_of_the_readme_print_what_they_show() {
+    follow("README.md");
+}
+
+/// Returns every call of the program in a document: in blocks, and between backquotes.
+fn calls(text: &str) -> Vec<String> {
+    // A table's bar between alternatives is not a pipe.
+    let text = text.replace("\\|", " ");
+    // `ccm help` has no help of its own; its topics are tested with the reference.
+    let is_call = |line: &&str| line.starts_with("ccm ") && !line.starts_with("ccm help");
+    let lines = text
+        .lines()
+        .map(|line| line.trim_start().trim_start_matches(['$', '#', ' ']));
+    let spans = text.split('`').skip(1).step_by(2);
+    let all = lines.filter(is_call).chain(spans.filter(is_call));
+    // A comment behind a command, and what comes after a pipe, is not its own.
+    let own = all.map(|call| call.split([';', '|', '#', '&', ')']).next().unwrap_or(call));
+    own.map(|call| call.replace(['[', ']', '"'], " ")).collect()
+}
+
+/// Flags that stand alone and that no help lists, as with upstream.
+const UNLISTED: [&str; 5] = [
+    "--completion-script-bash",
+    "--completion-script-fish",
+    "--completion-script-zsh",
+    "--help-long",
+    "--help-man",
+];
+
+#[test]
+fn the_guide_lists_every_verb() {
+    let guide = document("docs/guide.md");
+    let (_, table) = guide.split_once("| Verb | Body | Reply |\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let listed: BTreeSet<&str> = cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    assert_eq!(listed, Verb::ALL.map(Verb::as_str).into());
+}
+
+#[test]
+fn the_guide_lists_every_variable_of_nats() {
+    let variable = Regex::new(r"\bNATS_[A-Z_]+\b").unwrap();
+    let names = |text: &str| -> BTreeSet<String> {
+        let found = variable.find_iter(text);
+        found.map(|it| it.as_str().to_owned()).collect()
+    };
+    let guide = document("docs/guide.md");
+    let (_, table) = guide.split_once("| Flag | Variable | Value |\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let code = document("crates/ccm-nats/src/context/mod.rs");
+    assert_eq!(names(table), names(&code));
+}
+
+/// The registration in the guide is one that its own lookup finds.
+#[test]
+fn the_registration_of_the_guide_is_a_target_of_prometheus() {
+    let guide = document("docs/guide.md");
+    let (_, block) = guide.split_once("register_when_stable:\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let entries: serde_json::Value = serde_yaml::from_str(block).unwrap();
+    let (mut env, nats) = (TestEnv::new(), NatsServer::start());
+    env.set("NATS_URL", &nats.url());
+    env.ccm(&["registration", "init"]).ok();
+    let entry = &entries[0];
+    let text = |key: &str| entry[key].as_str().unwrap().to_owned();
+    let mut args: Vec<String> = [
+        "registration",
+        "create",
+        "--address",
+        "10.0.0.1",
+        "--port",
+        "80",
+    ]
+    .map(Into::into)
+    .into();
+    for key in ["cluster", "service", "protocol"] {
+        args.extend([format!("--{key}"), text(key)]);
+    }
+    for (key, value) in entry["annotations"].as_object().unwrap() {
+        args.extend([
+            "--annotation".into(),
+            format!("{key}={}", value.as_str().unwrap()),
+        ]);
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    env.ccm(&args).ok();
+    let spans = guide.split('`').skip(1).step_by(2);
+    let lookup = spans.filter(|span| span.contains("PrometheusFileSD()"));
+    env.write("targets", lookup.take(1).collect::<String>());
+    let groups: serde_json::Value =
+        serde_json::from_str(&env.ccm(&["template", "targets"]).ok()).unwrap();
+    assert_eq!(groups[0]["targets"][0], "10.0.0.1:80", "{groups}");
+    assert_eq!(groups[0]["labels"]["zone"], "a", "{groups}");
+}
+
+#[test]
+fn every_command_and_flag_that_documents_name_exists() {
+    let env = TestEnv::new();
+    let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();
+    let mut help = |path: &[String]| {
+        let run_help = || {
+            let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
+            args.push("--help");
+            env.ccm(&args).ok()
+        };
+        helps.entry(path.to_vec()).or_insert_with(run_help).clone()
+    };
+    let mut checked = 0;
+    let mut names = book_pages();
+    // The first two name commands of upstream and of plugins; the last ones are generated.
+    names.retain(|name| {
+        !["docs/plugins.md", "docs/compatibility.md"].contains(&name.as_str())
+            && !name.starts_with("docs/reference/commands/")
+    });
+    names.push("README.md".into());
+    for name in &names {
+        for call in calls(&document(name)) {
+            let mut path: Vec<String> = Vec::new();
+            let words: Vec<&str> = call.split_whitespace().skip(1).collect();
+            for word in &words {
+                let listed = |line: &str| line.split_whitespace().next() == Some(*word);
+                let text = help(&path);
+                let commands = text.split("Commands:\n").nth(1).unwrap_or_default();
+                let commands = commands.split("\n\n").next().unwrap_or_default();
+                match commands.lines().any(listed) {
+                    true => path.push((*word).into()),
+                    false => break,
+                }
+            }
+            let is_known = !path.is_empty() || words[0].starts_with("--");
+            assert!(is_known, "{name}: no command in {call:?}");
+            let text = help(&path);
+            for flag in words.iter().filter(|word| word.starts_with("--")) {
+                let flag = flag.split(['=', '/', ',', '.']).next().unwrap_or(flag);
+                let is_there = text
+                    .split(|c: char| c.is_whitespace() || c == ',')
+                    .any(|word| word == flag);
+                let is_there = is_there || flag == "--" || UNLISTED.contains(&flag);
+                assert!(is_there, "{name}: no {flag} in {call:?}");
+                checked += 1;
+            }
+        }
+    }
+    for flag in UNLISTED {
+        env.ccm(&[flag]).ok();
+    }
+    assert!(checked > 50, "only {checked} flags found");
+}

@@ -1,0 +1,140 @@
+//! docs/reference/functions.md names every function, and its examples have the results that it shows.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+
+use super::root;
+use crate::support::TestEnv;
+
+const PAGE: &str = "docs/reference/functions.md";
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|err| panic!("{path}: {err}"))
+}
+
+/// Returns the part of the page below a heading of the second level.
+fn section(title: &str) -> String {
+    let page = text(PAGE);
+    let (_, rest) = page.split_once(&format!("\n## {title}\n")).unwrap();
+    rest.split("\n## ").next().unwrap().to_owned()
+}
+
+/// Returns the cells of the rows of all tables in a text.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let row = row.replace("\\|", "\u{1}");
+        let cells = row.trim_matches('|').split('|');
+        let cell = |cell: &str| cell.trim().trim_matches('`').replace('\u{1}', "|");
+        cells.map(cell).collect()
+    })
+    .collect()
+}
+
+/// Returns what a pattern finds in a source of the template engines.
+fn in_source(file: &str, pattern: &str) -> BTreeSet<String> {
+    let source = text(&format!("crates/{file}"));
+    let pattern = Regex::new(pattern).unwrap();
+    let found = pattern.captures_iter(&source);
+    found.map(|name| name[1].to_owned()).collect()
+}
+
+/// Returns the names in the arms of `find` in a source.
+fn arms(file: &str) -> BTreeSet<String> {
+    let source = text(&format!("crates/ccm-template/src/{file}"));
+    let (_, body) = source.split_once("fn find(name: &str)").unwrap();
+    let body = body.split("\n}\n").next().unwrap();
+    let arm = Regex::new(r#"(?m)^\s*((?:\|?\s*"[^"]+"\s*\|?\s*)+)(?:=>|if)"#).unwrap();
+    let name = Regex::new(r#""([^"]+)""#).unwrap();
+    let arms = arm.captures_iter(body).map(|arm| arm[1].to_owned());
+    arms.flat_map(|arm| {
+        let names = name.captures_iter(&arm).map(|name| name[1].to_owned());
+        names.collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+fn named(section: &str) -> BTreeSet<String> {
+    rows(section)
+        .into_iter()
+        .map(|row| row[0].clone())
+        .collect()
+}
+
+#[test]
+fn every_function_has_a_row() {
+    let mut expressions = in_source(
+        "ccm-template/src/expr/ast.rs",
+        r#"\("([a-zA-Z]+)", Self::\w+\),"#,
+    );
+    for file in ["text", "number", "list", "map", "date"] {
+        let file = format!("ccm-template/src/expr/builtins/{file}.rs");
+        expressions.extend(in_source(&file, r#"(?m)^    [a-z_]+\(\s*"([A-Za-z0-9]+)""#));
+    }
+    assert!(expressions.len() > 60, "{expressions:?}");
+    assert_eq!(named(&section("Expressions")), expressions);
+    let shared = in_source(
+        "ccm-template/src/functions.rs",
+        r#"(?m)^    \("(\w+)", (?:\||template)"#,
+    );
+    assert_eq!(named(&section("All languages")), shared);
+    let jet: BTreeSet<String> = in_source(
+        "ccm-template/src/jet/builtins.rs",
+        r#"(?m)^            (?:"\w+" \| )?"(\w+)" => Self::"#,
+    );
+    let missing: Vec<_> = jet.difference(&named(&section("jet"))).cloned().collect();
+    assert!(jet.len() > 20 && missing.is_empty(), "{missing:?}");
+    let checks = in_source(
+        "ccm-core/src/hiera/validators.rs",
+        r#"(?m)^    \("(is\w+)", "is_"#,
+    );
+    assert_eq!(named(&section("Validators")), checks);
+}
+
+#[test]
+fn every_function_of_go_templates_is_listed() {
+    let listed: BTreeSet<String> = section("go")
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect();
+    let directory = "crates/ccm-template/src/go/sprig";
+    let mut files: Vec<String> = std::fs::read_dir(root().join(directory))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "mod.rs")
+        .map(|name| format!("go/sprig/{name}"))
+        .collect();
+    files.push("go/builtin.rs".into());
+    let known: BTreeSet<String> = files.iter().flat_map(|file| arms(file)).collect();
+    assert!(known.len() > 180, "{}", known.len());
+    assert_eq!(listed, known);
+}
+
+#[test]
+fn examples_of_functions_have_the_results_that_are_shown() {
+    let env = TestEnv::new();
+    let mut checked = 0;
+    for (title, engine, left, right) in [
+        ("Expressions", "expr", "{{ ", " }}"),
+        ("jet", "jet", "[[ ", " ]]"),
+    ] {
+        // One template with all examples.
+        let rows = rows(&section(title)).into_iter();
+        let rows: Vec<_> = rows.filter(|row| !row[2].is_empty()).collect();
+        let lines = rows
+            .iter()
+            .map(|row| format!("{left}{}{right}\u{1}", row[2]));
+        let template: String = lines.collect();
+        let printed = env
+            .ccm_with_input(&["template", "--engine", engine, "-"], &template)
+            .ok();
+        for (row, line) in rows.iter().zip(printed.split('\u{1}')) {
+            assert_eq!(line.trim_end(), row[3], "{title}: {}", row[2]);
+            checked += 1;
+        }
+    }
+    assert!(checked > 70, "{checked} examples");
+}

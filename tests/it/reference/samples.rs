@@ -1,0 +1,179 @@
+//! Samples of messages: what the program really prints and stores, with fixed ids and times.
+
+use std::sync::LazyLock;
+
+use ccm_nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
+use regex::Regex;
+use serde_json::{Value, json};
+
+use crate::support::fleet::Fleet;
+use crate::support::poll::eventually;
+use crate::support::{Outcome, TestEnv};
+
+/// Returns a sample as a block of JSON.
+pub(super) fn sample(what: &str) -> String {
+    let (document, scratch) = match what {
+        "event" => local(&[
+            "ensure",
+            "file",
+            "/srv/motd",
+            "--content",
+            "hello",
+            "--json",
+        ]),
+        "event-noop" => local(&[
+            "ensure",
+            "file",
+            "/srv/motd",
+            "--content",
+            "hello",
+            "--json",
+            "--noop",
+        ]),
+        "event-failed" => local(&["ensure", "exec", "/bin/false", "--json"]),
+        "ensure-response" => ensure_response(),
+        "run" => run(),
+        other => (stored(other), String::new()),
+    };
+    let text = serde_json::to_string_pretty(&normal(document)).unwrap();
+    let text = text.replace(&scratch, "");
+    format!("```json\n{text}\n```")
+}
+
+fn parse(outcome: &Outcome) -> Value {
+    serde_json::from_str(&outcome.stdout).unwrap_or_else(|err| panic!("{err}: {outcome:?}"))
+}
+
+/// Returns what a command prints, with files below a scratch directory, and the directory.
+fn local(args: &[&str]) -> (Value, String) {
+    let env = TestEnv::new();
+    std::fs::create_dir(env.path("srv")).unwrap();
+    let args: Vec<String> = args
+        .iter()
+        .map(|word| word.replace("/srv", &env.at("srv")))
+        .collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    (parse(&env.ccm(&args)), "$DIR".into())
+}
+
+fn ensure_response() -> (Value, String) {
+    let env = TestEnv::new();
+    let request = json!({
+        "protocol": "io.choria.ccm.v1.resource.ensure.request",
+        "type": "file",
+        "properties": {"name": env.at("motd"), "ensure": "absent"},
+    });
+    let outcome = env.ccm_with_input(&["ensure", "api", "pipe"], &request.to_string());
+    (parse(&outcome), "$DIR".into())
+}
+
+/// Returns the summary that `ccm apply --json` prints.
+fn run() -> (Value, String) {
+    let env = TestEnv::new();
+    let manifest = format!(
+        "ccm:\n  resources:\n    - file: {{name: {}, ensure: absent}}\n",
+        env.at("motd")
+    );
+    env.write("site.yaml", manifest);
+    let mut document = parse(&env.ccm(&["apply", "site.yaml", "--json"]));
+    (document["summary"].take(), "$DIR".into())
+}
+
+/// Records of a small fleet after a rollout, by name.
+static RECORDS: LazyLock<Value> = LazyLock::new(|| {
+    let fleet = Fleet::start(&[("web1", &["web"])]);
+    let manifest = "ccm:\n  resources:\n    - file: {name: /nonexistent/motd, ensure: absent}\n";
+    fleet.env.write("site/manifest.yaml", manifest);
+    fleet
+        .run(&["bundle", "push", "site", "--name", "site"])
+        .ok();
+    fleet.run(&["rollout", "start", "site", "--all"]).ok();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut records = runtime.block_on(async {
+        let jetstream = fleet.server.jetstream().await;
+        let mut records = json!({});
+        for (name, bucket, key) in [
+            ("presence", NODES, "default.web1"),
+            ("assignment", DESIRED, "default.web1"),
+            ("report", REPORTED, "default.web1"),
+        ] {
+            let store = jetstream.get_key_value(bucket).await.unwrap();
+            // A node updates its presence after its report.
+            let record = eventually("the record after the run", async || {
+                let value = store.get(key).await.unwrap().unwrap();
+                let record: Value = serde_json::from_slice(&value).unwrap();
+                (record["generation"] == 1 && record["current_run"].is_null()).then_some(record)
+            });
+            records[name] = record.await;
+        }
+        assert!(jetstream.get_key_value(ROLLOUTS).await.is_ok());
+        records
+    });
+    let events = fleet.run(&["events", "--type", "run", "--jsonl"]);
+    let line = events.stdout.lines().last().unwrap().to_owned();
+    records["run-event"] = serde_json::from_str(&line).unwrap();
+    let ping = fleet.run(&["ping", "--all", "--jsonl"]);
+    let line = ping.stdout.lines().next().unwrap().to_owned();
+    records["ping-reply"] = serde_json::from_str(&line).unwrap();
+    let list = fleet.run(&["rollout", "list", "--json"]);
+    let rollouts = parse(&list);
+    records["rollout"] = rollouts.get(0).unwrap_or(&rollouts["rollouts"][0]).clone();
+    records
+});
+
+fn stored(what: &str) -> Value {
+    let found = RECORDS.get(what);
+    found.unwrap_or_else(|| panic!("no sample {what}")).clone()
+}
+
+/// Facts that are the same on every machine.
+fn facts() -> Value {
+    json!({"host": {"info": {"hostname": "web1", "os": "linux", "platform": "debian"}}})
+}
+
+/// Returns a document in which everything that differs between runs has a fixed value.
+fn normal(document: Value) -> Value {
+    static FIXED: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
+        [
+            (
+                r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)",
+                "2027-01-15T08:00:00Z",
+            ),
+            (r"^[0-9A-Za-z]{27}$", "3GpVtBn0dgoYSmbFKtjTWDUsMWL"),
+            (
+                r"\b[0-9a-f]{64}\b",
+                "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            ),
+            (r"^\d{8}-\d{6}-[0-9a-z]+$", "20270115-080000-dshj"),
+            (r"^[0-9a-f-]{16,36}$", "5f0c3a1e9b7d4c26"),
+            (r"\b[a-z0-9_-]+@[A-Za-z0-9.-]+\b", "ann@ops1"),
+        ]
+        .map(|(pattern, text)| (Regex::new(pattern).unwrap(), text))
+    });
+    match document {
+        Value::Object(map) => map
+            .into_iter()
+            .map(|(key, value)| {
+                let value = match (key.as_str(), value) {
+                    ("duration" | "total_duration" | "runtime", Value::Number(_)) => {
+                        1_200_000.into()
+                    }
+                    ("pid" | "seq" | "revision", Value::Number(_)) => 7.into(),
+                    ("milliseconds" | "pending", Value::Number(_)) => 0.into(),
+                    ("facts", Value::Object(_)) => facts(),
+                    ("version", Value::String(_)) => "0.1.0".into(),
+                    (_, value) => normal(value),
+                };
+                (key, value)
+            })
+            .collect(),
+        Value::Array(list) => list.into_iter().map(normal).collect(),
+        Value::String(text) => {
+            let fixed = FIXED.iter().fold(text, |text, (pattern, value)| {
+                pattern.replace_all(&text, *value).into_owned()
+            });
+            Value::String(fixed)
+        }
+        other => other,
+    }
+}
