@@ -12,6 +12,7 @@
 //! The meaning of a reply is decided in `node_reply`.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,10 @@ pub(super) const MAX_CONCURRENT: usize = 128;
 
 /// Number of concurrent requests that start a run on the node: long, but cheap while pending.
 const MAX_CONCURRENT_RUNS: usize = 2048;
+
+/// Number of requests after which a round trip to the server is awaited. The NATS client keeps 128
+/// errors of the server and drops the others, so that no more permission violations may be pending.
+const MAX_BURST: usize = 50;
 
 /// Time without a reply before missing nodes are pinged. Doubles each time, up to [`MAX_QUIET`].
 const QUIET: Duration = Duration::from_millis(500);
@@ -145,9 +150,8 @@ impl ScatterClient {
         } else {
             MAX_CONCURRENT
         };
-        let mut replies = self
-            .requests(request, nodes.iter())
-            .buffer_unordered(concurrency);
+        let requests = self.requests(request, nodes.iter());
+        let mut replies = pin!(requests.buffer_unordered(concurrency));
         while let Some(reply) = replies.next().await {
             match reply.reply {
                 // The same size for all nodes: none of them can get it.
@@ -158,15 +162,21 @@ impl ScatterClient {
         Ok(())
     }
 
-    /// Returns one unsent request per node. Each future owns its node name: futures that borrow it
-    /// would not be `Send`.
+    /// Returns one unsent request per node, [`MAX_BURST`] of them for each round trip to the server.
+    /// Each future owns its node name: futures that borrow it would not be `Send`.
     fn requests<'a>(
         &'a self,
         request: &'a NodeRequest,
         nodes: impl Iterator<Item = &'a NodeName> + Send + 'a,
     ) -> impl Stream<Item = impl Future<Output = RawReply> + Send + 'a> + Send + 'a {
-        let nodes = nodes.cloned();
-        stream::iter(nodes.map(move |node| async move { self.request_one(request, &node).await }))
+        let nodes = nodes.cloned().enumerate();
+        stream::iter(nodes).then(move |(number, node)| async move {
+            if number > 0 && number % MAX_BURST == 0 && self.connection.is_up() {
+                // On a connection that is lost meanwhile, the requests fail on their own.
+                let _ = self.connection.flush().await;
+            }
+            async move { self.request_one(request, &node).await }
+        })
     }
 
     /// Sends a request to one node and returns the result.
@@ -275,9 +285,8 @@ impl ScatterClient {
             timeout: PING_TIMEOUT,
             sends_deadline: false,
         };
-        let mut replies = self
-            .requests(&ping, nodes.iter())
-            .buffer_unordered(MAX_CONCURRENT);
+        let requests = self.requests(&ping, nodes.iter());
+        let mut replies = pin!(requests.buffer_unordered(MAX_CONCURRENT));
         let mut disconnected = Vec::new();
         while let Some(reply) = replies.next().await {
             if matches!(reply.reply, Err(NatsError::NoResponders(_))) {

@@ -11,7 +11,7 @@ use crate::support::nats::NatsServer;
 use crate::support::{Outcome, TestEnv};
 
 /// More than the requests that are sent at once.
-const MANY: usize = 300;
+const MANY: usize = 1500;
 
 const RUN: &str = "3Ouil37bUs2V3TmTG2OoEYtuLS3";
 
