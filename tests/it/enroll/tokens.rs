@@ -64,7 +64,9 @@ fn a_token_that_is_revoked_while_a_node_waits_ends_its_enrolment() {
     fleet.ccm(&["fleet", "enroll", "token", "revoke", &id]).ok();
     let output = waiting.wait_with_output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("been revoked"), "{error}");
+    // Either the approver refuses the next request, or the server has closed the connection before.
+    assert!(error.contains("revoked"), "{error}");
+    assert!(!output.status.success());
 }
 
 #[test]

@@ -261,7 +261,9 @@ impl Asking<'_> {
                         public_key: self.public_key.to_owned(),
                     },
                 },
-                Err(EnrollError::Nats(NatsError::NoResponders(_) | NatsError::NoReply { .. })) => {
+                Err(EnrollError::Nats(
+                    NatsError::NoResponders(_) | NatsError::NoReply { .. } | NatsError::Closed,
+                )) => {
                     self.check_login()?;
                     Progress::NoApprover
                 }
