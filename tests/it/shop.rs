@@ -119,7 +119,7 @@ fn the_shop_is_set_up_and_stays() {
         "secrets.yaml",
     ];
     // The web server may need a moment.
-    wait_for("the archive", || {
+    let _reached = wait_for("the archive", || {
         let probe = "exec 3<>/dev/tcp/127.0.0.1/8000";
         let reached = host.run(&["bash", "-c", probe]);
         when(reached.code == Some(0), reached)

@@ -174,7 +174,8 @@ static RECORDS: LazyLock<Value> = LazyLock::new(|| {
     let trust = format!("trust: {{signers: [{{name: operations, key: {key}}}]}}\n");
     fleet.add("db1", &["db"], &trust);
     fleet.settle(2);
-    fleet.run(&["pause", "db1", "--reason", "maintenance"]);
+    let denied = fleet.run(&["pause", "db1", "--reason", "maintenance"]);
+    assert_eq!(denied.code, Some(1), "{denied:?}");
     let audit = wait_for("an audit event", || {
         let events = fleet.run(&["events", "--type", "audit", "--jsonl"]).stdout;
         let line = events.lines().next().map(ToOwned::to_owned);
@@ -184,7 +185,7 @@ static RECORDS: LazyLock<Value> = LazyLock::new(|| {
     let events = fleet.run(&["events", "--type", "run", "--jsonl"]);
     let line = events.stdout.lines().last().unwrap();
     records["run-event"] = serde_json::from_str(line).unwrap();
-    let ping = fleet.run(&["ping", "--all", "--jsonl"]);
+    let ping = fleet.run(&["ping", "web1", "--jsonl"]);
     let line = ping.stdout.lines().next().unwrap().to_owned();
     records["ping-reply"] = serde_json::from_str(&line).unwrap();
     let list = fleet.run(&["rollout", "list", "--json"]);

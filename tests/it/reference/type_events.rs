@@ -11,6 +11,7 @@ db=$(dirname "$0")/installed
 touch "$db"
 case $1 in
 supports-api-version) echo 1 ;;
+get-package-data) printf 'PackageType=repo\nName=nginx\n' ;;
 list-installed) sed 's/\(.*\)=\(.*\)/Name=\1\nVersion=\2\nArchitecture=all/' "$db" ;;
 repo-install) echo nginx=1.24 >"$db" ;;
 esac
