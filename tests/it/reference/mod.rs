@@ -212,3 +212,35 @@ fn the_page_of_messages_lists_the_codes_of_errors() {
     assert!(known.len() > 5, "{known:?}");
     assert_eq!(numbers(table, r"(?m)^\| (\d{3}) \|"), known);
 }
+
+/// Returns the names of the public fields of a struct.
+fn fields_of(file: &str, name: &str) -> BTreeSet<String> {
+    let source = root().join("crates/ccm-core/src/model").join(file);
+    let source = std::fs::read_to_string(source).unwrap();
+    let (_, body) = source.split_once(&format!("pub struct {name} {{")).unwrap();
+    let (body, _) = body.split_once("\n}").unwrap();
+    let field = Regex::new(r"(?m)^    pub ([a-z_]+):").unwrap();
+    let found = field.captures_iter(body).map(|found| found[1].to_owned());
+    found.collect()
+}
+
+#[test]
+fn the_page_of_events_lists_the_fields_of_summaries_and_audit_events() {
+    let page = root().join("docs/reference/events.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for (after, file, name) in [
+        ("Counts of a run:\n", "event.rs", "Summary"),
+        ("as an event:\n", "run.rs", "RunSummary"),
+        ("## Audit event\n", "audit.rs", "AuditEvent"),
+    ] {
+        let (_, table) = page.split_once(after).unwrap();
+        let (_, table) = table.split_once("|---|---|\n").unwrap();
+        let rows = table.lines().take_while(|line| line.starts_with('|'));
+        let cells = rows.filter_map(|row| row.split('|').nth(1));
+        let listed: BTreeSet<String> = cells
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(listed, fields_of(file, name), "{name}");
+    }
+}
