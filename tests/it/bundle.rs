@@ -62,7 +62,7 @@ fn every_example_can_be_pushed_from_any_machine() {
         assert_eq!(pushed["new"], true, "{name}: {pushed}");
         let unchecked = pushed["unchecked"].as_array().unwrap();
         // What these need of a node is known.
-        let needs_values = ["fleet", "hierarchy", "site"].contains(&name);
+        let needs_values = ["fleet", "hierarchy", "shop", "site"].contains(&name);
         assert_eq!(!unchecked.is_empty(), needs_values, "{name}: {unchecked:?}");
         count += 1;
     }

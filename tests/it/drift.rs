@@ -65,6 +65,17 @@ fn a_check_and_later_commands_agree() {
 }
 
 #[test]
+fn a_check_without_a_reply_is_no_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut fleet = assigned(&["a"], &file(&path(&directory, "motd"), ""));
+    assert_eq!(fleet.run(&["drift", "--refresh"]).code, Some(0));
+    fleet.stop("a");
+    let outcome = fleet.run(&["drift", "--refresh", "--timeout", "2s"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stdout.contains("no reply"), "{outcome:?}");
+}
+
+#[test]
 fn a_drifted_file_shows_what_differs() {
     let directory = tempfile::tempdir().unwrap();
     let motd = path(&directory, "motd");

@@ -51,6 +51,7 @@
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several `ccm ensure` calls in one session
 //! - `shell`: argument files, completion in bash, zsh and fish, manual pages
+//! - `shop`: the example of a shop, on a real systemd
 //! - `sources`: manifests from directories, bundles and servers
 //! - `spool`: events on a disk that is full
 //! - `symlink_races`: another user who replaces paths with links while files are managed
@@ -128,6 +129,7 @@ mod schema;
 mod service;
 mod session;
 mod shell;
+mod shop;
 mod sources;
 mod spool;
 mod support;

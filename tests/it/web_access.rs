@@ -1,6 +1,8 @@
 //! `ccm fleet serve` with named tokens: what each role may do, who is recorded as the caller, and
 //! rollouts that are planned and started over HTTP.
 
+use std::io::BufRead as _;
+
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
@@ -457,4 +459,103 @@ fn an_access_file_that_is_invalid_or_readable_by_others_is_refused() {
     }
     let both = env.ccm(&["fleet", "serve", "--access", "a", "--token-file", "b"]);
     assert_eq!(both.code, Some(2), "{both:?}");
+}
+
+/// Returns the status of a request with the token of a role.
+fn status(web: &Web, role: &str) -> u16 {
+    let token = TOKENS.iter().find(|(_, it, _)| *it == role).unwrap().2;
+    let bearer = format!("Bearer {token}");
+    let headers = [("Authorization", bearer.as_str())];
+    web.fetch("GET", "/api/summary", &headers, "").status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_removed_from_the_file_is_refused_without_a_restart() {
+    let web = Web::with_access().await;
+    assert_eq!(status(&web, "ask"), 200);
+    let all = access_file("");
+    let lines = all.lines().filter(|line| !line.contains("role: ask"));
+    let fewer: String = lines.map(|line| format!("{line}\n")).collect();
+    web.write_access(&fewer);
+    wait_for("the token to be refused", || {
+        let found = status(&web, "ask");
+        when(found == 401, found)
+    });
+    assert_eq!(status(&web, "roll-out"), 200);
+    web.write_access(&all);
+    wait_for("the token to be accepted again", || {
+        let found = status(&web, "ask");
+        when(found == 200, found)
+    });
+    assert!(
+        web.log().contains("Read the changed file with tokens"),
+        "{}",
+        web.log()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_becomes_invalid_closes_the_server() {
+    let web = Web::with_access().await;
+    for broken in ["tokens: []\n", "tokens: [", ""] {
+        web.write_access(broken);
+        wait_for("every token to be refused", || {
+            let found = ROLES.map(|role| status(&web, role));
+            when(found == [503; 3], found)
+        });
+        web.write_access(&access_file(""));
+        wait_for("the tokens to be accepted again", || {
+            let found = ROLES.map(|role| status(&web, role));
+            when(found == [200; 3], found)
+        });
+    }
+    let log = web.log();
+    assert!(
+        log.contains("Every request is refused until the file"),
+        "{log}"
+    );
+    assert!(log.contains("the file has no tokens"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_when_the_tokens_change() {
+    let web = Web::with_access().await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("Authorization", bearer.as_str())];
+    let stream = web.request("GET", "/api/stream", &headers, "");
+    let mut lines = std::io::BufReader::new(stream).lines();
+    let first = lines.by_ref().map_while(Result::ok);
+    assert!(first.into_iter().any(|line| line.contains("hello")));
+    web.write_access(&access_file("rollouts: {max_nodes: 1}\n"));
+    // A stream that goes on would never be read to its end.
+    for line in lines {
+        line.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_of_the_form_has_data_a_deadline_and_a_governor() {
+    let (_web, page, _nodes) = simulated("", 2).await;
+    let mut form = json!({
+        "bundle": "app", "selection": {"all": true}, "noop": true, "data": "port: 8080\n",
+        "settings": {"deadline": "2h", "governor": "deploys", "governor_timeout": "1m"}
+    });
+    let planned = page.post("/api/rollouts/plan", TOKEN, &form).json();
+    assert_eq!(planned["data"], json!({"port": 8080}), "{planned}");
+    assert_eq!(planned["settings"]["governor"]["name"], "deploys");
+    form["plan"] = planned["digest"].clone();
+    // Two hours from the start are not the two hours that were shown.
+    assert_eq!(page.post("/api/rollouts", TOKEN, &form).status, 409);
+    form["settings"]["deadline"] = planned["settings"]["deadline"].clone();
+    let started = page.post("/api/rollouts", TOKEN, &form);
+    assert_eq!(started.status, 200, "{}", started.body);
+    for (path, value) in [
+        ("deadline", json!("soon")),
+        ("governor", json!("two words")),
+    ] {
+        let mut wrong = form.clone();
+        wrong["settings"][path] = value;
+        let refused = page.post("/api/rollouts/plan", TOKEN, &wrong);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+    }
 }

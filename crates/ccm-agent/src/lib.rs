@@ -161,6 +161,7 @@ impl Agent {
             ..settings.clone()
         };
         let connection = connect(&settings, ConnectMode::Forever, "choria-ccm").await?;
+        let overridden = config.overridden_keys(&process.environ);
         let parts = NodeParts {
             environ: process.environ,
             log: process.log,
@@ -177,6 +178,12 @@ impl Agent {
         node.log(Level::Info, "Agent starting", &fields);
         warn_about_lost_events(&node, &recovered);
         warn_about_trust(&node);
+        for (key, variable) in overridden {
+            let fields = [("variable", variable.to_owned()), ("key", key.to_owned())];
+            let text = "A variable of the environment overrides the configuration file; unset it \
+                        to use the file";
+            node.log(Level::Warn, text, &fields);
+        }
         let cache = BundleCache::open(&config.cache_dir)?;
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.start_publisher(spool);

@@ -82,38 +82,20 @@ impl Visit for Fields {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::sync::Arc;
-
-    use parking_lot::Mutex;
+    use tempfile::NamedTempFile;
 
     use super::*;
     use ccm_core::run::log::Style;
     use ccm_core::system::SystemClock;
 
-    #[derive(Clone, Default)]
-    struct Output(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Output {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
+    fn log(level: Level) -> (Log, NamedTempFile) {
+        let file = NamedTempFile::new().unwrap();
+        let log = Log::to(file.reopen().unwrap(), Style::Journal, level, SystemClock);
+        (log, file)
     }
 
-    impl Output {
-        fn text(&self) -> String {
-            String::from_utf8(self.0.lock().clone()).unwrap()
-        }
-    }
-
-    fn log(level: Level) -> (Log, Output) {
-        let output = Output::default();
-        let log = Log::to(output.clone(), Style::Journal, level, SystemClock);
-        (log, output)
+    fn text(file: &NamedTempFile) -> String {
+        std::fs::read_to_string(file.path()).unwrap()
     }
 
     fn emit() {
@@ -132,7 +114,7 @@ mod tests {
         let (log, output) = log(Level::Debug);
         tracing::subscriber::with_default(subscriber(log), emit);
         assert_eq!(
-            output.text(),
+            text(&output),
             "<7>level=DEBUG msg=\"gave up\" target=async_nats::connector attempts=2\n\
              <7>level=DEBUG msg=connecting target=async_nats::connector socket_addr=127.0.0.1:4222\n"
         );
@@ -143,10 +125,10 @@ mod tests {
         let (log, output) = log(Level::Info);
         tracing::subscriber::with_default(subscriber(log.clone()), || {
             emit();
-            assert_eq!(output.text(), "");
+            assert_eq!(text(&output), "");
             log.set_level(Level::Debug);
             emit();
         });
-        assert_eq!(output.text().lines().count(), 2);
+        assert_eq!(text(&output).lines().count(), 2);
     }
 }

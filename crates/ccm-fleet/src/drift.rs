@@ -74,6 +74,9 @@ pub struct NodeDrift {
     /// Why the assignment could not be applied, or why a refresh failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// Why a refresh failed; the other fields are those of the last report then.
+    #[serde(skip)]
+    pub refresh_error: Option<PreviewError>,
     /// Why the node refuses the assignment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
@@ -112,6 +115,7 @@ impl NodeDrift {
             drift,
             unchecked,
             error,
+            refresh_error: None,
             refusal,
             wanted,
         };
@@ -211,7 +215,10 @@ fn set_reports(
             Some(Ok(report)) => {
                 *node = NodeDrift::new(node.node.clone(), node.wanted.take(), Some(report));
             }
-            Some(Err(reason)) => node.error = reason.to_string(),
+            Some(Err(reason)) => {
+                node.error = reason.to_string();
+                node.refresh_error = Some(reason);
+            }
             None => {}
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use chrono::SubsecRound as _;
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
 use super::assignments::requires_signature;
 use super::bundle_store::{BundleSelector, BundleStore, BundleStoreError};
@@ -28,6 +28,7 @@ use ccm_nats::rollout_decision::content_digest;
 use ccm_nats::streams::DESIRED;
 use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::Value;
+use ccm_value::text::{parse_time, parse_wait};
 
 /// The parameters of a rollout.
 #[derive(Clone, Debug)]
@@ -39,6 +40,26 @@ pub struct Request {
     pub data: Value,
     /// Noop: nodes only report what they would change.
     pub noop: bool,
+}
+
+/// Why a text is no deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeadlineError {
+    #[error("expected a time such as 2027-01-15T08:00:00Z, or 2h")]
+    Invalid,
+    #[error("is too far in the future")]
+    TooLate,
+}
+
+/// Returns the time of a deadline: an RFC 3339 time, or a duration from now on.
+pub fn parse_deadline(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, DeadlineError> {
+    if let Ok(time) = parse_time(text) {
+        return Ok(time.to_utc());
+    }
+    let span = parse_wait(text).ok().filter(|span| !span.is_zero());
+    let span = span.ok_or(DeadlineError::Invalid)?;
+    let span = TimeDelta::from_std(span).map_err(|_| DeadlineError::TooLate)?;
+    now.checked_add_signed(span).ok_or(DeadlineError::TooLate)
 }
 
 /// Why a rollout can't start. Nothing was changed.

@@ -13,6 +13,7 @@ use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::NodeName;
 use ccm_fleet::bundle_store::short_name;
 use ccm_fleet::drift::{self, DriftState, LastChange, NodeDrift};
+use ccm_fleet::preview::PreviewError;
 use ccm_value::json;
 use ccm_value::text::{count_of, to_the_second};
 
@@ -78,13 +79,22 @@ pub(super) fn run(
     Ok(Verdict::exit(code(&nodes)))
 }
 
-/// Returns 1 if a node drifted or failed, 2 if one has not reported its assignment yet, else 0.
+/// Returns 1 if a node drifted, failed or refused to check itself, 2 if one did not reply or has not
+/// reported its assignment yet, else 0.
 fn code(nodes: &[NodeDrift]) -> u8 {
-    let worst = nodes.iter().map(|node| node.state).min();
-    match worst {
-        Some(DriftState::Failed | DriftState::Drifted) => 1,
-        Some(DriftState::Lagging) => 2,
-        _ => 0,
+    let any = |is: fn(&NodeDrift) -> bool| nodes.iter().any(is);
+    let has_failed = any(|node| {
+        matches!(node.state, DriftState::Failed | DriftState::Drifted)
+            || node
+                .refresh_error
+                .as_ref()
+                .is_some_and(|reason| *reason != PreviewError::NoReply)
+    });
+    let is_unknown = any(|node| node.state == DriftState::Lagging || node.refresh_error.is_some());
+    match (has_failed, is_unknown) {
+        (true, _) => 1,
+        (false, true) => 2,
+        (false, false) => 0,
     }
 }
 

@@ -19,8 +19,6 @@ pub(super) enum BadValue {
     Fraction,
     #[error("expected an IP address and a port, such as 127.0.0.1:8480")]
     Address,
-    #[error("expected a time such as 2027-01-15T08:00:00Z, or 2h")]
-    Deadline,
     #[error("expected a duration such as 2h, or an RFC 3339 time")]
     Since,
     #[error("expected Facts.PATH, Labels.NAME or one of {0}")]
@@ -33,8 +31,6 @@ pub(super) enum BadValue {
     Future,
     #[error("is too long ago")]
     TooLongAgo,
-    #[error("is too far in the future")]
-    TooLate,
     #[error(transparent)]
     Number(#[from] std::num::ParseIntError),
     #[error(transparent)]

@@ -2,7 +2,7 @@
 //! `ccm_fleet::web`.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -15,12 +15,7 @@ use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::Level;
 use ccm_core::run::log::{Format, Log};
-use ccm_core::system::files;
-use ccm_fleet::web::{Access, AccessRole, Options, Server, WebError};
-use ccm_value::secret::Secret;
-
-/// Size limit of a file with tokens.
-const MAX_ACCESS: u64 = 1024 * 1024;
+use ccm_fleet::web::{Access, AccessFile, AccessRole, Options, Server, WebError};
 
 /// Serve a live web page of the fleet with a JSON API and Prometheus metrics
 #[derive(Debug, clap::Args)]
@@ -29,8 +24,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = address)]
     listen: SocketAddr,
 
-    /// YAML file with named tokens, their roles (read, ask, roll-out) and limits on rollouts; must not
-    /// be readable by other users
+    /// YAML file with named tokens, their roles (read, ask, roll-out) and limits on rollouts; read again
+    /// when it changes; must not be readable by other users
     #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
     access: Option<PathBuf>,
 
@@ -50,9 +45,15 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     let subjects = fleet.subjects()?;
+    let access_file = args.access_file();
+    let access = match &access_file {
+        Some(file) => file.load().map_err(CliError::usage)?,
+        None => Access::open(),
+    };
     let options = Options {
         listen: args.listen,
-        access: args.access()?,
+        access,
+        access_file,
         caller: caller(),
         log: Log::open(Level::Info, Format::Text, &variables()),
     };
@@ -90,25 +91,14 @@ fn address(text: &str) -> Result<SocketAddr, BadValue> {
 }
 
 impl Args {
-    /// Returns the tokens of the server.
-    fn access(&self) -> Result<Access, CliError> {
+    /// Returns the file with the tokens of the server.
+    fn access_file(&self) -> Option<AccessFile> {
         let role = match self.allow_actions {
             true => AccessRole::RollOut,
             false => AccessRole::Read,
         };
-        let (path, parsed) = match (&self.access, &self.token_file) {
-            (Some(path), _) => (path, Access::parse(&read(path)?)),
-            (None, Some(path)) => {
-                let token = Secret::new(read(path)?.trim());
-                (path, Access::single(&token, role))
-            }
-            (None, None) => return Ok(Access::open()),
-        };
-        parsed.map_err(|err| CliError::usage(err).at(path.display()))
+        let single = || Some(AccessFile::with_token(self.token_file.as_deref()?, role));
+        let named = self.access.as_deref().map(AccessFile::with_roles);
+        named.or_else(single)
     }
-}
-
-/// Reads a file with tokens.
-fn read(path: &Path) -> Result<String, CliError> {
-    files::read_secret(path, MAX_ACCESS).map_err(CliError::usage)
 }

@@ -91,10 +91,13 @@ const EXIT_CODES: [(&str, &[(&str, &str)]); 11] = [
         "drift",
         &[
             ("0", "no drift"),
-            ("1", "nodes differ from their assignment"),
+            (
+                "1",
+                "nodes differ from their assignment, failed, or refused the check",
+            ),
             (
                 "2",
-                "a node has not reported on its assignment, or invalid arguments",
+                "a node did not reply or has not reported on its assignment, or invalid arguments",
             ),
         ],
     ),

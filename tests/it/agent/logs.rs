@@ -39,6 +39,16 @@ async fn the_log_has_connects_and_disconnects() {
 }
 
 #[tokio::test]
+async fn the_log_names_a_variable_that_overrides_the_configuration() {
+    let mut env = TestEnv::new();
+    let server = NatsServer::start();
+    env.set("NATS_URL", &server.url());
+    let agent = AgentProcess::start(&env, NODE, "nats://127.0.0.1:1", "");
+    line(&agent, &["level=WARN", "variable=NATS_URL", "key=servers"]).await;
+    line(&agent, &["Connected to NATS", &server.url()]).await;
+}
+
+#[tokio::test]
 async fn the_log_has_the_cause_of_a_failed_connection() {
     let env = TestEnv::new();
     let unused_url = "nats://127.0.0.1:1";

@@ -56,9 +56,13 @@ fn a_new_version_is_compared_with_the_assigned_one_and_rolled_out() {
     );
     // Another form needs another plan.
     browser.fill("#form-max_failures", "1");
+    browser.fill("#form-deadline", "2h");
+    browser.fill("#form-data", "port: 8080");
     browser.wait("document.querySelector('[data-act=start]').disabled");
     browser.click("[data-act=plan]");
     browser.shows("[aria-label=Plan]", "at most 1 failure");
+    browser.shows("[aria-label=Plan]", "no node starts after 20");
+    browser.shows("[aria-label=Plan]", "\"port\": 8080");
     browser.wait("!document.querySelector('[data-act=start]').disabled");
     browser.click("[data-act=start]");
     browser

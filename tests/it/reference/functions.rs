@@ -8,6 +8,8 @@ use super::root;
 use crate::support::TestEnv;
 
 const PAGE: &str = "docs/reference/functions.md";
+const GO_PAGE: &str = "docs/reference/functions-go.md";
+const JINJA_PAGE: &str = "docs/reference/functions-jinja.md";
 
 fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|err| panic!("{path}: {err}"))
@@ -55,11 +57,15 @@ fn arms(file: &str) -> BTreeSet<String> {
     .collect()
 }
 
-fn named(section: &str) -> BTreeSet<String> {
-    rows(section)
-        .into_iter()
-        .map(|row| row[0].clone())
-        .collect()
+/// Returns the names in the first cells of the rows; functions with the same meaning share a row.
+fn named(text: &str) -> BTreeSet<String> {
+    let rows = rows(text).into_iter();
+    rows.flat_map(|row| {
+        let names = row[0].split(", ");
+        let names = names.map(|name| name.trim_matches('`').to_owned());
+        names.collect::<Vec<_>>()
+    })
+    .collect()
 }
 
 #[test]
@@ -85,21 +91,21 @@ fn every_function_has_a_row() {
     );
     let missing: Vec<_> = jet.difference(&named(&section("jet"))).cloned().collect();
     assert!(jet.len() > 20 && missing.is_empty(), "{missing:?}");
-    let checks = in_source(
+    let mut checks = in_source(
         "ccm-core/src/hiera/validators.rs",
         r#"(?m)^    \("(is\w+)", "is_"#,
     );
+    checks.insert("isRegex".into());
     assert_eq!(named(&section("Validators")), checks);
 }
 
 #[test]
 fn every_function_of_go_templates_is_listed() {
-    let listed: BTreeSet<String> = section("go")
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect();
+    let mut listed = named(&text(GO_PAGE));
+    // These are part of the language, or are found outside of the groups.
+    for name in ["and", "or", "fail", "hello"] {
+        assert!(listed.remove(name), "{name}");
+    }
     let directory = "crates/ccm-template/src/go/sprig";
     let mut files: Vec<String> = std::fs::read_dir(root().join(directory))
         .unwrap()
@@ -114,27 +120,94 @@ fn every_function_of_go_templates_is_listed() {
 }
 
 #[test]
-fn examples_of_functions_have_the_results_that_are_shown() {
+fn every_global_function_of_jinja_is_listed() {
+    let listed = named(&text(JINJA_PAGE));
+    let environment = minijinja::Environment::new();
+    let known: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
+    assert!(known.contains("range"), "{known:?}");
+    let missing: Vec<_> = known
+        .iter()
+        .filter(|name| !listed.contains(**name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Every alias of a filter or test of jinja exists, not only the one in the example.
+#[test]
+fn filters_and_tests_of_jinja_exist() {
     let env = TestEnv::new();
-    let mut checked = 0;
-    for (title, engine, left, right) in [
-        ("Expressions", "expr", "{{ ", " }}"),
-        ("jet", "jet", "[[ ", " ]]"),
-    ] {
-        // One template with all examples.
-        let rows = rows(&section(title)).into_iter();
-        let rows: Vec<_> = rows.filter(|row| !row[2].is_empty()).collect();
-        let lines = rows
+    for (title, word) in [("Filters", "filter"), ("Tests", "test")] {
+        let page = text(JINJA_PAGE);
+        let (_, part) = page.split_once(&format!("\n## {title}\n")).unwrap();
+        let names = named(part.split("\n## ").next().unwrap());
+        assert!(names.len() > 25, "{names:?}");
+        let lines = names
             .iter()
-            .map(|row| format!("{left}{}{right}\u{1}", row[2]));
+            .map(|name| format!("{name} {{{{ {name:?} is {word} }}}}\n"));
         let template: String = lines.collect();
         let printed = env
-            .ccm_with_input(&["template", "--engine", engine, "-"], &template)
+            .ccm_with_input(&["template", "--engine", "jinja", "-"], &template)
             .ok();
+        for line in printed.lines() {
+            assert!(line.ends_with(" True"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn examples_of_functions_have_the_results_that_are_shown() {
+    let env = TestEnv::new();
+    env.write("data.yaml", "port: 8080\n");
+    env.write("motd", "welcome");
+    env.write("port.templ", "port {{ Data.port }}");
+    let mut checked = 0;
+    for (text, engine, left, right) in [
+        (section("All languages"), "expr", "{{ ", " }}"),
+        (section("Expressions"), "expr", "{{ ", " }}"),
+        (section("jet"), "jet", "[[ ", " ]]"),
+        (text(GO_PAGE), "go", "{{ ", " }}"),
+        (text(JINJA_PAGE), "jinja", "{{ ", " }}"),
+    ] {
+        // One template with all examples.
+        let rows = rows(&text).into_iter();
+        let rows: Vec<_> = rows.filter(|row| !row[4].is_empty()).collect();
+        let lines = rows
+            .iter()
+            .map(|row| format!("{left}{}{right}\u{1}", row[3]));
+        let template: String = lines.collect();
+        let args = ["template", "--engine", engine, "--data", "data.yaml", "-"];
+        let printed = env.ccm_with_input(&args, &template).ok();
         for (row, line) in rows.iter().zip(printed.split('\u{1}')) {
-            assert_eq!(line.trim_end(), row[3], "{title}: {}", row[2]);
+            assert_eq!(line.trim_end(), row[4], "{engine}: {}", row[3]);
             checked += 1;
         }
     }
-    assert!(checked > 70, "{checked} examples");
+    assert!(checked > 300, "{checked} examples");
+}
+
+#[test]
+fn every_function_has_a_call_and_a_meaning() {
+    for text in [
+        section("All languages") + &section("Expressions") + &section("jet"),
+        text(GO_PAGE),
+        text(JINJA_PAGE),
+    ] {
+        for row in rows(&text) {
+            let is_complete = row.len() == 5 && !row[1].is_empty() && !row[2].is_empty();
+            assert!(is_complete, "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn validators_accept_and_refuse_their_examples() {
+    let env = TestEnv::new();
+    for row in rows(&section("Validators")) {
+        for (value, is_accepted) in [(&row[4], true), (&row[5], false)] {
+            let data = format!("data:\n  # @validate {}\n  it: {value:?}\n", row[1]);
+            env.write("data.yaml", data);
+            let outcome = env.ccm(&["hiera", "parse", "data.yaml"]);
+            assert_eq!(outcome.code == Some(0), is_accepted, "{value}: {outcome:?}");
+        }
+    }
 }

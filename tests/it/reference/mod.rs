@@ -8,6 +8,7 @@ mod functions;
 mod metrics;
 mod samples;
 mod schema_tables;
+mod type_events;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -192,4 +193,54 @@ fn topics_of_the_help_name_existing_pages() {
     }
     let help = env.ccm(&["help", "apply"]).ok();
     assert!(help.contains("Usage: ccm apply"), "{help}");
+}
+
+#[test]
+fn the_page_of_messages_lists_the_codes_of_errors() {
+    let handlers = root().join("crates/ccm-agent/src/handlers.rs");
+    let source = std::fs::read_to_string(handlers).unwrap();
+    let page = root().join("docs/reference/messages.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("| Code | Meaning |\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let numbers = |text: &str, pattern: &str| -> BTreeSet<String> {
+        let pattern = Regex::new(pattern).unwrap();
+        let found = pattern.captures_iter(text).map(|found| found[1].to_owned());
+        found.collect()
+    };
+    let known = numbers(&source, r"const [A-Z_]+: u16 = (\d{3});");
+    assert!(known.len() > 5, "{known:?}");
+    assert_eq!(numbers(table, r"(?m)^\| (\d{3}) \|"), known);
+}
+
+/// Returns the names of the public fields of a struct.
+fn fields_of(file: &str, name: &str) -> BTreeSet<String> {
+    let source = root().join("crates/ccm-core/src/model").join(file);
+    let source = std::fs::read_to_string(source).unwrap();
+    let (_, body) = source.split_once(&format!("pub struct {name} {{")).unwrap();
+    let (body, _) = body.split_once("\n}").unwrap();
+    let field = Regex::new(r"(?m)^    pub ([a-z_]+):").unwrap();
+    let found = field.captures_iter(body).map(|found| found[1].to_owned());
+    found.collect()
+}
+
+#[test]
+fn the_page_of_events_lists_the_fields_of_summaries_and_audit_events() {
+    let page = root().join("docs/reference/events.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for (after, file, name) in [
+        ("Counts of a run:\n", "event.rs", "Summary"),
+        ("as an event:\n", "run.rs", "RunSummary"),
+        ("## Audit event\n", "audit.rs", "AuditEvent"),
+    ] {
+        let (_, table) = page.split_once(after).unwrap();
+        let (_, table) = table.split_once("|---|---|\n").unwrap();
+        let rows = table.lines().take_while(|line| line.starts_with('|'));
+        let cells = rows.filter_map(|row| row.split('|').nth(1));
+        let listed: BTreeSet<String> = cells
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(listed, fields_of(file, name), "{name}");
+    }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::LazyLock;
 
-use ccm_nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
+use ccm_nats::Verb;
+use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED, ROLLOUTS};
 use regex::Regex;
 use serde_json::{Value, json};
 
+use super::type_events;
 use crate::support::fleet::Fleet;
-use crate::support::poll::eventually;
+use crate::support::poll::{eventually, wait_for};
 use crate::support::{Outcome, TestEnv};
 
 /// Returns a sample as a block of JSON.
@@ -31,6 +33,15 @@ pub(super) fn sample(what: &str) -> String {
             "--noop",
         ]),
         "event-failed" => local(&["ensure", "exec", "/bin/false", "--json"]),
+        type_event if type_event.starts_with("event-of-") => {
+            let (event, scratch) = type_events::event(type_event.trim_start_matches("event-of-"));
+            (event, scratch)
+        }
+        request if request.starts_with("request-") => {
+            let name = request.trim_start_matches("request-");
+            let (_, _, body) = REQUESTS.iter().find(|(other, ..)| *other == name).unwrap();
+            (serde_json::from_str(body).unwrap(), String::new())
+        }
         "ensure-response" => ensure_response(),
         "run" => run(),
         other => (stored(other), String::new()),
@@ -79,9 +90,52 @@ fn run() -> (Value, String) {
     (document["summary"].take(), "$DIR".into())
 }
 
+/// Requests that are sent to the fleet's node, by name; the node gets them in this order.
+const REQUESTS: [(&str, Verb, &str); 9] = [
+    (
+        "status",
+        Verb::Status,
+        r#"{"protocol": "io.choria.ccm.v1.resource.status.request", "type": "file", "name": "/nonexistent/motd"}"#,
+    ),
+    (
+        "apply",
+        Verb::Apply,
+        r#"{"protocol": "io.choria.ccm.v1.manifest.apply.request", "wait": true, "noop": true,
+            "manifest": {"ccm": {"resources": [{"file": {"name": "/nonexistent/motd", "ensure": "absent"}}]}}}"#,
+    ),
+    ("facts", Verb::Facts, r#"{"path": "node"}"#),
+    (
+        "pause",
+        Verb::Pause,
+        r#"{"reason": "maintenance", "for": "2h"}"#,
+    ),
+    (
+        "resume",
+        Verb::Resume,
+        r#"{"reason": "maintenance is over"}"#,
+    ),
+    (
+        "cancel",
+        Verb::Cancel,
+        r#"{"run_id": "3GpVtBn0dgoYSmbFKtjTWDUsMWL", "now": true}"#,
+    ),
+    ("ping", Verb::Ping, "{}"),
+    (
+        "error",
+        Verb::Ensure,
+        r#"{"protocol": "io.choria.ccm.v1.resource.ensure.request", "type": "file", "propertes": {}}"#,
+    ),
+    (
+        "apply-source",
+        Verb::Apply,
+        r#"{"protocol": "io.choria.ccm.v1.manifest.apply.request", "noop": true, "data": {"port": 8080},
+            "manifest": {"ccm": {"resources": [{"file": {"name": "/nonexistent/motd", "ensure": "absent"}}]}}}"#,
+    ),
+];
+
 /// Records of a small fleet after a rollout, by name.
 static RECORDS: LazyLock<Value> = LazyLock::new(|| {
-    let fleet = Fleet::start(&[("web1", &["web"])]);
+    let mut fleet = Fleet::start(&[("web1", &["web"])]);
     let manifest = "ccm:\n  resources:\n    - file: {name: /nonexistent/motd, ensure: absent}\n";
     fleet.env.write("site/manifest.yaml", manifest);
     fleet
@@ -107,17 +161,44 @@ static RECORDS: LazyLock<Value> = LazyLock::new(|| {
             records[name] = record.await;
         }
         assert!(jetstream.get_key_value(ROLLOUTS).await.is_ok());
+        fleet.run(&["label", "web1", "role=web"]).ok();
+        for (name, bucket) in [("facts", FACTS), ("labels", LABELS)] {
+            let store = jetstream.get_key_value(bucket).await.unwrap();
+            let value = store.get("default.web1").await.unwrap().unwrap();
+            records[name] = serde_json::from_slice(&value).unwrap();
+        }
         records
     });
+    // A node with signers publishes what it decides, here on a request without a signature.
+    let key = "UABUTEEIXQBEB57L2N2V2M373ZFQQKDLORGEJN25BHDYNZQ2YSFOKERO";
+    let trust = format!("trust: {{signers: [{{name: operations, key: {key}}}]}}\n");
+    fleet.add("db1", &["db"], &trust);
+    fleet.settle(2);
+    let denied = fleet.run(&["pause", "db1", "--reason", "maintenance"]);
+    assert_eq!(denied.code, Some(1), "{denied:?}");
+    let audit = wait_for("an audit event", || {
+        let events = fleet.run(&["events", "--type", "audit", "--jsonl"]).stdout;
+        let line = events.lines().next().map(ToOwned::to_owned);
+        line.ok_or(events)
+    });
+    records["audit-event"] = serde_json::from_str(&audit).unwrap();
     let events = fleet.run(&["events", "--type", "run", "--jsonl"]);
-    let line = events.stdout.lines().last().unwrap().to_owned();
-    records["run-event"] = serde_json::from_str(&line).unwrap();
-    let ping = fleet.run(&["ping", "--all", "--jsonl"]);
+    let line = events.stdout.lines().last().unwrap();
+    records["run-event"] = serde_json::from_str(line).unwrap();
+    let ping = fleet.run(&["ping", "web1", "--jsonl"]);
     let line = ping.stdout.lines().next().unwrap().to_owned();
     records["ping-reply"] = serde_json::from_str(&line).unwrap();
     let list = fleet.run(&["rollout", "list", "--json"]);
     let rollouts = parse(&list);
     records["rollout"] = rollouts.get(0).unwrap_or(&rollouts["rollouts"][0]).clone();
+    runtime.block_on(async {
+        let client = async_nats::connect(fleet.server.url()).await.unwrap();
+        for (name, verb, body) in REQUESTS {
+            let subject = format!("ccm.v1.default.node.web1.{verb}");
+            let reply = client.request(subject, body.into()).await.unwrap();
+            records[format!("reply-{name}")] = serde_json::from_slice(&reply.payload).unwrap();
+        }
+    });
     records
 });
 

@@ -96,6 +96,11 @@ impl Page {
         Self::start(env, nats, &[&["--access", "access.yaml"], flags].concat())
     }
 
+    /// Replaces the file with tokens of a page that is served with it.
+    pub fn write_access(&self, text: &str) {
+        self.env.write_secret("access.yaml", text);
+    }
+
     fn with(nats: &impl Bus, args: &[&str]) -> Self {
         let env = TestEnv::new();
         env.write_secret("token", format!("{TOKEN}\n"));

@@ -212,6 +212,7 @@ async fn a_feature_that_the_previous_version_lacks_is_refused_with_its_name() {
         refreshed.stdout.contains("unknown field \"check\""),
         "{refreshed:?}"
     );
+    assert_eq!(refreshed.code, Some(1), "{refreshed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,7 @@ mod suggestion;
 mod tests;
 mod trust;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -256,6 +257,28 @@ impl Config {
     pub fn server_list(&self) -> Option<Secret> {
         let servers: Vec<&str> = self.servers.iter().map(Secret::reveal).collect();
         (!servers.is_empty()).then(|| Secret::new(servers.join(",")))
+    }
+
+    /// Returns the keys of the file that environment variables override, each with its variable.
+    pub fn overridden_keys(
+        &self,
+        environ: &BTreeMap<String, String>,
+    ) -> Vec<(&'static str, &'static str)> {
+        let servers = self.server_list();
+        let servers = servers.as_ref().map(Secret::reveal);
+        let pairs = [
+            ("nats_context", "NATS_CONTEXT", self.nats_context.as_deref()),
+            ("servers", "NATS_URL", servers),
+        ];
+        let is_overridden = |variable: &str, configured: Option<&str>| {
+            let given = environ.get(variable).filter(|value| !value.is_empty());
+            configured.is_some_and(|own| given.is_some_and(|given| given != own))
+        };
+        pairs
+            .into_iter()
+            .filter(|(_, variable, configured)| is_overridden(variable, *configured))
+            .map(|(key, variable, _)| (key, variable))
+            .collect()
     }
 
     fn parse_on(

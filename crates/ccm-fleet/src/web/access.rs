@@ -69,6 +69,8 @@ struct AccessToken {
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     tokens: Vec<AccessToken>,
+    /// Whether every request is refused.
+    is_closed: bool,
     pub(super) rollouts: RolloutPolicy,
 }
 
@@ -97,6 +99,19 @@ impl Access {
         Self::default()
     }
 
+    /// Returns the access of a server whose tokens are not known: nobody may do anything.
+    pub(super) fn closed() -> Self {
+        Self {
+            is_closed: true,
+            ..Self::default()
+        }
+    }
+
+    /// Reports whether every request is refused.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Returns the access of a server with a single token.
     pub fn single(token: &Secret, role: AccessRole) -> Result<Self, AccessError> {
         let text = token.reveal();
@@ -109,7 +124,7 @@ impl Access {
                 role,
                 digest: digest(text),
             }],
-            rollouts: RolloutPolicy::default(),
+            ..Self::default()
         })
     }
 
@@ -139,12 +154,13 @@ impl Access {
         Ok(Self {
             tokens: tokens.collect(),
             rollouts: file.rollouts,
+            ..Self::default()
         })
     }
 
     /// Reports whether requests need a token.
     pub(super) fn needs_token(&self) -> bool {
-        !self.tokens.is_empty()
+        self.is_closed || !self.tokens.is_empty()
     }
 
     /// Returns who sends this token. Takes the same time for every token.

@@ -432,8 +432,9 @@ async fn continue_rollout(
     let id: Token = parse_name(id)?;
     let stored = app.actions.rollouts().await?.get(&id).await;
     let rollout = stored.map_err(rollout_error)?.rollout;
-    let policy = &app.auth.access.rollouts;
-    policy
+    let access = app.auth.access.get();
+    access
+        .rollouts
         .check_content(&rollout.bundle.name, &rollout.plan)
         .map_err(|err| ApiError::new(StatusCode::FORBIDDEN, err))?;
     let by = app.actions.caller(requester);

@@ -198,7 +198,7 @@ pub(super) fn router(app: Arc<AppState>) -> Router {
             let guard = middleware::from_fn_with_state(app.clone(), guard);
             router.route(path, handler.route_layer(guard))
         });
-    let has_token = app.auth.access.needs_token();
+    let has_token = app.auth.access.get().needs_token();
     let assets = static_files::ASSETS.iter().fold(api, |router, asset| {
         let handler = async move || static_files::serve(asset, has_token);
         router.route(asset.path, get(handler))
@@ -369,7 +369,8 @@ async fn stream(
             ApiError::bad(format!("invalid stream position {text}"))
         })?),
     };
-    Ok(event_stream::stream(app.shared.clone(), after).into_response())
+    let access = app.auth.access.subscribe();
+    Ok(event_stream::stream(app.shared.clone(), access, after).into_response())
 }
 
 async fn openapi() -> impl IntoResponse {

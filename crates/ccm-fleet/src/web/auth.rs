@@ -14,7 +14,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::access::{Access, AccessRole, Requester};
+use super::access::{AccessRole, Requester};
+use super::access_file::CurrentAccess;
 use super::api::{ApiError, AppState};
 use super::audit::AuditLine;
 use super::static_files;
@@ -44,7 +45,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
 pub(super) struct Auth {
     /// The listen address is a loopback address.
     pub(super) is_local: bool,
-    pub(super) access: Access,
+    pub(super) access: CurrentAccess,
 }
 
 /// A refused request, with its sender if that is known.
@@ -78,7 +79,7 @@ impl Auth {
         if is_read && static_files::is_asset(path) {
             return Ok(Requester::anonymous());
         }
-        let requester = match self.access.needs_token() {
+        let requester = match self.access.get().needs_token() {
             true => self.identify(headers)?,
             false => Requester::anonymous(),
         };
@@ -93,6 +94,11 @@ impl Auth {
 
     /// Returns the owner of the token of a request.
     fn identify(&self, headers: &HeaderMap) -> Result<Requester, ApiError> {
+        let access = self.access.get();
+        if access.is_closed() {
+            let reason = "the tokens of this server can't be read: see its log";
+            return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason));
+        }
         let refused = |reason| ApiError::new(StatusCode::UNAUTHORIZED, reason);
         let given = headers.get(header::AUTHORIZATION);
         let given = given.and_then(|value| value.to_str().ok());
@@ -100,7 +106,7 @@ impl Auth {
             let reason = "this server requires a token: send Authorization: Bearer TOKEN";
             return Err(refused(reason));
         };
-        let found = self.access.identify(given.trim());
+        let found = access.identify(given.trim());
         found.ok_or_else(|| refused("wrong token"))
     }
 }
@@ -170,6 +176,7 @@ pub(super) async fn authorize(
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::Access;
     use super::*;
     use ccm_value::secret::Secret;
 
@@ -188,7 +195,7 @@ mod tests {
     fn auth(is_local: bool, role: AccessRole) -> Auth {
         Auth {
             is_local,
-            access: Access::single(&Secret::new(TOKEN), role).unwrap(),
+            access: CurrentAccess::new(Access::single(&Secret::new(TOKEN), role).unwrap()),
         }
     }
 
@@ -201,7 +208,7 @@ mod tests {
     fn foreign_host_names_are_refused_on_loopback() {
         let auth = Auth {
             is_local: true,
-            access: Access::open(),
+            access: CurrentAccess::new(Access::open()),
         };
         for (host, refused) in [
             ("127.0.0.1:8480", None),
@@ -258,7 +265,7 @@ mod tests {
         }
         let open = Auth {
             is_local: true,
-            access: Access::open(),
+            access: CurrentAccess::new(Access::open()),
         };
         let headers = headers("localhost:1", None);
         let found = status(&open, &Method::POST, "/api/nodes/web1/pause", &headers);

@@ -5,6 +5,7 @@
 //! client to load everything again, `wait` why the server waits for NATS, or null.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -13,6 +14,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::access::Access;
 use super::ingest::SharedState;
 use super::live_state::{Changes, Cursor};
 
@@ -26,6 +28,8 @@ struct Reader {
     shared: SharedState,
     cursor: Cursor,
     revisions: watch::Receiver<u64>,
+    /// Notified when tokens change; the client then has to show its token again.
+    access: watch::Receiver<Arc<Access>>,
     is_first: bool,
     /// Why the server waits for NATS, as sent last.
     nats_wait: Option<String>,
@@ -45,6 +49,7 @@ pub(super) fn parse_position(text: &str) -> Option<(u64, u64)> {
 /// Streams everything after a position; without one, from now on.
 pub(super) fn stream(
     shared: SharedState,
+    access: watch::Receiver<Arc<Access>>,
     after: Option<(u64, u64)>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let cursor = {
@@ -56,6 +61,7 @@ pub(super) fn stream(
     };
     let reader = Reader {
         revisions: shared.subscribe(),
+        access,
         shared,
         cursor,
         is_first: true,
@@ -80,7 +86,10 @@ impl Reader {
             );
         }
         loop {
-            self.revisions.changed().await.ok()?;
+            tokio::select! {
+                changed = self.revisions.changed() => changed.ok()?,
+                _ = self.access.changed() => return None,
+            }
             sleep(INTERVAL).await;
             self.revisions.mark_unchanged();
             if let Some(event) = self.next_wait() {

@@ -6,7 +6,7 @@
 //! - `api`: routes and responses; `event_stream` for server-sent events, `metrics` for Prometheus,
 //!   `bundles` and `history` for what is read from NATS on request
 //! - `actions`, `bulk` and `rollout_form`: actions on nodes and rollouts
-//! - `access`: tokens and roles, `rollout_policy`: limits on rollouts, `auth`: authorization of
+//! - `access`: tokens and roles, `access_file`: their file, `rollout_policy`: limits on rollouts, `auth`: authorization of
 //!   requests, `audit`: log of actions
 //! - `static_files`: files of the page
 //!
@@ -14,6 +14,7 @@
 //! number of servers may run.
 
 mod access;
+mod access_file;
 mod actions;
 mod api;
 mod audit;
@@ -45,6 +46,8 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 pub use self::access::{Access, AccessError, AccessRole};
+use self::access_file::CurrentAccess;
+pub use self::access_file::{AccessFile, AccessFileError};
 use self::actions::Actions;
 use self::api::AppState;
 use self::audit::Audit;
@@ -88,6 +91,8 @@ pub enum WebError {
 pub struct Options {
     pub listen: SocketAddr,
     pub access: Access,
+    /// File that the access is from; it is read again when it changes.
+    pub access_file: Option<AccessFile>,
     /// Caller name for nodes and rollouts; by convention `user@host`.
     pub caller: String,
     /// Log of actions and refusals.
@@ -152,11 +157,19 @@ impl Server {
         let shared = SharedState::new(LiveState::new(epoch));
         let _ingest = ingest::start(&connection, &subjects, &shared, &self.waits)?;
         let permissions = shared.clone();
+        let access = CurrentAccess::new(self.options.access);
+        let log = self.options.log.clone();
+        let reloading = async {
+            match self.options.access_file {
+                Some(file) => access_file::follow(file, access.clone(), log).await,
+                None => std::future::pending().await,
+            }
+        };
         let app = Arc::new(AppState {
             shared,
             auth: Auth {
                 is_local: address.ip().is_loopback(),
-                access: self.options.access,
+                access: access.clone(),
             },
             audit: Audit::new(self.options.log),
             bundles: BundleReader::new(connection.clone()),
@@ -178,6 +191,7 @@ impl Server {
                 cause: err.into(),
             }),
             () = grace_ended => Ok(()),
+            () = reloading => Ok(()),
             denial = permissions.denied() => Err(NatsError::from(denial).into()),
         };
         app.actions.shut_down().await;
@@ -214,6 +228,7 @@ mod tests {
         Options {
             listen: listen.parse().unwrap(),
             access: token.map_or_else(Access::open, single),
+            access_file: None,
             caller: "test".into(),
             log: Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
         }

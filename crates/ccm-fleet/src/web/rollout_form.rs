@@ -24,13 +24,14 @@ use super::bundles::bundle_error;
 use crate::bundle_store::short_name;
 use crate::decision::TrustedSigners;
 use crate::selection::{Selection, parse_name_or_pattern};
-use crate::start::{Proposal, Request, StartError, propose};
+use crate::start::{Proposal, Request, StartError, parse_deadline, propose};
 use ccm_core::filter::parse_fact;
 use ccm_core::model::amount::{Amount, Percent};
+use ccm_core::model::governor::{GovernorClaim, GovernorName, GovernorTimeout};
 use ccm_core::model::rollout::{Budget, Settings};
-use ccm_core::system::Digest;
-use ccm_value::Value;
+use ccm_core::system::{Clock as _, Digest, SystemClock};
 use ccm_value::text::{count_of, parse_wait};
+use ccm_value::{Value, document};
 
 /// The parameters of a rollout, as a form has them.
 #[derive(Debug, Deserialize)]
@@ -42,7 +43,7 @@ struct RolloutForm {
     selection: SelectionForm,
     #[serde(default)]
     settings: SettingsForm,
-    /// Merged over the data of the manifest.
+    /// Merged over the data of the manifest: a map, or its text in JSON or YAML.
     #[serde(default)]
     data: Value,
     #[serde(default)]
@@ -85,6 +86,10 @@ struct SettingsForm {
     parallel: Option<NonZeroUsize>,
     #[serde(deserialize_with = "duration")]
     node_timeout: Duration,
+    /// A time, or a duration from now on.
+    deadline: Option<String>,
+    governor: Option<GovernorName>,
+    governor_timeout: Option<GovernorTimeout>,
 }
 
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -109,6 +114,9 @@ impl Default for SettingsForm {
             max_unreachable: None,
             parallel: None,
             node_timeout,
+            deadline: None,
+            governor: None,
+            governor_timeout: None,
         }
     }
 }
@@ -146,6 +154,13 @@ impl SettingsForm {
         if self.node_timeout.is_zero() {
             return Err(ApiError::bad("the node timeout must be more than 0s"));
         }
+        if self.governor.is_none() && self.governor_timeout.is_some() {
+            return Err(ApiError::bad("a governor timeout needs a governor"));
+        }
+        let timeout = self.governor_timeout.unwrap_or_default();
+        let deadline = self.deadline.as_deref();
+        let deadline = deadline.map(|text| parse_deadline(text, SystemClock.now()));
+        let deadline = deadline.transpose();
         Ok(Settings {
             canary: self.canary,
             waves: self.waves,
@@ -160,9 +175,26 @@ impl SettingsForm {
             },
             parallel: self.parallel.map(NonZeroUsize::get),
             node_timeout: self.node_timeout,
-            governor: None,
-            deadline: None,
+            governor: self.governor.map(|name| GovernorClaim { name, timeout }),
+            deadline: deadline.map_err(|err| ApiError::bad(format!("deadline: {err}")))?,
         })
+    }
+}
+
+/// Returns the data of a form, which may be the text of a document.
+fn data(given: Value) -> Result<Value, ApiError> {
+    let data = match given {
+        Value::Str(text) if text.trim().is_empty() => return Ok(Value::Null),
+        Value::Str(text) => {
+            let parsed = document::parse(&text);
+            let parsed = parsed.map_err(|err| ApiError::bad(format!("data: {err}")))?;
+            parsed.to_value()
+        }
+        data => data,
+    };
+    match data {
+        Value::Null | Value::Map(_) => Ok(data),
+        _ => Err(ApiError::bad("data: expected a map of names and values")),
     }
 }
 
@@ -190,7 +222,7 @@ impl Planned {
             bundle: form.bundle.parse().map_err(bundle_error)?,
             selection: form.selection.selection()?,
             settings: form.settings.settings()?,
-            data: form.data,
+            data: data(form.data)?,
             noop: form.noop,
         };
         let proposed = propose(&app.actions.connection, &app.actions.subjects, request).await;
@@ -203,8 +235,9 @@ impl Planned {
     fn check(&self, app: &AppState) -> Result<(), ApiError> {
         let refused = |reason: String| ApiError::new(StatusCode::FORBIDDEN, reason);
         let proposal = &self.proposal;
-        let policy = &app.auth.access.rollouts;
-        policy
+        let access = app.auth.access.get();
+        access
+            .rollouts
             .check_start(&proposal.bundle.name, &proposal.plan, &proposal.settings)
             .map_err(|err| refused(err.to_string()))?;
         let strict = &proposal.signature_required;
@@ -235,6 +268,7 @@ impl Planned {
             "selection": proposal.selection,
             "settings": proposal.settings,
             "noop": proposal.noop,
+            "data": proposal.data,
             "plan": proposal.plan,
             "offline": proposal.offline,
             "undecided": undecided,
@@ -345,6 +379,36 @@ mod tests {
     }
 
     #[test]
+    fn a_form_can_have_a_deadline_and_a_governor() {
+        let form = form(json!({"bundle": "app", "settings": {
+            "deadline": "2099-01-15T08:00:00Z", "governor": "deploys", "governor_timeout": "2m"
+        }}));
+        let settings = form.unwrap().settings.settings().unwrap();
+        let deadline = settings.deadline.map(|time| time.to_rfc3339());
+        assert_eq!(deadline.as_deref(), Some("2099-01-15T08:00:00+00:00"));
+        let claim = settings.governor.unwrap();
+        assert_eq!(claim.name.as_str(), "deploys");
+        assert_eq!(claim.timeout.duration(), Duration::from_secs(120));
+    }
+
+    #[test]
+    fn data_is_a_map_or_the_text_of_one() {
+        let map = data(json_value(&json!({"port": 8080}))).unwrap();
+        for text in ["port: 8080\n", "{\"port\": 8080}"] {
+            assert_eq!(data(text.into()).unwrap(), map, "{text}");
+        }
+        assert_eq!(data(" \n".into()).unwrap(), Value::Null);
+        for text in ["just text", "[1, 2]", "a: [1"] {
+            let refused = data(text.into()).unwrap_err();
+            assert!(refused.reason().to_string().starts_with("data: "), "{text}");
+        }
+    }
+
+    fn json_value(document: &Document) -> Value {
+        serde_json::from_value(document.clone()).unwrap()
+    }
+
+    #[test]
     fn all_nodes_must_be_selected_explicitly() {
         for (selection, is_fine) in [
             (json!({}), false),
@@ -368,9 +432,18 @@ mod tests {
             json!({"parallel": 0}),
             json!({"waves": ["some"]}),
             json!({"bake": "soon"}),
+            json!({"governor": "two words"}),
             json!({"colour": "red"}),
         ] {
             let refused = form(json!({"bundle": "app", "settings": settings}));
+            assert_eq!(refused.unwrap_err().status, StatusCode::BAD_REQUEST);
+        }
+        for settings in [
+            json!({"deadline": "soon"}),
+            json!({"governor_timeout": "5m"}),
+        ] {
+            let form = form(json!({"bundle": "app", "settings": settings})).unwrap();
+            let refused = form.settings.settings();
             assert_eq!(refused.unwrap_err().status, StatusCode::BAD_REQUEST);
         }
     }

@@ -80,15 +80,9 @@ mod tests {
 
     /// Returns an entry whose instance and subject are known from upstream.
     fn entry() -> Entry {
-        Entry {
-            cluster: "prod".into(),
-            service: "shop".into(),
-            protocol: "grpc".into(),
-            address: "10.4.0.7".into(),
-            port: Port::Number(9090),
-            priority: 10,
-            ..Entry::default()
-        }
+        let text = r#"{"cluster": "prod", "service": "shop", "protocol": "grpc",
+                       "address": "10.4.0.7", "port": 9090, "priority": 10}"#;
+        serde_json::from_str(text).unwrap()
     }
 
     #[test]

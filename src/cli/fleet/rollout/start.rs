@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use serde_json::{Value as Json, json};
 
 use super::super::candidates;
@@ -21,9 +21,9 @@ use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::bundle_store::{BundleSelector, short_name};
 use ccm_fleet::decision::TrustedSigners;
 use ccm_fleet::executor::Role;
-use ccm_fleet::start::{Proposal, Request, propose};
+use ccm_fleet::start::{DeadlineError, Proposal, Request, parse_deadline, propose};
 use ccm_fleet::summarize::{Counts, ReplyLine, summarize};
-use ccm_value::text::{count_of, parse_time, parse_wait};
+use ccm_value::text::{count_of, parse_wait};
 use ccm_value::{Value, json};
 
 /// Timeout of the noop preview of a node.
@@ -140,15 +140,8 @@ fn at_least_one(text: &str) -> Result<usize, BadValue> {
     Ok(count)
 }
 
-fn deadline(text: &str) -> Result<DateTime<Utc>, BadValue> {
-    if let Ok(time) = parse_time(text) {
-        return Ok(time.to_utc());
-    }
-    let span = positive_duration(text).map_err(|_| BadValue::Deadline)?;
-    TimeDelta::from_std(span)
-        .ok()
-        .and_then(|span| SystemClock.now().checked_add_signed(span))
-        .ok_or(BadValue::TooLate)
+fn deadline(text: &str) -> Result<DateTime<Utc>, DeadlineError> {
+    parse_deadline(text, SystemClock.now())
 }
 
 impl StrategyArgs {

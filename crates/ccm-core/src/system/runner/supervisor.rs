@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, WaitOptions, geteuid, getpid, getppid, pidfd_open, set_child_subreaper, wait,
+    Pid, PidfdFlags, WaitOptions, getpid, getppid, pidfd_open, set_child_subreaper, wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -273,6 +273,8 @@ fn watch_parent(parent: Pid, alive: Arc<Mutex<()>>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::geteuid;
+
     use super::*;
 
     /// Starts a process that looks like the supervisor of a dead parent.

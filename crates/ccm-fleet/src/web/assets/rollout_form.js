@@ -26,6 +26,9 @@ const LIMITS = [
   ["max_failures_percent", "Maximum failures in percent", "", "of finished nodes"],
   ["max_unreachable", "Maximum unreachable nodes", "", "number or percentage"],
   ["node_timeout", "Node timeout", "10m", "without a report"],
+  ["deadline", "Deadline", "2h", "a time or a duration from now; no node starts after it"],
+  ["governor", "Governor", "", "Choria governor that limits concurrent runs"],
+  ["governor_timeout", "Governor timeout", "5m", "wait of a run for its slot"],
 ];
 
 /** Fields that are numbers. */
@@ -43,6 +46,7 @@ export function rolloutForm(main, params) {
   const all = h("input", { type: "checkbox", id: "form-all" });
   const health = h("input", { type: "checkbox", id: "form-health_gate" });
   const noop = h("input", { type: "checkbox", id: "form-noop" });
+  const data = h("textarea", { id: "form-data", rows: 4, placeholder: "port: 8080", spellcheck: "false" });
   const result = h("div", { role: "status" });
   const field = (label, input, hint) => h("div.field", {}, h("label", { for: input.id }, label), input, hint && h("span.soft.small", {}, hint));
   const tick = (input, label) => h("div.row", {}, input, h("label", { for: input.id }, label));
@@ -54,7 +58,7 @@ export function rolloutForm(main, params) {
   const planButton = h("button.main", { "data-act": "plan" }, "Show the plan");
   const startButton = button("Start", "start", start, { disabled: true });
   const form = h("form", { method: "dialog" },
-    card("What", "", h("div.fields.even", {}, field("Bundle", bundle)), tick(noop, "Only report what would change (noop)")),
+    card("What", "", h("div.fields.even", {}, field("Bundle", bundle), field("Data", data, "JSON or YAML; overrides the manifest's")), tick(noop, "Only report what would change (noop)")),
     card("Nodes", "", tick(all, "All nodes"), fields(SELECTION)),
     card("Waves and limits", "", fields([...WAVES, ...LIMITS]), tick(health, "No node may be unhealthy before the next wave")),
     h("div.row", {}, planButton, startButton), result);
@@ -74,7 +78,7 @@ export function rolloutForm(main, params) {
     const settings = { ...given([...WAVES, ...LIMITS]), health_gate: health.checked };
     // A percentage may be written without its sign.
     if (/^[\d.]+$/.test(settings.max_failures_percent)) settings.max_failures_percent += "%";
-    return { bundle: bundle.value, selection: { ...given(SELECTION), all: all.checked }, settings, noop: noop.checked };
+    return { bundle: bundle.value, selection: { ...given(SELECTION), all: all.checked }, settings, data: data.value, noop: noop.checked };
   }
 
   /** Keeps or drops the plan that may be started, and highlights the next step. */
@@ -112,7 +116,9 @@ export function rolloutForm(main, params) {
     const found = await send("/api/rollouts/plan", body, "Planning…");
     if (!found) return;
     result.replaceChildren(...planCards(found));
-    setPlan(found.refusal ? null : { ...body, bundle: `${found.bundle.name}@${found.bundle.digest}`, plan: found.digest });
+    // What is started has the deadline that was shown, not one counted from the start.
+    const settings = { ...body.settings, ...(found.settings.deadline && { deadline: found.settings.deadline }) };
+    setPlan(found.refusal ? null : { ...body, settings, bundle: `${found.bundle.name}@${found.bundle.digest}`, plan: found.digest });
     if (planned) startButton.focus();
   }
 
@@ -161,6 +167,9 @@ function planCards(found) {
       pairs([
         ["Selection", h("span.mono", {}, found.selection.join(" "))],
         ["Budget", `at most ${limits(settings.budget)}`],
+        ["Deadline", settings.deadline && `no node starts after ${settings.deadline}`],
+        ["Governor", settings.governor?.name],
+        ["Data", Object.keys(found.data ?? {}).length > 0 && h("pre.small", {}, JSON.stringify(found.data, null, 2))],
         ["Mode", found.noop ? "noop: nodes only report what would change" : "apply"],
         ["Signature", found.signed ? "signed with the key of this server" : "not signed"],
         ["Offline", offline.size && `${count(offline.size, "node")}: they converge when they return`],

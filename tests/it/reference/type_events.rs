@@ -1,0 +1,91 @@
+//! The part of an event that depends on the type of its resource, from a real run of each type.
+
+use serde_json::{Value, json};
+
+use crate::support::http::Server;
+use crate::support::{TestEnv, pack};
+
+/// A package module that manages the lines of a file.
+const MODULE: &str = r#"#!/bin/sh
+db=$(dirname "$0")/installed
+touch "$db"
+case $1 in
+supports-api-version) echo 1 ;;
+get-package-data) printf 'PackageType=repo\nName=nginx\n' ;;
+list-installed) sed 's/\(.*\)=\(.*\)/Name=\1\nVersion=\2\nArchitecture=all/' "$db" ;;
+repo-install) echo nginx=1.24 >"$db" ;;
+esac
+"#;
+
+/// Fields of an event that do not depend on the type of the resource.
+const COMMON: [&str; 9] = [
+    "protocol",
+    "event_id",
+    "timestamp",
+    "duration",
+    "failed",
+    "skipped",
+    "noop",
+    "unmet_requirements",
+    "error",
+];
+
+/// Returns the part of the event of a changed resource that depends on its type, and the directory
+/// that is replaced by `/`.
+pub(super) fn event(type_name: &str) -> (Value, String) {
+    let env = TestEnv::new();
+    std::fs::create_dir(env.path("srv")).unwrap();
+    let mut server = None;
+    let resource = match type_name {
+        "file" => {
+            env.write("srv/app.conf", "listen 80\n");
+            json!({"name": env.at("srv/app.conf"), "ensure": "present", "content": "listen 8080\n",
+                   "owner": "root", "group": "root", "mode": "0640"})
+        }
+        "exec" => {
+            let touch = format!("/usr/bin/touch {}", env.at("srv/initialized"));
+            json!({"name": touch, "creates": env.at("srv/initialized")})
+        }
+        "package" => {
+            let module = env.write("srv/module", MODULE);
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&module, mode).unwrap();
+            env.write("srv/installed", "nginx=1.22\n");
+            let provider = format!("cfengine/{}", env.at("srv/module"));
+            json!({"name": "nginx", "ensure": "1.24", "provider": provider})
+        }
+        "scaffold" => {
+            env.write("templates/app.conf", "listen [[ data.port ]]\n");
+            json!({"name": env.at("srv/app"), "ensure": "present", "source": env.at("templates"),
+                   "engine": "jet", "data": {"port": 8080}})
+        }
+        "archive" => {
+            let web = Server::serving(pack::tgz(&[("app/VERSION", "1.0\n")]));
+            let url = web.url("/app.tgz");
+            server = Some(web);
+            json!({"name": env.at("srv/app.tgz"), "ensure": "present", "url": url,
+                   "extract_parent": env.at("srv"), "creates": env.at("srv/app"),
+                   "owner": "root", "group": "root"})
+        }
+        _ => panic!("no sample of {type_name}"),
+    };
+    let manifest = json!({"ccm": {"resources": [{type_name: resource}]}});
+    env.write("site.json", manifest.to_string());
+    let outcome = env.ccm(&["apply", "site.json", "--json"]);
+    let document: Value = serde_json::from_str(&outcome.ok()).unwrap();
+    let mut event = document["events"][0].clone();
+    assert_eq!(event["changed"], true, "{event:#}");
+    let fields = event.as_object_mut().unwrap();
+    fields.retain(|name, _| !COMMON.contains(&name.as_str()));
+    let state = fields["status"].as_object_mut().unwrap();
+    state.retain(|name, _| ["ensure", "metadata"].contains(&name.as_str()));
+    let text = event.to_string();
+    let text = match &server {
+        Some(server) => text.replace(
+            server.url("/").trim_end_matches('/'),
+            "http://files.example.net",
+        ),
+        None => text,
+    };
+    (serde_json::from_str(&text).unwrap(), "$DIR".into())
+}
