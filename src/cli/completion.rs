@@ -15,14 +15,10 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{self, CompleteEnv, EnvCompleter, Shells};
 
-use super::deferred::define_all;
-use super::{Cli, CliError};
+use super::{Cli, CliError, PROGRAM};
 
 /// Environment variable that starts a completion.
 const VARIABLE: &str = "CCM_COMPLETE";
-
-/// Name of the program.
-const PROGRAM: &str = "ccm";
 
 /// Characters at which bash splits words, as far as our arguments contain them.
 const WORD_BREAKS: [&str; 3] = ["=", ":", "@"];
@@ -37,6 +33,9 @@ const SHELLS: Shells<'static> = Shells(&[&Bash, &env::Fish, &env::Zsh]);
 
 /// Prints the candidates if a completion script started the program. Returns whether it did.
 pub(super) fn run(args: &[OsString]) -> Result<bool, clap::Error> {
+    if std::env::var_os(VARIABLE).is_none() {
+        return Ok(false);
+    }
     let directory = std::env::current_dir().ok();
     CompleteEnv::with_factory(command)
         .var(VARIABLE)
@@ -96,7 +95,7 @@ pub(super) fn candidate_lines(words: &[OsString]) -> Result<String, CliError> {
 
 /// Returns the command line definition for completion.
 fn command() -> Command {
-    hide_aliases(define_all(Cli::command))
+    hide_aliases(Cli::command())
 }
 
 /// Makes the aliases of all subcommands hidden. Of the visible names of a command, `clap_complete`

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CliError;
-use super::deferred::Inherited;
 use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::run::environment::{MAX_READ, TemplateContext};
 use ccm_core::run::{EnvironmentError, STATE_DIR};
@@ -113,7 +112,7 @@ pub(super) struct ConnectionArgs {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct NatsArgs {
     #[command(flatten)]
-    connection: Inherited<ConnectionArgs>,
+    connection: ConnectionArgs,
 
     /// NATS stream that holds registration data
     // Commands without registration data accept the flag too, as upstream does, and hide it.
@@ -184,18 +183,17 @@ impl NatsArgs {
         configured_context: Option<String>,
     ) -> Result<Settings, ContextError> {
         self.connection
-            .0
             .settings_over(configured_server, configured_context)
     }
 
     /// Returns the servers of `--server` or `NATS_URL`.
     pub(super) fn given_servers(&self) -> Option<&str> {
-        self.connection.0.server.as_deref()
+        self.connection.server.as_deref()
     }
 
     /// Reports whether a server or a context was given.
     pub(super) fn is_given(&self) -> bool {
-        self.connection.0.server.is_some() || self.connection.0.context.is_some()
+        self.connection.server.is_some() || self.connection.context.is_some()
     }
 
     /// Returns the name of the registration stream.
@@ -213,7 +211,7 @@ impl NatsArgs {
     pub(super) async fn connect(&self) -> Result<Connection, CliError> {
         let settings = self.settings().map_err(CliError::usage)?;
         connect(&settings).await.map_err(|err| {
-            let is_default = self.connection.0.server.is_none() && settings.context.is_none();
+            let is_default = self.connection.server.is_none() && settings.context.is_none();
             let is_unreachable = matches!(err, NatsError::Connect { .. });
             let error = CliError::failed(err);
             if is_default && is_unreachable {

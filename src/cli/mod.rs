@@ -9,7 +9,6 @@ mod cfengine;
 mod choria;
 mod completion;
 mod data;
-mod deferred;
 mod diagnosis;
 mod diagnostic;
 mod doctor;
@@ -40,19 +39,21 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args as _, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use ccm_core::engine::Level;
-use deferred::{Deferred, define_all};
 use environment::{ConnectionArgs, NATS_HEADING};
 use error::CliError;
 use output::{Console, print_error};
 use plugins::{PluginCall, Plugins};
 
+/// Name of the program.
+const PROGRAM: &str = "ccm";
+
 /// Configuration management for one node or a whole fleet, compatible with Choria CCM
 #[derive(Debug, Parser)]
 #[command(
-    name = "ccm",
+    name = PROGRAM,
     version = version::long(),
     disable_help_subcommand = false,
     // The commands that connect show these flags.
@@ -62,6 +63,16 @@ use plugins::{PluginCall, Plugins};
     })
 )]
 struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, clap::Args)]
+struct GlobalArgs {
     /// Enable debug logging
     #[arg(long, global = true, help_heading = "Logging")]
     debug: bool,
@@ -72,49 +83,47 @@ struct Cli {
 
     #[command(flatten)]
     connection: ConnectionArgs,
-
-    #[command(subcommand)]
-    command: Command,
 }
 
+/// All commands; each is also in [`named_command`].
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Manage individual resources
-    Ensure(Deferred<Box<ensure::Args>>),
+    Ensure(Box<ensure::Args>),
     /// Apply a manifest
-    Apply(Deferred<apply::Args>),
+    Apply(apply::Args),
     /// Run the agent: apply manifests continuously and serve requests over NATS
-    Agent(Deferred<agent::Args>),
+    Agent(agent::Args),
     /// Diagnose this node: what is wrong, and what to do
     ///
     /// Nothing is changed. The exit code is 0 if no check failed, else 1.
-    Doctor(Deferred<doctor::Args>),
+    Doctor(doctor::Args),
     /// Get resource status
     #[command(alias = "info")]
-    Status(Deferred<status::Args>),
+    Status(status::Args),
     /// Manage session stores
-    Session(Deferred<session::Args>),
+    Session(session::Args),
     /// Show system facts
-    Facts(Deferred<facts::Args>),
+    Facts(facts::Args),
     /// Hierarchical data resolver
-    Hiera(Deferred<hiera::Args>),
+    Hiera(hiera::Args),
     /// Render a template
-    Template(Deferred<template::Args>),
+    Template(template::Args),
     /// Check a manifest and print every problem with its position
-    Validate(Deferred<validate::Args>),
+    Validate(validate::Args),
     /// Manage a fleet of nodes over NATS
-    Fleet(Deferred<fleet::Args>),
+    Fleet(fleet::Args),
     /// Service registration: query, watch and change entries
     #[command(visible_aliases = ["reg", "r"])]
-    Registration(Deferred<registration::Args>),
+    Registration(registration::Args),
     /// Package module for CFEngine
-    Cfengine(Deferred<cfengine::Args>),
+    Cfengine(cfengine::Args),
     /// External agent for the Choria server
-    Choria(Deferred<choria::Args>),
+    Choria(choria::Args),
     /// Manage keys for signing requests
-    Keys(Deferred<keys::Args>),
+    Keys(keys::Args),
     /// Utilities for scripts
-    Util(Deferred<util::Args>),
+    Util(util::Args),
 }
 
 /// Result of a command, from which the exit code is computed.
@@ -186,33 +195,69 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         print_warnings(&plugins);
         return ExitCode::SUCCESS;
     }
-    let cli = match Cli::try_parse_from(&args) {
+    let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(err) => return run_plugin_or_fail(&args, &err),
     };
-    let mut console = Console::new(cli.debug, cli.info);
+    let GlobalArgs { debug, info, .. } = cli.global;
+    let mut console = Console::new(debug, info);
     let result = match cli.command {
-        Command::Ensure(Deferred(args)) => ensure::run(*args, &mut console),
-        Command::Apply(Deferred(args)) => apply::run(args, &mut console),
-        Command::Agent(Deferred(args)) => {
-            agent::run(&args, log_level(cli.debug, cli.info), &mut console)
-        }
-        Command::Doctor(Deferred(args)) => doctor::run(&args, &console),
-        Command::Status(Deferred(args)) => status::run(&args, &mut console),
-        Command::Session(Deferred(args)) => session::run(args, &mut console),
-        Command::Facts(Deferred(args)) => facts::run(&args, &mut console),
-        Command::Hiera(Deferred(args)) => hiera::run(args, &mut console),
-        Command::Template(Deferred(args)) => template::run(&args, &mut console),
-        Command::Validate(Deferred(args)) => validate::run(&args, &mut console),
-        Command::Fleet(Deferred(args)) => fleet::run(args, &mut console),
-        Command::Registration(Deferred(args)) => registration::run(args, &mut console),
-        Command::Cfengine(Deferred(args)) => cfengine::run(args, &mut console),
-        Command::Choria(Deferred(args)) => choria::run(args, &mut console),
-        Command::Keys(Deferred(args)) => keys::run(&args, &mut console),
-        Command::Util(Deferred(args)) => util::run(&args, &mut console),
+        Command::Ensure(args) => ensure::run(*args, &mut console),
+        Command::Apply(args) => apply::run(args, &mut console),
+        Command::Agent(args) => agent::run(&args, log_level(debug, info), &mut console),
+        Command::Doctor(args) => doctor::run(&args, &console),
+        Command::Status(args) => status::run(&args, &mut console),
+        Command::Session(args) => session::run(args, &mut console),
+        Command::Facts(args) => facts::run(&args, &mut console),
+        Command::Hiera(args) => hiera::run(args, &mut console),
+        Command::Template(args) => template::run(&args, &mut console),
+        Command::Validate(args) => validate::run(&args, &mut console),
+        Command::Fleet(args) => fleet::run(args, &mut console),
+        Command::Registration(args) => registration::run(args, &mut console),
+        Command::Cfengine(args) => cfengine::run(args, &mut console),
+        Command::Choria(args) => choria::run(args, &mut console),
+        Command::Keys(args) => keys::run(&args, &mut console),
+        Command::Util(args) => util::run(&args, &mut console),
     };
     let write_error = console.write_error().map(CliError::failed);
     exit_code(result.and_then(|verdict| write_error.map_or(Ok(verdict), Err)))
+}
+
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    match named_command(args) {
+        Some(command) => Cli::from_arg_matches(&command.try_get_matches_from(args)?),
+        None => Cli::try_parse_from(args),
+    }
+}
+
+/// Returns the definition of the command that the first argument names, without all others: to define
+/// those takes longer than the rest of a start. Errors and help come from the complete definition.
+fn named_command(args: &[OsString]) -> Option<clap::Command> {
+    let words = args.iter().skip(1).map(|word| word.to_str());
+    let mut words = words.skip_while(|word| matches!(word, Some("--debug" | "--info")));
+    let (name, next) = (words.next()??, words.next().flatten());
+    let command = clap::Command::new(name.to_owned());
+    let command = match name {
+        "ensure" => ensure::Args::define(command, next),
+        "apply" => apply::Args::augment_args(command),
+        "agent" => agent::Args::augment_args(command),
+        "doctor" => doctor::Args::augment_args(command),
+        "status" => status::Args::augment_args(command),
+        "session" => session::Args::augment_args(command),
+        "facts" => facts::Args::augment_args(command),
+        "hiera" => hiera::Args::augment_args(command),
+        "template" => template::Args::augment_args(command),
+        "validate" => validate::Args::augment_args(command),
+        "fleet" => fleet::Args::augment_args(command),
+        "registration" => registration::Args::augment_args(command),
+        "cfengine" => cfengine::Args::augment_args(command),
+        "choria" => choria::Args::augment_args(command),
+        "keys" => keys::Args::augment_args(command),
+        "util" => util::Args::augment_args(command),
+        _ => return None,
+    };
+    let program = GlobalArgs::augment_args(clap::Command::new(PROGRAM));
+    Some(program.subcommand(command))
 }
 
 /// Prints an error and returns the exit code.
@@ -287,10 +332,10 @@ fn print_clap_error(err: &clap::Error) -> ExitCode {
 /// Returns the command line definition with examples, exit codes and topics in its help. Other runs
 /// do without them, which saves time.
 fn with_help() -> clap::Command {
-    help::with_examples(define_all(Cli::command))
+    help::with_examples(Cli::command())
 }
 
-/// Returns the completion script, help text or manual page that the first argument selects.
+/// Returns the version, completion script, help text or manual page that the first argument selects.
 fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     let (flag, words) = args.get(1..)?.split_first()?;
     let program = Path::new(args.first()?);
@@ -300,6 +345,10 @@ fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     }
     match flag {
         "--completion-bash" => Some(completion::candidate_lines(words)),
+        // The most frequent call of scripts needs no definition of commands.
+        "--version" | "-V" if words.is_empty() => {
+            Some(Ok(format!("{PROGRAM} {}\n", version::long())))
+        }
         "--help-long" => Some(Ok(help::long_help(with_help()))),
         "--help-man" => Some(help::man_text(with_help(), words)),
         "help" => match words {
@@ -324,6 +373,28 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_its_own_definition() {
+        let complete = Cli::command();
+        for command in complete.get_subcommands() {
+            let args = [PROGRAM, command.get_name()].map(OsString::from);
+            let named = named_command(&args).expect(command.get_name());
+            let named = named.find_subcommand(command.get_name()).unwrap();
+            let flags = |command: &clap::Command| {
+                let ids = command.get_arguments().map(|arg| arg.get_id().to_string());
+                ids.collect::<Vec<_>>()
+            };
+            assert_eq!(flags(named), flags(command), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn the_short_way_prints_the_version_that_the_definition_has() {
+        let args = [PROGRAM, "--version"].map(OsString::from);
+        let text = generated_text(&args).unwrap().unwrap();
+        assert_eq!(text, Cli::command().render_version());
     }
 
     #[test]

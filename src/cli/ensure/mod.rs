@@ -10,7 +10,7 @@ mod service;
 
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Args as _, Subcommand};
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs, StateArgs};
 use super::host::{Hiera, Setup, Terminal};
@@ -32,6 +32,26 @@ pub(super) struct Args {
 
     #[command(subcommand)]
     command: Command,
+}
+
+impl Args {
+    /// Defines the arguments, and of the resource types only the one of this name, if it is one.
+    pub(super) fn define(command: clap::Command, name: Option<&str>) -> clap::Command {
+        let Some(name) = name else {
+            return Self::augment_args(command);
+        };
+        let resource = clap::Command::new(name.to_owned());
+        let resource = match name {
+            "archive" => archive::Args::augment_args(resource),
+            "exec" => exec::Args::augment_args(resource),
+            "file" => file::Args::augment_args(resource),
+            "package" => package::Args::augment_args(resource),
+            "scaffold" => scaffold::Args::augment_args(resource),
+            "service" => service::Args::augment_args(resource),
+            _ => return Self::augment_args(command),
+        };
+        Options::augment_args(command).subcommand(resource)
+    }
 }
 
 /// Flags of every ensure command.

@@ -171,7 +171,6 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
-    use crate::cli::deferred::define_all;
     use crate::cli::help::pages::visible_commands;
     use ccm_value::text::split_words;
 
@@ -180,7 +179,7 @@ mod tests {
             let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
             name.to_owned()
         };
-        let commands = visible_commands(define_all(Cli::command));
+        let commands = visible_commands(Cli::command());
         commands.iter().map(name).collect()
     }
 

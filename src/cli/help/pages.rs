@@ -94,7 +94,6 @@ pub(super) fn visible_commands(root: Command) -> Vec<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::deferred::define_all;
     use clap::CommandFactory as _;
 
     fn page(words: &[&str]) -> Result<String, String> {
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_long_help_has_every_command_and_flag() {
-        let text = long_help(define_all(crate::cli::Cli::command));
+        let text = long_help(crate::cli::Cli::command());
         for part in [
             "Usage: ccm ensure file [OPTIONS]",
             "--content-file",

@@ -239,10 +239,9 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
-    use crate::cli::deferred::define_all;
 
     fn page(name: &str) -> String {
-        let pages = command_pages(define_all(Cli::command));
+        let pages = command_pages(Cli::command());
         let page = pages.into_iter().find(|page| page.file_name == name);
         page.unwrap().text
     }

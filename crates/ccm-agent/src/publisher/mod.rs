@@ -1,7 +1,8 @@
 //! Publisher: sends records of the spool to the stream, in order, until the stream has stored them.
 //!
-//! Many records are in flight at once; each leaves the spool when the stream acknowledges it. After
-//! any error the publisher waits a little and sends again what is still in the spool. The stream
+//! Many records are in flight at once; each leaves the spool when the stream acknowledges it. New
+//! records are collected for a moment and read together, so that publishing does not compete with the
+//! reply to the request that caused them. After any error the publisher waits a little and sends again what is still in the spool. The stream
 //! deduplicates by record id.
 //!
 //! A record that the server will never accept must not block the others: one that is too large is
@@ -19,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use ccm_core::engine::{Level, Line};
 use ccm_nats::{Bytes, Connection, ConnectionState, NatsError, Subject, backoff};
@@ -29,6 +30,9 @@ use super::spool::{Record, Spool, SpoolError};
 
 /// Most unacknowledged records.
 const MAX_IN_FLIGHT: usize = 256;
+
+/// Time between the first of some new records and reading them.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
 
 /// Size of the headers of a message, without the id.
 const HEADER_SIZE: usize = 128;
@@ -53,6 +57,8 @@ pub struct Publisher<L> {
     last_sent: u64,
     /// Last record ever sent.
     highest_sent: u64,
+    /// The spool may have more records than fit in flight.
+    has_more: bool,
     /// Records that the stream refused as too large.
     oversized: HashSet<u64>,
     /// Errors in a row.
@@ -97,6 +103,7 @@ impl<L: Fn(&Line)> Publisher<L> {
             in_flight: FuturesUnordered::new(),
             last_sent: 0,
             highest_sent: 0,
+            has_more: false,
             oversized: HashSet::new(),
             failures: 0,
             is_synced: true,
@@ -149,13 +156,23 @@ impl<L: Fn(&Line)> Publisher<L> {
     async fn publish(&mut self, up: ConnectionState) -> Result<Infallible, PublishError> {
         let mut state = self.connection.state();
         let spool = Arc::clone(&self.spool);
+        self.fill().await?;
+        // When to read new records.
+        let mut due = None;
         loop {
-            self.fill().await?;
-            let has_room = self.in_flight.len() < MAX_IN_FLIGHT;
             let is_idle = self.in_flight.is_empty();
             tokio::select! {
-                first = self.in_flight.next(), if !is_idle => self.handle_results(first).await?,
-                () = spool.appended(), if has_room => {}
+                first = self.in_flight.next(), if !is_idle => {
+                    self.handle_results(first).await?;
+                    if self.has_more {
+                        self.fill().await?;
+                    }
+                }
+                () = spool.appended(), if due.is_none() => due = Some(Instant::now() + BATCH_DELAY),
+                () = reached(due), if due.is_some() => {
+                    due = None;
+                    self.fill().await?;
+                }
                 () = changed(&mut state, up) => return Err(PublishError::Down),
                 () = sleep(SYNC_DELAY), if is_idle && !self.is_synced => {
                     self.is_synced = true;
@@ -196,7 +213,8 @@ impl<L: Fn(&Line)> Publisher<L> {
     async fn fill(&mut self) -> Result<(), PublishError> {
         loop {
             let capacity = MAX_IN_FLIGHT.saturating_sub(self.in_flight.len());
-            if capacity == 0 {
+            self.has_more = capacity == 0;
+            if self.has_more {
                 return Ok(());
             }
             let last_sent = self.last_sent;
@@ -343,6 +361,14 @@ async fn with_spool<T: Send + 'static>(
     match tokio::task::spawn_blocking(move || work(&spool)).await {
         Ok(done) => done.map_err(PublishError::Spool),
         Err(_) => Err(PublishError::ShuttingDown),
+    }
+}
+
+/// Waits for a point in time; for ever if there is none.
+async fn reached(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

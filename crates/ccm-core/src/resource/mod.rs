@@ -498,9 +498,11 @@ impl<'a> PlannedChange<'a> {
         } = self;
         let mut report = ChangeReport::default();
         for action in &self.plan.actions {
-            // Any command may install packages.
-            if !matches!(action, Action::File(..)) {
-                host.packages.invalidate();
+            match action {
+                // The file may be a program of a package provider.
+                Action::File(..) => host.packages.invalidate_providers(),
+                // Any command may install packages.
+                _ => host.packages.invalidate(),
             }
             match action {
                 Action::Archive(archive, action) => {

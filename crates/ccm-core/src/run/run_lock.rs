@@ -5,17 +5,18 @@
 //! take no lock: a manifest may start one during a run.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::run::RunId;
-use crate::system::{Clock, FileLock, Holder, LockError};
+use crate::system::{Clock, FileLock, Holder, LockError, LockFile};
 
 /// The lock file in the state directory.
 const FILE: &str = "run.lock";
 
-/// The lock held during each run of a node.
+/// The lock held during each run of a node. Clones share the open file.
 #[derive(Clone, Debug)]
-pub struct RunLock(PathBuf);
+pub struct RunLock(Arc<LockFile>);
 
 impl RunLock {
     /// Returns the lock of a state directory, which must exist when the lock is taken.
@@ -25,7 +26,7 @@ impl RunLock {
 
     /// Returns the lock with this file.
     pub fn at(file: PathBuf) -> Self {
-        Self(file)
+        Self(Arc::new(LockFile::new(file)))
     }
 
     /// Takes the lock for a run, waiting up to `timeout` for the current holder. The lock is released when
@@ -36,7 +37,7 @@ impl RunLock {
         timeout: Duration,
         clock: &dyn Clock,
     ) -> Result<FileLock, LockError> {
-        FileLock::acquire_for(&self.0, "run", Some(id.to_string()), timeout, clock)
+        self.0.acquire("run", Some(id.to_string()), timeout, clock)
     }
 
     /// Returns the run that holds the lock, if any.
@@ -46,7 +47,7 @@ impl RunLock {
 
     /// Returns the process that holds the lock, if any.
     pub fn holder(&self) -> Result<Option<Holder>, LockError> {
-        FileLock::holder(&self.0)
+        FileLock::holder(self.0.path())
     }
 
     /// Takes the lock for something that must not overlap with a run, waiting up to `timeout`.
@@ -56,7 +57,7 @@ impl RunLock {
         timeout: Duration,
         clock: &dyn Clock,
     ) -> Result<FileLock, LockError> {
-        FileLock::acquire(&self.0, purpose, timeout, clock)
+        self.0.acquire(purpose, None, timeout, clock)
     }
 
     /// Reports whether a run no longer holds the lock. A holder without a run id counts as that run.

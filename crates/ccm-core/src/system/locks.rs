@@ -1,16 +1,17 @@
 //! Advisory file locks between processes (`flock`).
 //!
 //! The kernel releases the lock when its holder dies, so there are no stale locks. The file's
-//! content names the holder and the purpose. The file is never removed: otherwise two processes
-//! could lock two different files of the same name.
+//! content names the holder and the purpose; it is blank while nobody holds the lock. The file is never
+//! removed: otherwise two processes could lock two different files of the same name.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
-use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,11 @@ use super::{Cause, Clock};
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The largest holder record that is read, in bytes.
-const MAX_HOLDER: u64 = 1024;
+const MAX_HOLDER: usize = 1024;
+
+/// The least size of a lock file. Records are padded to it, because a change of the size costs more than
+/// all other steps of locking together.
+const RECORD: usize = 256;
 
 /// A lock that could not be acquired or inspected.
 #[derive(Debug, thiserror::Error)]
@@ -70,38 +75,42 @@ impl fmt::Display for Holder {
 
 /// A lock that is released when this value is dropped or the process ends.
 #[derive(Debug)]
-pub struct FileLock(File);
+pub struct FileLock(Arc<File>);
 
-impl FileLock {
-    /// Acquires the lock on `path`, creating the file if necessary. Waits up to `patience` for
-    /// another holder. `purpose` is written to the file for processes that wait.
-    pub fn acquire(
-        path: &Path,
-        purpose: &str,
-        patience: Duration,
-        clock: &dyn Clock,
-    ) -> Result<Self, LockError> {
-        Self::acquire_for(path, purpose, None, patience, clock)
+/// A lock file that stays open between uses.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    path: PathBuf,
+    file: Mutex<Option<Arc<File>>>,
+}
+
+impl LockFile {
+    /// Returns the lock file at `path`, which is opened by its first use.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            file: Mutex::default(),
+        }
     }
 
-    /// Like [`FileLock::acquire`], and also records an id.
-    pub(crate) fn acquire_for(
-        path: &Path,
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Acquires the lock, creating the file if necessary. Waits up to `patience` for another holder.
+    /// `purpose` and `id` are written to the file for processes that wait.
+    pub(crate) fn acquire(
+        &self,
         purpose: &str,
         id: Option<String>,
         patience: Duration,
         clock: &dyn Clock,
-    ) -> Result<Self, LockError> {
+    ) -> Result<FileLock, LockError> {
         let os = |cause: Cause| LockError::Os {
-            path: path.to_owned(),
+            path: self.path.clone(),
             cause,
         };
-        // Lock directories can be writable by everyone: don't follow symlinks, and don't block on
-        // a FIFO.
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, mode);
-        let mut file = File::from(file.map_err(|errno| os(errno.into()))?);
+        let file = self.open().map_err(|errno| os(errno.into()))?;
         let start = clock.monotonic();
         loop {
             match file.try_lock() {
@@ -112,14 +121,14 @@ impl FileLock {
             let left = patience.saturating_sub(clock.monotonic().saturating_sub(start));
             if left.is_zero() {
                 return Err(LockError::Held {
-                    path: path.to_owned(),
-                    holder: holder(&mut file),
+                    path: self.path.clone(),
+                    holder: holder(&file),
                     waited: patience,
                 });
             }
             clock.sleep(RETRY_INTERVAL.min(left));
         }
-        let lock = Self(file);
+        let lock = FileLock(file);
         // The record is informational: the lock is held even if a full disk prevents writing it.
         let _ = lock.write_holder(&Holder {
             pid: Some(std::process::id()),
@@ -129,6 +138,47 @@ impl FileLock {
         Ok(lock)
     }
 
+    /// Returns the open file, or opens it again if the path names another file by now.
+    fn open(&self) -> Result<Arc<File>, Errno> {
+        let mut kept = self.file.lock();
+        // A file in use belongs to a lock of this process, which a second lock of it would not exclude.
+        let is_unused = |file: &&Arc<File>| Arc::strong_count(file) == 1;
+        if let Some(file) = kept.as_ref().filter(is_unused)
+            && is_at(file, &self.path)
+        {
+            return Ok(Arc::clone(file));
+        }
+        // Lock directories can be writable by everyone: don't follow symlinks, and don't block on
+        // a FIFO.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::open(&self.path, flags | OFlags::CLOEXEC, mode)?;
+        let file = Arc::new(File::from(file));
+        *kept = Some(Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+/// Reports whether an open file is the one at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    match (rustix::fs::fstat(file), rustix::fs::lstat(path)) {
+        (Ok(open), Ok(found)) => (open.st_dev, open.st_ino) == (found.st_dev, found.st_ino),
+        _ => false,
+    }
+}
+
+impl FileLock {
+    /// Acquires the lock on `path`, creating the file if necessary. Waits up to `patience` for
+    /// another holder. `purpose` is written to the file for processes that wait.
+    pub fn acquire(
+        path: &Path,
+        purpose: &str,
+        patience: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Self, LockError> {
+        LockFile::new(path.to_owned()).acquire(purpose, None, patience, clock)
+    }
+
     /// Returns the holder of a lock, or `None` if it is free. Does not block or write.
     pub fn holder(path: &Path) -> Result<Option<Holder>, LockError> {
         let os = |cause: Cause| LockError::Os {
@@ -136,25 +186,35 @@ impl FileLock {
             cause,
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let mut file = match rustix::fs::open(path, flags, Mode::empty()) {
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             file => File::from(file.map_err(|errno| os(errno.into()))?),
         };
         // Shared, so that concurrent inspections don't report each other as holders.
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
-            Err(TryLockError::WouldBlock) => Ok(Some(holder(&mut file))),
+            Err(TryLockError::WouldBlock) => Ok(Some(holder(&file))),
             Err(TryLockError::Error(error)) => Err(os(error.into())),
         }
     }
 
     fn write_holder(&self, holder: &Holder) -> std::io::Result<()> {
-        let text = serde_json::to_vec(holder)?;
-        // Truncate after writing, not before: some file systems flush a file on close if it was
-        // truncated to zero and rewritten, which would only cost time.
-        self.0.write_all_at(&text, 0)?;
-        self.0
-            .set_len(u64::try_from(text.len()).unwrap_or_default())
+        let mut record = serde_json::to_vec(holder)?;
+        record.resize(record.len().max(RECORD), b' ');
+        self.0.write_all_at(&record, 0)?;
+        // A longer record of a killed process may follow. Truncate after writing, not before: some file
+        // systems flush a file on close if it was truncated to zero and rewritten.
+        let len = u64::try_from(record.len()).unwrap_or(u64::MAX);
+        match self.0.metadata()?.len() == len {
+            true => Ok(()),
+            false => self.0.set_len(len),
+        }
+    }
+
+    /// Overwrites the record with blanks.
+    fn clear_holder(&self) -> std::io::Result<()> {
+        let len = usize::try_from(self.0.metadata()?.len()).unwrap_or(RECORD);
+        self.0.write_all_at(&vec![b' '; len.min(MAX_HOLDER)], 0)
     }
 }
 
@@ -162,21 +222,17 @@ impl FileLock {
 /// exec has a copy of the descriptor.
 impl Drop for FileLock {
     fn drop(&mut self) {
-        let _ = self.0.set_len(0);
+        let _ = self.clear_holder();
         let _ = self.0.unlock();
     }
 }
 
 /// Returns the record in a lock file, unverified.
-fn holder(file: &mut File) -> Holder {
-    let mut text = Vec::new();
-    let read = file
-        .rewind()
-        .and_then(|()| file.take(MAX_HOLDER).read_to_end(&mut text));
-    match read {
-        Ok(_) => serde_json::from_slice(&text).unwrap_or_default(),
-        Err(_) => Holder::default(),
-    }
+fn holder(file: &File) -> Holder {
+    let mut text = vec![0; MAX_HOLDER];
+    let read = file.read_at(&mut text, 0).unwrap_or_default();
+    text.truncate(read);
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -222,14 +278,51 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_lock_is_free_and_its_file_empty() {
+    fn a_dropped_lock_is_free_and_its_file_blank() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let clock = fixed_clock();
         drop(FileLock::acquire(&path, "a", Duration::ZERO, &clock).unwrap());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), "");
         FileLock::acquire(&path, "b", Duration::ZERO, &clock).unwrap();
         assert!(clock.sleeps().is_empty());
+    }
+
+    #[test]
+    fn a_short_record_replaces_a_longer_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        // A process that was killed leaves its record.
+        std::fs::write(&path, "x".repeat(3 * RECORD)).unwrap();
+        let held = FileLock::acquire(&path, "a", Duration::ZERO, &fixed_clock()).unwrap();
+        assert_eq!(FileLock::holder(&path).unwrap().unwrap().purpose, "a");
+        drop(held);
+        let blank = " ".repeat(RECORD);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), blank);
+    }
+
+    #[test]
+    fn locks_of_one_open_file_exclude_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock_file = LockFile::new(dir.path().join("lock"));
+        let take = || lock_file.acquire("a", None, Duration::ZERO, &fixed_clock());
+        for _ in 0..2 {
+            let first = take().unwrap();
+            assert!(matches!(take(), Err(LockError::Held { .. })));
+            drop(first);
+        }
+    }
+
+    #[test]
+    fn a_lock_file_that_was_replaced_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock_file = LockFile::new(path.clone());
+        let take = || lock_file.acquire("a", None, Duration::ZERO, &fixed_clock());
+        drop(take().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let _held = take().unwrap();
+        assert_eq!(FileLock::holder(&path).unwrap().unwrap().purpose, "a");
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub use clock::{Clock, FixedClock, SystemClock};
 pub use digest::{Digest, Digester};
 pub use files::FileError;
 pub use http::HttpError;
+pub(crate) use locks::LockFile;
 pub use locks::{FileLock, Holder, LockError};
 pub use runner::{
     Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner, supervise,

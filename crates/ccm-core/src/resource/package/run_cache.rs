@@ -1,4 +1,5 @@
-//! Package cache of one run: installed packages, updated indexes, and the package lock file.
+//! Package cache of one run: selected providers, installed packages, updated indexes, and the package
+//! lock file.
 //!
 //! A list is read once and used until something may have changed it. Outside of runs of many packages, a
 //! package is queried by itself, which is faster than listing all.
@@ -7,7 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::{Instance, PackageError, PackageProvider};
+use super::{Instance, PackageError, PackageProvider, Provider};
+use crate::resource::ProviderError;
 
 /// The default lock file, in a directory that only root can write.
 const LOCK_FILE: &str = "/run/ccm-package.lock";
@@ -19,6 +21,9 @@ pub struct PackageCache {
     /// The configured module for `provider: cfengine`.
     default_module: Option<String>,
     expects_many: Cell<bool>,
+    /// Selected providers, by the name in the manifest. To select one, its programs are looked up in the
+    /// search path, which costs dozens of system calls.
+    providers: RefCell<BTreeMap<String, Provider>>,
     /// Installed packages, by provider.
     lists: RefCell<BTreeMap<String, Inventory>>,
     /// The providers whose index was updated.
@@ -43,6 +48,7 @@ impl PackageCache {
             lock_file: lock_file.into(),
             default_module: None,
             expects_many: Cell::default(),
+            providers: RefCell::default(),
             lists: RefCell::default(),
             updated: RefCell::default(),
             modules: RefCell::default(),
@@ -62,9 +68,31 @@ impl PackageCache {
         self.expects_many.set(true);
     }
 
-    /// Drops the cached lists, after a command that may have changed packages.
+    /// Drops the cached lists and providers, after a command that may have changed packages.
     pub(crate) fn invalidate(&self) {
         self.lists.borrow_mut().clear();
+        self.invalidate_providers();
+    }
+
+    /// Drops the selected providers, after a change that may have affected their programs.
+    pub(crate) fn invalidate_providers(&self) {
+        self.providers.borrow_mut().clear();
+    }
+
+    /// Returns the provider that was selected for a name in the manifest, or the result of `select`.
+    pub(super) fn provider(
+        &self,
+        wanted: &str,
+        select: impl FnOnce() -> Result<Provider, ProviderError>,
+    ) -> Result<Provider, ProviderError> {
+        if let Some(provider) = self.providers.borrow().get(wanted) {
+            return Ok(provider.clone());
+        }
+        let provider = select()?;
+        self.providers
+            .borrow_mut()
+            .insert(wanted.into(), provider.clone());
+        Ok(provider)
     }
 
     pub(super) fn lock_file(&self) -> &Path {

@@ -49,7 +49,14 @@ impl Provider {
         }
     }
 
+    /// Returns the provider of that name, or the best one if the name is empty. The result is kept until
+    /// something changes.
     pub(in crate::resource) fn select(wanted: &str, host: Host<'_>) -> Result<Self, ProviderError> {
+        host.packages
+            .provider(wanted, || Self::look_up(wanted, host))
+    }
+
+    fn look_up(wanted: &str, host: Host<'_>) -> Result<Self, ProviderError> {
         let if_usable = |provider: Self| {
             if provider.is_usable(host.runner) {
                 Ok(provider)

@@ -11,7 +11,7 @@ use super::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
 use super::*;
 use crate::model::resource::{Properties, decode};
 use crate::model::{TypeName, document};
-use crate::system::Output;
+use crate::system::{Output, ScriptedRunner};
 
 /// One case of `tests/data/provider/package/*.json`.
 #[derive(Deserialize)]
@@ -160,6 +160,24 @@ fn two_hundred_packages_of_a_run_need_one_command() {
         "absent"
     );
     assert_eq!(scripted.runner.calls().len(), 1);
+}
+
+#[test]
+fn programs_of_a_provider_are_looked_up_once_until_something_changes() {
+    let scripted = ScriptedHost::new();
+    scripted.install_apt();
+    let select = |host| Provider::select("", host);
+    assert_eq!(select(scripted.host()), Ok(Provider::Apt));
+    let no_programs = ScriptedRunner::new();
+    let without_programs = Host {
+        runner: &no_programs,
+        ..scripted.host()
+    };
+    assert_eq!(select(without_programs), Ok(Provider::Apt));
+    scripted.packages.invalidate_providers();
+    assert_eq!(select(without_programs), Err(ProviderError::NoneSuitable));
+    // A failure is not kept.
+    assert_eq!(select(scripted.host()), Ok(Provider::Apt));
 }
 
 #[test]

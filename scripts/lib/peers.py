@@ -1,0 +1,455 @@
+"""Measures configuration management programs with the same work; see scripts/peers.
+
+The work, always in the same tree: one file in its wanted state (start-up), N files from nothing, N files in
+their wanted state, and 200 packages in their wanted state. Every peer gets its work in the form that its
+documentation advises: lists of packages in one task where it has such lists, no gathering of facts that are
+not used, no server.
+
+A run counts only if it succeeds, if all files have the right content, mode and owner afterwards, and if a
+stable run changes neither a file nor the package database.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import resource  # noqa: F401, os.wait4 imports it, which is too late in the chroot
+import shutil
+import subprocess
+import sys
+import time
+
+WORK = pathlib.Path("/srv/peers")
+OUT = WORK / "out"
+PACKAGES = 200
+SLOW = 30.0
+BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+WORKS = ["one file, stable", "files, from nothing", "files, stable", "packages, stable"]
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+}
+
+
+def content(number):
+    return f"setting_{number} = on\nsecond line of file {number}\n"
+
+
+def write(name, text):
+    path = WORK / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+class Ccm:
+    name, program = "ccm-fleet", "/usr/local/bin/ccm"
+    version = [program, "--version"]
+
+    def files(self, numbers):
+        lines = ["ccm:", "  resources:", "    - file:"]
+        for number in numbers:
+            lines += [
+                f"        - {OUT}/file-{number}:",
+                "            ensure: present",
+                f"            content: {json.dumps(content(number))}",
+                "            owner: root",
+                "            group: root",
+                '            mode: "0644"',
+            ]
+        return self.apply(f"files-{len(numbers)}", lines)
+
+    def packages(self, packages):
+        lines = ["ccm:", "  resources:", "    - package:"]
+        lines += [f"        - {name}: {{ensure: '{version}'}}" for name, version in packages]
+        return self.apply("packages", lines)
+
+    def apply(self, name, lines):
+        manifest = write(f"ccm/{name}.yaml", "\n".join(lines) + "\n")
+        return [self.program, "apply", manifest]
+
+
+class Upstream(Ccm):
+    name, program = "Choria CCM", "/usr/local/bin/upstream-ccm"
+    version = [program, "--version"]
+
+
+class Cfengine:
+    name, program = "CFEngine", "/usr/bin/cf-agent"
+    version = [program, "--version"]
+
+    def files(self, numbers):
+        lines = [
+            "body common control { bundlesequence => { \"main\" }; }",
+            "body perms owned { mode => \"0644\"; owners => { \"root\" }; groups => { \"root\" }; }",
+            "bundle agent main",
+            "{",
+            "  files:",
+        ]
+        for number in numbers:
+            text = content(number).replace("\n", "$(const.n)")
+            lines.append(
+                f'    "{OUT}/file-{number}" create => "true", content => "{text}", perms => owned;'
+            )
+        return self.run(f"files-{len(numbers)}", lines + ["}"])
+
+    def packages(self, packages):
+        lines = [
+            'body common control { inputs => { "/usr/share/cfengine3/masterfiles/lib/packages.cf",',
+            '  "/usr/share/cfengine3/masterfiles/lib/paths.cf", "/usr/share/cfengine3/masterfiles/lib/files.cf",',
+            '  "/usr/share/cfengine3/masterfiles/lib/common.cf" };',
+            '  bundlesequence => { "main" }; }',
+            "bundle agent main",
+            "{",
+            "  packages:",
+        ]
+        lines += [
+            f'    "{name}" policy => "present", version => "{version}", package_module => apt_get;'
+            for name, version in packages
+        ]
+        return self.run("packages", lines + ["}"])
+
+    def run(self, name, lines):
+        policy = write(f"cfengine/{name}.cf", "\n".join(lines) + "\n")
+        os.chmod(policy, 0o600)
+        return [self.program, "--no-lock", "--file", policy]
+
+
+class Puppet:
+    name, program = "Puppet", "/usr/bin/puppet"
+    version = [program, "--version"]
+
+    def files(self, numbers):
+        lines = ["File { ensure => file, owner => 'root', group => 'root', mode => '0644' }"]
+        lines += [
+            f"file {{ '{OUT}/file-{number}': content => {json.dumps(content(number))} }}"
+            for number in numbers
+        ]
+        return self.apply(f"files-{len(numbers)}", lines)
+
+    def packages(self, packages):
+        lines = [f"package {{ '{name}': ensure => '{version}' }}" for name, version in packages]
+        return self.apply("packages", lines)
+
+    def apply(self, name, lines):
+        return [self.program, "apply", write(f"puppet/{name}.pp", "\n".join(lines) + "\n")]
+
+
+class Salt:
+    name, program = "Salt", "/opt/salt/bin/salt-call"
+    version = [program, "--version"]
+
+    def files(self, numbers):
+        states = {}
+        for number in numbers:
+            states[f"{OUT}/file-{number}"] = {
+                "file.managed": [
+                    {"contents": content(number)},
+                    {"user": "root"},
+                    {"group": "root"},
+                    {"mode": "0644"},
+                ]
+            }
+        return self.apply(f"files{len(numbers)}", states)
+
+    def packages(self, packages):
+        pkgs = [{name: version} for name, version in packages]
+        return self.apply("packages", {"packages": {"pkg.installed": [{"pkgs": pkgs}]}})
+
+    def apply(self, name, states):
+        # JSON is YAML; the renderer is the default one.
+        write(f"salt/states/{name}.sls", json.dumps(states, indent=1) + "\n")
+        write(
+            "salt/minion",
+            f"file_client: local\nid: peer\nroot_dir: {WORK}/salt/root\n"
+            f"file_roots: {{base: [{WORK}/salt/states]}}\n",
+        )
+        (WORK / "salt/root").mkdir(exist_ok=True)
+        directory = f"--config-dir={WORK}/salt"
+        return [self.program, "--local", "--retcode-passthrough", directory, "state.apply", name]
+
+
+class Ansible:
+    name, program = "Ansible", "/opt/ansible/bin/ansible-playbook"
+    version = [program, "--version"]
+
+    def files(self, numbers):
+        items = [{"name": f"{OUT}/file-{n}", "content": content(n)} for n in numbers]
+        task = {
+            "name": "file",
+            "ansible.builtin.copy": {
+                "dest": "{{ item.name }}",
+                "content": "{{ item.content }}",
+                "owner": "root",
+                "group": "root",
+                "mode": "0644",
+            },
+            "loop": items,
+            "loop_control": {"label": "{{ item.name }}"},
+        }
+        return self.play(f"files-{len(numbers)}", task)
+
+    def packages(self, packages):
+        names = [f"{name}={version}" for name, version in packages]
+        return self.play("packages", {"name": "packages", "ansible.builtin.apt": {"name": names}})
+
+    def play(self, name, task):
+        play = {
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "vars": {"ansible_python_interpreter": "/usr/bin/python3"},
+            "tasks": [task],
+        }
+        playbook = write(f"ansible/{name}.yaml", json.dumps([play], indent=1) + "\n")
+        return [self.program, "--inventory", "localhost,", playbook]
+
+
+class Pyinfra:
+    name, program = "pyinfra", "/opt/pyinfra/bin/pyinfra"
+    version = [program, "--version"]
+
+    def files(self, numbers):
+        return self.deploy(
+            f"files_{len(numbers)}",
+            "from io import StringIO\n"
+            "from pyinfra.operations import files\n"
+            f"for number in range({numbers[0]}, {numbers[-1] + 1}):\n"
+            "    files.put(\n"
+            '        src=StringIO(f"setting_{number} = on\\nsecond line of file {number}\\n"),\n'
+            f'        dest=f"{OUT}/file-{{number}}", user="root", group="root", mode="644",\n'
+            "    )\n",
+        )
+
+    def packages(self, packages):
+        names = [f"{name}={version}" for name, version in packages]
+        return self.deploy(
+            "packages", f"from pyinfra.operations import apt\napt.packages(packages={names})\n"
+        )
+
+    def deploy(self, name, text):
+        return [self.program, "-y", "@local", write(f"pyinfra/{name}.py", text)]
+
+
+def installed():
+    """Returns packages of the tree with their versions."""
+    form = "-f=${db:Status-Status} ${Package} ${Version}\n"
+    text = subprocess.run(["dpkg-query", "-W", form], check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows = [line.split() for line in text.splitlines()]
+    return [(name, version) for status, name, version in rows if status == "installed"][:PACKAGES]
+
+
+def spawn(command, cpu_time=False):
+    """Runs a command and returns its time; its output only if it fails."""
+    log = WORK / "log"
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    began = time.perf_counter()
+    process = os.posix_spawn(command[0], command, ENVIRONMENT, file_actions=actions)
+    _, status, usage = os.wait4(process, 0)
+    took = usage.ru_utime + usage.ru_stime if cpu_time else time.perf_counter() - began
+    if status != 0:
+        raise RuntimeError(f"{command}: status {status}\n{log.read_text()[-2000:]}")
+    return took
+
+
+def peak(command):
+    """Runs a command and returns the peak memory of its largest process, in KiB."""
+    report = WORK / "peak"
+    spawn(["/usr/bin/time", "--format=%M", f"--output={report}", *command])
+    return int(report.read_text().split()[-1])
+
+
+def check_files(numbers):
+    for number in numbers:
+        path = OUT / f"file-{number}"
+        found = path.stat()
+        if path.read_text() != content(number) or (found.st_mode & 0o7777, found.st_uid) != (0o644, 0):
+            raise RuntimeError(f"{path}: wrong content, mode or owner")
+
+
+def snapshot():
+    """Returns what a stable run must not change."""
+    files = sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(OUT))
+    return files, hashlib.sha256(pathlib.Path("/var/lib/dpkg/status").read_bytes()).digest()
+
+
+def measure(peer, files, rounds, cpu_time, packages):
+    """Returns the best time and the peak memory of each work."""
+    one, many = peer.files([0]), peer.files(range(files))
+    all_packages = peer.packages(packages)
+    costs = []
+
+    def best(command, prepare, check):
+        times = []
+        while len(times) < rounds and (not times or times[-1] < SLOW):
+            prepare()
+            times.append(spawn(command, cpu_time))
+            check()
+        prepare()
+        costs.append([min(times), peak(command)])
+
+    def clear():
+        shutil.rmtree(OUT, ignore_errors=True)
+        OUT.mkdir(parents=True)
+
+    def stable(command):
+        spawn(command)
+        before = snapshot()
+
+        def check():
+            if snapshot() != before:
+                raise RuntimeError(f"{command}: changed something")
+
+        best(command, lambda: None, check)
+
+    clear()
+    stable(one)
+    best(many, clear, lambda: check_files(range(files)))
+    stable(many)
+    stable(all_packages)
+    version = subprocess.run(
+        peer.version, check=True, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ).stdout
+    return {"name": peer.name, "version": re.search(r"\d+(\.\w+)+", version)[0], "costs": costs}
+
+
+def measure_in(root, peers, files, rounds, cpu_time):
+    """Yields results of programs in a tree. A child process enters it, so that nothing runs between its
+    clock and the programs."""
+    for peer in peers:
+        read, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            os.chroot(root)
+            os.chdir("/")
+            try:
+                WORK.mkdir(parents=True, exist_ok=True)
+                result = measure(peer, files, rounds, cpu_time, installed())
+            except Exception as error:
+                result = {"name": peer.name, "error": str(error)}
+            os.write(write_end, json.dumps(result).encode())
+            os._exit(0)
+        os.close(write_end)
+        with os.fdopen(read) as pipe:
+            result = json.loads(pipe.read())
+        os.waitpid(child, 0)
+        yield result
+
+
+def seconds(value):
+    if value < 1:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.1f} s"
+
+
+def table(results, files):
+    names = [name.replace("files", f"{files:,} files").replace("packages", f"{PACKAGES} packages") for name in WORKS]
+    lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    ours = results[0]["costs"]
+    for result in results:
+        cells = []
+        for (took, memory), (our_time, our_memory) in zip(result["costs"], ours):
+            text = f"{seconds(took)}, {memory / 1024:.0f} MiB"
+            if result is not results[0]:
+                text += f" ({took / our_time:.0f} x, {memory / our_memory:.1f} x)"
+            cells.append(text)
+        lines.append(f"| {result['name']} {result['version']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def picture(results, files):
+    """Returns an SVG with one group of bars for each work, on a logarithmic scale of time."""
+    import math
+
+    left, width, bar, gap = 150, 760, 16, 34
+    low = min(cost[0] for result in results for cost in result["costs"])
+    high = max(cost[0] for result in results for cost in result["costs"])
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    scale = (width - left - 70) / (last - first)
+    x = lambda value: left + (math.log10(value) - first) * scale
+    rows, y = [], 30
+    for index, name in enumerate(WORKS):
+        title = name.replace("files", f"{files:,} files").replace("packages", f"{PACKAGES} packages")
+        rows.append(f'<text x="4" y="{y + 12}" class="title">{title}</text>')
+        y += 20
+        for place, result in enumerate(results):
+            took = result["costs"][index][0]
+            kind = "ours" if place == 0 else "peer"
+            rows.append(f'<text x="{left - 8}" y="{y + 12}" class="name">{result["name"]}</text>')
+            rows.append(
+                f'<rect x="{left}" y="{y}" width="{x(took) - left:.1f}" height="{bar - 3}" class="{kind}"/>'
+            )
+            rows.append(f'<text x="{x(took) + 4:.1f}" y="{y + 11}">{seconds(took)}</text>')
+            y += bar
+        y += gap - 20
+    grid = [
+        f'<line x1="{x(10**power):.1f}" x2="{x(10**power):.1f}" y1="22" y2="{y - 8}"/>'
+        f'<text x="{x(10**power):.1f}" y="16" class="axis">{seconds(10.0**power)}</text>'
+        for power in range(first, last + 1)
+    ]
+    style = (
+        "text{font:12px sans-serif;fill:#444}.title{font-weight:bold}.name{text-anchor:end}"
+        ".axis{text-anchor:middle;fill:#888}.ours{fill:#2a7de1}.peer{fill:#a9b4c0}line{stroke:#ddd}"
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" role="img" '
+        f'aria-label="Times of the same work with different programs, on a logarithmic scale">\n'
+        f'<style>{style}</style>\n<rect width="100%" height="100%" fill="#fff"/>\n'
+        + "\n".join(grid + rows)
+        + "\n</svg>\n"
+    )
+
+
+def update(text, image):
+    page = pathlib.Path("docs/performance.md")
+    old = page.read_text()
+    before, rest = old.split(BEGIN)
+    _, after = rest.split(END)
+    link = "![Times of the same work](img/peers.svg)"
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{link}\n\n{END}{after}")
+    pathlib.Path("docs/img/peers.svg").write_text(image)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--update", action="store_true")
+    args = parser.parse_args()
+    peers = [Ccm(), Upstream(), Cfengine(), Puppet(), Salt(), Pyinfra(), Ansible()]
+    wanted = [name for name in args.only.lower().split(",") if name]
+    if wanted:
+        peers = [peer for peer in peers if type(peer).__name__.lower() in wanted]
+    peers = [peer for peer in peers if os.path.exists(args.root + peer.program)]
+    results = []
+    for result in measure_in(args.root, peers, args.files, args.rounds, args.cpu_time):
+        if "error" in result:
+            print(f"{result['name']}: not measured: {result['error']}", file=sys.stderr)
+            continue
+        print(json.dumps(result), file=sys.stderr)
+        results.append(result)
+    if not results:
+        sys.exit("nothing was measured")
+    load = os.getloadavg()[0]
+    times = "CPU times" if args.cpu_time else "Elapsed times"
+    text = (
+        f"{table(results, args.files)}\n\n{times}; load of the machine ({os.cpu_count()} cores) at the end: {load:.1f}."
+    )
+    print(text)
+    if args.update:
+        update(text, picture(results, args.files))
+
+
+if __name__ == "__main__":
+    main()
