@@ -165,7 +165,7 @@ fn resolve_data(
     nats: &ccm_nats::BlockingClient,
 ) -> Result<(ccm_value::Value, ExternalData), DataError> {
     let document = data::open(source, nats)?;
-    let resolved = data::resolve(&document, facts)?;
+    let resolved = data::resolve(source, &document, facts)?;
     let lines = ExternalData {
         warnings: data::warnings(&document),
         details: vec![levels_line(source, &resolved.levels)],

@@ -261,7 +261,7 @@ fn signature_of(source: &Source, nats: &BlockingClient) -> Result<Option<Vec<u8>
 /// Parses a document and resolves its data for these facts.
 fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataCacheError> {
     let document = source.read(body, DATA_KEY)?;
-    let data = resolve(&document, facts)?.data;
+    let data = resolve(source, &document, facts)?.data;
     match data.as_map() {
         Some(map) if !map.is_empty() => Ok(data),
         // Empty data is more likely a mistake than intended.

@@ -8,6 +8,7 @@
 pub mod apply_manifest;
 mod apply_resource;
 mod control;
+mod data_files;
 mod log_line;
 mod nested_manifest;
 mod pending_refreshes;
@@ -44,6 +45,7 @@ use ccm_template::expr::Cache;
 use pending_refreshes::Subscribers;
 
 pub use apply_resource::FlowError;
+pub use data_files::read_data_file;
 pub use log_line::{Level, Line, levels_line, status_line};
 pub use pending_refreshes::PendingRefreshes;
 pub use registration::Availability;

@@ -2,10 +2,11 @@
 //! health-check-only mode; it can switch them on, never off.
 
 use super::apply_manifest::RunError;
+use super::data_files::read_data_file;
 use super::pending_refreshes::outside_subscribers;
 use super::{Engine, Level, Line, Scope, directory_of, levels_line};
 use crate::engine::apply_resource::ApplyError;
-use crate::hiera::{InheritedData, Layers};
+use crate::hiera::{DataFile, InheritedData, Layers};
 use crate::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use crate::model::TypeName;
 use crate::model::id::Reference;
@@ -118,6 +119,9 @@ impl Engine<'_> {
         scope.mode.health_check_only |= apply.health_check_only;
         scope.env.working_dir = directory_of(&file);
         let applied_before = |reference: Reference<'_>| self.session.last(reference).is_ok();
+        let env = scope.env.clone();
+        let directory = &env.working_dir;
+        let read_data_file = |file: &DataFile| read_data_file(directory, &env, file);
         let input = ManifestInput {
             text: &text,
             source: name,
@@ -129,6 +133,7 @@ impl Engine<'_> {
                 external: parent.external.clone(),
                 ..Layers::default()
             },
+            read_data_file: Some(&read_data_file),
             applied_before: Some(&applied_before),
             checks: Checks::Run,
         };

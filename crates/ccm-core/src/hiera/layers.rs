@@ -1,9 +1,10 @@
 //! Data layers: the precedence of a manifest's data sources.
 //!
-//! Lists are concatenated when merged, so a layer must be merged only once. Data is therefore always
+//! Lists are concatenated when merged, unless a merge strategy replaces them, so a layer must be merged only once. Data is therefore always
 //! merged from all layers, never onto an earlier result, and the merged data of a parent manifest,
 //! which contains the external data, is not merged with the external data again.
 
+use super::merge_strategy::MergeStrategies;
 use crate::model::Value;
 
 /// Layers of a manifest's data, lowest precedence first. Layers that are not maps are ignored.
@@ -17,6 +18,8 @@ pub struct Layers {
     pub inherited: InheritedData,
     /// External data from the caller of the run.
     pub external: Value,
+    /// Merge strategies of the manifest's own document.
+    pub strategies: MergeStrategies,
 }
 
 /// Data that a nested manifest gets from its parent.
@@ -43,7 +46,9 @@ impl Layers {
         [&self.document, &self.source, inherited, external]
             .into_iter()
             .filter(|layer| layer.as_map().is_some())
-            .fold(Value::empty_map(), |data, layer| data.merge_deep(layer))
+            .fold(Value::empty_map(), |data, layer| {
+                self.strategies.merge(&data, layer)
+            })
     }
 }
 
@@ -63,6 +68,7 @@ mod tests {
             source: data("{b: 2, c: 2, d: 2, l: [2]}"),
             inherited: InheritedData::Property(data("{c: 3, d: 3, l: [3]}")),
             external: data("{d: 4, l: [4]}"),
+            ..Layers::default()
         };
         assert_eq!(
             layers.merge(),

@@ -93,7 +93,7 @@ fn invalid_value(value: &Value, validation: &str, path: &KeyPath) -> Option<Fail
         return None;
     }
     let (path, code) = (path.clone(), validation.to_owned());
-    match check_value(&value.to_string(), validation) {
+    match check_value(value, validation) {
         Ok(true) => None,
         Ok(false) => Some(Failure::Invalid {
             path,

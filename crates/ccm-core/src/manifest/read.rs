@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::problems::{Problems, Rendered};
 use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, TemplateError};
-use crate::hiera::{self, HieraError, InvalidData, Layers, ResolvedData};
+use crate::hiera::{self, HieraError, InvalidData, Layers, ReadDataFile, ResolvedData};
 use crate::manifest::resolve::{self, ResolveError};
 use crate::model::document::{DocumentError, Mark, Node, parse};
 use crate::model::governor::GovernorClaim;
@@ -67,7 +67,8 @@ impl Reader<'_, '_> {
         self.check_keys(entries, &TOP_KEYS);
         let annotations = hiera::parse_annotations(input.text, hiera::DATA_KEY);
         let mut levels = Vec::new();
-        match resolve_data(document, input.layers, env) {
+        let read_data_file = input.read_data_file.unwrap_or(&hiera::no_data_files);
+        match resolve_data(document, input.layers, read_data_file, env) {
             Ok(resolved) => {
                 if let Err(invalid) = hiera::validate(&resolved.data, &annotations.rules) {
                     self.report_failures(document, invalid);
@@ -385,6 +386,7 @@ fn is_unresolved(property: &str, unknown: &[ResolveError]) -> bool {
 fn resolve_data(
     document: &Node,
     mut layers: Layers,
+    read_data_file: &ReadDataFile<'_>,
     env: &Env,
 ) -> Result<ResolvedData, HieraError> {
     // Only the data sections are converted: there may be many resources.
@@ -393,11 +395,12 @@ fn resolve_data(
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
         .collect();
     hiera::check_sections(&parts)?;
-    let own = hiera::resolve_levels(&parts, &env.facts, hiera::DATA_KEY)?;
-    layers.document = own.data;
+    let own = hiera::resolve_levels(&parts, &env.facts, hiera::DATA_KEY, read_data_file)?;
+    layers.document = own.data.clone();
+    layers.strategies = own.strategies.clone();
     Ok(ResolvedData {
         data: layers.merge(),
-        levels: own.levels,
+        ..own
     })
 }
 

@@ -26,7 +26,7 @@ use crate::engine::{
     self, FlowError, Gate, Level, Line, Machine, Mode, PendingRefreshes, Scope, Session,
     SessionError, Sink, StatusError,
 };
-use crate::hiera::{HieraError, Layers};
+use crate::hiera::{DataFile, HieraError, Layers};
 use crate::manifest::resolve::{self, ResolveError};
 use crate::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use crate::model::Value;
@@ -409,6 +409,10 @@ pub fn load(
         Some(_) => external.merge_deep(data),
         None => external,
     };
+    // An inline manifest has no directory of its own.
+    let has_directory = !matches!(manifest, ManifestSource::Text(_));
+    let data_env = env.clone();
+    let read_data_file = |file: &DataFile| engine::read_data_file(&directory, &data_env, file);
     let input = ManifestInput {
         text: &text,
         source: &display_name,
@@ -417,6 +421,7 @@ pub fn load(
             external: external.clone(),
             ..Layers::default()
         },
+        read_data_file: has_directory.then_some(&read_data_file),
         applied_before: None,
         checks,
     };
