@@ -12,9 +12,11 @@ use super::output::Console;
 use super::{CliError, Verdict, data};
 use ccm_core::hiera::{self, DATA_KEY, Document, ResolvedData};
 use ccm_core::run::data::resolve_unchecked;
+use ccm_core::secrets::redact_sealed;
 use ccm_nats::BlockingClient;
 use ccm_template::env::Facts;
 use ccm_template::path;
+use ccm_template::secrets::Secrets;
 use ccm_value::value::Map;
 use ccm_value::{Value, json, yaml};
 
@@ -126,6 +128,7 @@ fn parse(args: &ParseArgs, console: &Console) -> Result<String, CliError> {
     }
     found = found.merge_deep(&pairs(&args.data)?);
     hiera::validate(&found, &document.annotations.rules).map_err(|err| located(err.into()))?;
+    found = redact_sealed(&found);
     if let Some(query) = &args.query {
         found = path::find(&found, query).map_or(Value::Null, path::with_float_numbers);
     }
@@ -147,7 +150,7 @@ fn resolve(
 ) -> Result<(Document, ResolvedData), CliError> {
     let (source, document) = data::fetch(input, nats)?;
     data::warn(&document, console);
-    let resolved = resolve_unchecked(&source, &document, facts);
+    let resolved = resolve_unchecked(&source, &document, facts, &Secrets::default());
     let resolved = resolved.map_err(|err| CliError::of_data(document.locate(err, DATA_KEY)))?;
     Ok((document, resolved))
 }

@@ -27,6 +27,7 @@ mod output;
 mod plugins;
 mod registration;
 mod runtime;
+mod secrets;
 mod session;
 mod signing;
 mod status;
@@ -113,6 +114,8 @@ enum Command {
     Choria(Deferred<choria::Args>),
     /// Manage keys for signing requests
     Keys(Deferred<keys::Args>),
+    /// Encrypt values for nodes, and edit documents with encrypted values
+    Secrets(Deferred<secrets::Args>),
     /// Utilities for scripts
     Util(Deferred<util::Args>),
 }
@@ -209,6 +212,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cfengine(Deferred(args)) => cfengine::run(args, &mut console),
         Command::Choria(Deferred(args)) => choria::run(args, &mut console),
         Command::Keys(Deferred(args)) => keys::run(&args, &mut console),
+        Command::Secrets(Deferred(args)) => secrets::run(&args, &mut console),
         Command::Util(Deferred(args)) => util::run(&args, &mut console),
     };
     let write_error = console.write_error().map(CliError::failed);

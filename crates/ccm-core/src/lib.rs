@@ -29,4 +29,5 @@ pub mod manifest;
 pub mod model;
 pub mod resource;
 pub mod run;
+pub mod secrets;
 pub mod system;

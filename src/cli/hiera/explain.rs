@@ -8,6 +8,7 @@ use super::super::environment::{NatsArgs, read_document};
 use super::super::output::Console;
 use super::{FactSources, pairs, resolve};
 use ccm_core::hiera::{self, Explanation, KeyPath, LevelExplanation};
+use ccm_core::secrets::redact_sealed;
 use ccm_value::{Value, json};
 use clap::ValueHint;
 
@@ -57,10 +58,12 @@ pub(super) fn explain(args: &Args, console: &Console) -> Result<String, CliError
         false => args.manifest.clone(),
     };
     let (_, document) = resolve(&manifest, &facts, &nats, console)?;
+    let document = document.map_data(redact_sealed);
     let mut layers: Vec<(String, Value)> = Vec::new();
     if let Some(source) = &args.hiera {
         let (_, resolved) = resolve(source, &facts, &nats, console)?;
-        layers.push((format!("--hiera {source}"), resolved.data));
+        let data = redact_sealed(&resolved.data);
+        layers.push((format!("--hiera {source}"), data));
     }
     if let Some(file) = &args.data_file {
         let name = format!("--data-file {}", file.display());

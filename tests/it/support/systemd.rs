@@ -184,7 +184,8 @@ impl SystemdHost {
         self.write("/etc/yum.repos.d/local.repo", rpm::REPOSITORY);
     }
 
-    fn copy_directory(&self, from: &Path, to: &str) {
+    /// Copies a directory of this side to the host.
+    pub fn copy_directory(&self, from: &Path, to: &str) {
         self.sh(&format!("rm -rf {to}"));
         // The host sees no directory of this side, so the tool runs here.
         let to = self.path(to);

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::hiera::{DATA_KEY, DataFile, Document, HieraError, Source};
+use crate::secrets::{self, is_sops};
 use crate::system::files;
+use ccm_template::secrets::Secrets;
 use ccm_template::{CallError, Env};
 
 /// Maximum size of a data file.
@@ -28,5 +30,15 @@ pub fn read_data_file(
     env.check_read(&directory.join(file.path()))
         .map_err(failed)?;
     let source = Source::File(file.path().to_owned());
-    source.read(&body, DATA_KEY).map(Some)
+    let document = source.read(&body, DATA_KEY)?;
+    unseal(document, &env.secrets).map(Some).map_err(failed)
+}
+
+/// Returns a document with the values of one that SOPS encrypted as encrypted values.
+pub fn unseal(document: Document, secrets: &Secrets) -> Result<Document, CallError> {
+    if !is_sops(&document.root) {
+        return Ok(document);
+    }
+    let root = secrets::unseal(&document.root, &document.text, secrets)?;
+    Ok(Document { root, ..document })
 }

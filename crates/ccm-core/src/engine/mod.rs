@@ -12,6 +12,7 @@ mod data_files;
 mod log_line;
 mod nested_manifest;
 mod pending_refreshes;
+mod redact_event;
 mod registration;
 pub mod session;
 mod status;
@@ -45,7 +46,7 @@ use ccm_template::expr::Cache;
 use pending_refreshes::Subscribers;
 
 pub use apply_resource::FlowError;
-pub use data_files::read_data_file;
+pub use data_files::{read_data_file, unseal};
 pub use log_line::{Level, Line, levels_line, status_line};
 pub use pending_refreshes::PendingRefreshes;
 pub use registration::Availability;

@@ -126,9 +126,15 @@ impl Engine<'_> {
             text: &text,
             source: name,
             layers: Layers {
-                inherited: match &apply.data {
-                    Some(data) => InheritedData::Property(data.clone()),
-                    None => InheritedData::Parent(parent.env.data.clone()),
+                inherited: match (&apply.data, &parent.env.secrets.forms) {
+                    (Some(data), _) => InheritedData::Property(data.clone()),
+                    (None, Some(forms)) => InheritedData::Parent(forms.sealed.clone()),
+                    (None, None) => InheritedData::Parent(parent.env.data.clone()),
+                },
+                inherited_redacted: match (&apply.data, &parent.env.secrets.forms) {
+                    (Some(_), _) => apply.redacted_data.clone().map(InheritedData::Property),
+                    (None, Some(forms)) => Some(InheritedData::Parent(forms.redacted.clone())),
+                    (None, None) => None,
                 },
                 external: parent.external.clone(),
                 ..Layers::default()
@@ -138,10 +144,12 @@ impl Engine<'_> {
             checks: Checks::Run,
         };
         let loaded = manifest::load(input, &mut scope.env, &self.programs);
-        let manifest = match scope.env.hide_rendered {
-            true => loaded.map_err(ManifestError::redacted)?,
-            false => loaded?,
-        };
+        let manifest = loaded.map_err(|err| {
+            match scope.env.hide_rendered || err.shows(&scope.env.secrets) {
+                true => err.redacted(),
+                false => err,
+            }
+        })?;
         if self.detail_level.is_some_and(|least| least <= Level::Info) {
             let line = levels_line(&manifest.source, &manifest.levels);
             self.sink.borrow_mut().detail(&line);

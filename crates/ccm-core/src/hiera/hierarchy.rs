@@ -154,6 +154,18 @@ pub fn resolve_levels(
 }
 
 impl ResolvedData {
+    /// Returns the data with a function applied to the data of each level, such as one that redacts.
+    #[must_use]
+    pub fn map_data(mut self, change: impl Fn(&Value) -> Value) -> Self {
+        self.data = change(&self.data);
+        for level in &mut self.trace {
+            if let LevelOutcome::Data(data) = &mut level.outcome {
+                *data = change(data);
+            }
+        }
+        self
+    }
+
     fn add(&mut self, level: Level) {
         if matches!(level.outcome, LevelOutcome::Data(_)) {
             self.levels.push(level.name.clone());

@@ -16,6 +16,8 @@ pub struct Layers {
     pub source: Value,
     /// Data from the parent manifest.
     pub inherited: InheritedData,
+    /// Data from the parent manifest without its secrets, if it has some.
+    pub inherited_redacted: Option<InheritedData>,
     /// External data from the caller of the run.
     pub external: Value,
     /// Merge strategies of the manifest's own document.
@@ -37,8 +39,18 @@ pub enum InheritedData {
 impl Layers {
     /// Returns the merged data.
     pub fn merge(&self) -> Value {
+        self.merge_with(&self.inherited)
+    }
+
+    /// Returns the merged data without the opened secrets of the parent manifest, if it has some.
+    pub fn merge_redacted(&self) -> Option<Value> {
+        let inherited = self.inherited_redacted.as_ref()?;
+        Some(self.merge_with(inherited))
+    }
+
+    fn merge_with(&self, inherited: &InheritedData) -> Value {
         let none = &Value::Null;
-        let (inherited, external) = match &self.inherited {
+        let (inherited, external) = match inherited {
             InheritedData::Nothing => (none, &self.external),
             InheritedData::Property(data) => (data, &self.external),
             InheritedData::Parent(data) => (data, none),

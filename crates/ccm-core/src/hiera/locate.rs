@@ -2,6 +2,7 @@
 //!
 //! Data is resolved without positions; for an error, the document is parsed again.
 
+use super::annotations::KeyPath;
 use super::error::HieraError;
 use super::validate::{Failure, InvalidData};
 use crate::model::diagnostic::{Diagnostic, Location};
@@ -43,6 +44,11 @@ pub fn locate(error: &HieraError, text: &str, root: &Node, data_key: &str) -> Ma
 pub fn locate_failure(failure: &Failure, root: &Node, data_key: &str) -> Mark {
     let (Failure::Required(path) | Failure::Invalid { path, .. } | Failure::Failed { path, .. }) =
         failure;
+    locate_key(path, root, data_key)
+}
+
+/// Returns the position of a key of the base data; that of the nearest key above it if there is none.
+pub fn locate_key(path: &KeyPath, root: &Node, data_key: &str) -> Mark {
     find(root, std::iter::once(data_key).chain(path.keys()))
 }
 

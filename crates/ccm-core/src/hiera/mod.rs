@@ -31,11 +31,11 @@ pub use hierarchy::{
     normalize, resolve, resolve_levels,
 };
 pub use layers::{InheritedData, Layers};
-pub use locate::{locate, locate_failure, suggestion};
+pub use locate::{locate, locate_failure, locate_key, suggestion};
 pub use merge_strategy::{MergeStrategies, MergeStrategy};
 pub use output::env_lines;
 pub use sources::{Document, Source};
-pub use validate::{Failure, InvalidData, validate};
+pub use validate::{Failure, InvalidData, validate, validate_secret};
 pub use validators::{CheckError, check_value};
 
 #[cfg(test)]

@@ -43,7 +43,9 @@ impl From<ExprError> for CheckError {
             ExprError::Compile { problem, .. } | ExprError::Run { problem } => {
                 Self::Problem(problem)
             }
-            other @ (ExprError::Unclosed | ExprError::Hidden) => Self::Expression(other),
+            other @ (ExprError::Unclosed | ExprError::Hidden | ExprError::ShowsSecret) => {
+                Self::Expression(other)
+            }
         }
     }
 }

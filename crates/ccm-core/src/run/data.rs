@@ -6,9 +6,11 @@ use std::time::Duration;
 use super::nats_client::NatsClient;
 use crate::engine::{self, Level, Line, directory_of};
 use crate::hiera::{self, DATA_KEY, DataFile, Document, HieraError, ResolvedData, Source};
+use crate::secrets::is_sops;
 use crate::system::http::{self, HttpError};
 use crate::system::{SystemClock, files};
 use ccm_template::env::Facts;
+use ccm_template::secrets::Secrets;
 use ccm_template::{CallError, Env};
 
 /// The timeout of an HTTP request.
@@ -46,9 +48,10 @@ pub fn resolve(
     source: &Source,
     document: &Document,
     facts: &Facts,
+    secrets: &Secrets,
 ) -> Result<ResolvedData, HieraError> {
     let resolve = || {
-        let resolved = resolve_unchecked(source, document, facts)?;
+        let resolved = resolve_unchecked(source, document, facts, secrets)?;
         hiera::validate(&resolved.data, &document.annotations.rules)?;
         Ok(resolved)
     };
@@ -61,12 +64,29 @@ pub fn resolve_unchecked(
     source: &Source,
     document: &Document,
     facts: &Facts,
+    secrets: &Secrets,
 ) -> Result<ResolvedData, HieraError> {
+    let env = Env {
+        secrets: secrets.clone(),
+        ..Env::default()
+    };
     let read = |file: &DataFile| match source {
-        Source::File(path) => engine::read_data_file(&directory_of(path), &Env::default(), file),
+        Source::File(path) => engine::read_data_file(&directory_of(path), &env, file),
         Source::Http(_) | Source::Kv { .. } | Source::Object { .. } => Ok(None),
     };
-    hiera::resolve_levels(&document.root, facts, DATA_KEY, &read)
+    let opened;
+    let root = match is_sops(&document.root) {
+        true => {
+            let unsealed = engine::unseal(document.clone(), secrets);
+            opened = unsealed.map_err(|cause| HieraError::Fetch {
+                from: source.clone(),
+                cause,
+            })?;
+            &opened.root
+        }
+        false => &document.root,
+    };
+    hiera::resolve_levels(root, facts, DATA_KEY, &read)
 }
 
 /// Returns warnings about unrecognized annotations in a document.
