@@ -32,7 +32,7 @@ enum Command {
     Encrypt(Box<EncryptArgs>),
     /// Edit the encrypted values of a document in $EDITOR
     ///
-    /// Values are shown as DEC[NUMBER,TEXT]; write DEC[new,TEXT] for a new one. Values that are not
+    /// Values are shown as DEC[NUMBER,TEXT]!; write DEC[new,TEXT]! for a new one. Values that are not
     /// changed keep their recipients, others are encrypted for the given ones.
     Edit(Box<DocumentArgs>),
     /// Encrypt all values of a document for other recipients

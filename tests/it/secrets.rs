@@ -262,7 +262,7 @@ fn a_document_is_edited_and_encrypted_for_others() {
     let other = site.env.ccm(&["secrets", "new", "other.key"]).ok();
     let other = other.trim();
     let file = "site/data/prod.yaml";
-    let editor = site.env.write("editor", "#!/bin/sh\nls -ld \"$(dirname \"$1\")\" \"$1\" >editor.log\nsed -i 's/DEC\\[1,.*\\]/DEC[1,changed-value]/' \"$1\"\necho 'added: DEC[new,second-value]' >>\"$1\"\n");
+    let editor = site.env.write("editor", "#!/bin/sh\nls -ld \"$(dirname \"$1\")\" \"$1\" >editor.log\nsed -i 's/DEC\\[1,.*\\]!/DEC[1,changed-value]!/' \"$1\"\necho 'added: DEC[new,second-value]!' >>\"$1\"\n");
     std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let args = [
         "secrets",

@@ -23,7 +23,7 @@ pub type OpenSecret = Arc<dyn Fn(&str) -> Result<Value, CallError> + Send + Sync
 pub type UnsealDocument = Arc<dyn Fn(&str) -> Result<Value, CallError> + Send + Sync>;
 
 /// Shortest text that is removed from what is shown: shorter ones are part of many words.
-const LEAST_TEXT: usize = 4;
+const LEAST_TEXT: usize = 6;
 
 /// Secrets of an environment.
 #[derive(Clone, Default)]
@@ -53,6 +53,15 @@ impl Secrets {
     pub fn new(open: OpenSecret, unseal: UnsealDocument) -> Self {
         Self {
             key: Some((open, unseal)),
+            ..Self::default()
+        }
+    }
+
+    /// Returns secrets with the same key and without the record of what was opened, for a new run.
+    #[must_use]
+    pub fn for_run(&self) -> Self {
+        Self {
+            key: self.key.clone(),
             ..Self::default()
         }
     }
@@ -161,14 +170,14 @@ mod tests {
         for text in [
             "<hunter2>",
             "<hunter2-long>",
-            "<abc>",
+            "<brief>",
             "<first line\nsecond line\n>",
         ] {
             secrets.open(text).unwrap();
         }
         assert_eq!(
-            secrets.redact("+pw=hunter2-long; hunter2\n+ second line\nabc"),
-            "+pw=REDACTED; REDACTED\n+ REDACTED\nabc"
+            secrets.redact("+pw=hunter2-long; hunter2\n+ second line\nbrief"),
+            "+pw=REDACTED; REDACTED\n+ REDACTED\nbrief"
         );
         assert!(!secrets.is_in("hunter"));
         assert!(secrets.is_in("x=first line"));

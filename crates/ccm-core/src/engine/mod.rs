@@ -44,6 +44,7 @@ use crate::system::{Accounts, Clock, RandomError, Runner};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 use pending_refreshes::Subscribers;
+use redact_event::redact_line;
 
 pub use apply_resource::FlowError;
 pub use data_files::{read_data_file, unseal};
@@ -304,6 +305,7 @@ impl<'a> Engine<'a> {
             line = line.with("manifest", manifest);
         }
         line = add_fields(line.with("resource", resource.label()));
+        redact_line(&mut line, &scope.env.secrets);
         self.sink.borrow_mut().detail(&line);
     }
 
@@ -333,6 +335,7 @@ impl<'a> Engine<'a> {
         if let Some(manifest) = &scope.manifest {
             line.fields.insert(0, ("manifest", manifest.clone()));
         }
+        redact_line(&mut line, &scope.env.secrets);
         self.sink.borrow_mut().line(&line);
     }
 }

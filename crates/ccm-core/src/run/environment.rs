@@ -36,7 +36,7 @@ impl TemplateContext {
             facts: self.facts.clone(),
             environ: self.environ.clone(),
             data: Value::empty_map(),
-            secrets: self.secrets.clone(),
+            secrets: self.secrets.for_run(),
             working_dir: directory.to_owned(),
             read_file: Some(Arc::new(|path: &Path| {
                 files::read_to_string(path, MAX_READ).map_err(CallError::new)

@@ -9,7 +9,10 @@ use crate::model::secret::SEALED;
 
 /// Start of a value that is shown in an editor.
 const OPENED: &str = "DEC[";
-const END: char = ']';
+
+/// Ends of encrypted and of opened values. A value that contains the latter is not opened.
+const SEALED_END: &str = "]";
+const OPENED_END: &str = "]!";
 
 /// Document that can't be rewritten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +23,9 @@ pub enum DocumentSecretError {
         #[source]
         cause: SealedError,
     },
-    #[error("line {0}: expected DEC[new,TEXT] or DEC[NUMBER,TEXT] with a number of this document")]
+    #[error(
+        "line {0}: expected DEC[new,TEXT]! or DEC[NUMBER,TEXT]! with a number of this document"
+    )]
     Opened(usize),
 }
 
@@ -37,11 +42,14 @@ pub fn rekey(
     })
 }
 
-/// Returns a document with every value opened as `DEC[NUMBER,TEXT]`, for an editor.
+/// Returns a document with every value opened as `DEC[NUMBER,TEXT]!`, for an editor.
 pub fn reveal(text: &str, identities: &[Identity]) -> Result<String, DocumentSecretError> {
     let (text, _) = rewrite(text, &spans(text, SEALED), |number, sealed| {
-        let value = open(sealed, identities)?;
-        Ok(format!("{OPENED}{number},{value}{END}"))
+        let value = open(sealed, identities)?.to_string();
+        Ok(match value.contains(OPENED_END) {
+            true => sealed.to_owned(),
+            false => format!("{OPENED}{number},{value}{OPENED_END}"),
+        })
     })?;
     Ok(text)
 }
@@ -62,7 +70,7 @@ pub fn conceal(
     let (text, _) = rewrite(edited, &spans(edited, OPENED), |_, opened| {
         let inside = opened
             .strip_prefix(OPENED)
-            .and_then(|it| it.strip_suffix(END));
+            .and_then(|it| it.strip_suffix(OPENED_END));
         let (number, plain) = inside.and_then(|it| it.split_once(',')).unwrap_or_default();
         if number == "new" {
             return seal(plain, SealedType::Str, recipients);
@@ -84,8 +92,7 @@ pub fn conceal(
     }
 }
 
-/// Returns where values with this start are. A value ends at the first closing bracket, or at the last
-/// one of its line if it is opened.
+/// Returns where values with this start are.
 fn spans(text: &str, start: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     let mut from = 0;
@@ -93,11 +100,11 @@ fn spans(text: &str, start: &str) -> Vec<Range<usize>> {
         let begin = from + at;
         let rest = text.get(begin..).unwrap_or_default();
         let end = match start {
-            SEALED => rest.find(END),
-            _ => rest.lines().next().and_then(|line| line.rfind(END)),
+            SEALED => SEALED_END,
+            _ => OPENED_END,
         };
-        let Some(end) = end else { break };
-        from = begin + end + END.len_utf8();
+        let Some(at) = rest.find(end) else { break };
+        from = begin + at + end.len();
         spans.push(begin..from);
     }
     spans
@@ -178,17 +185,17 @@ mod tests {
         let shown = reveal(&text, &keys).unwrap();
         assert_eq!(
             shown,
-            "# users\na: DEC[1,one] # first\nb: [x, \"DEC[2,2]\"]\n"
+            "# users\na: DEC[1,one]! # first\nb: [x, \"DEC[2,2]!\"]\n"
         );
         let recipients = [key.recipient()];
         assert_eq!(conceal(&shown, &text, &keys, &recipients).unwrap(), text);
-        let edited = shown.replace("1,one", "1,o[n]e") + "c: DEC[new,three]\n";
+        let edited = shown.replace("1,one", "1,o[n]e") + "c: DEC[new,three]!\n";
         let sealed = conceal(&edited, &text, &keys, &recipients).unwrap();
         assert_eq!(
             reveal(&sealed, &keys).unwrap(),
-            "# users\na: DEC[1,o[n]e] # first\nb: [x, \"DEC[2,2]\"]\nc: DEC[3,three]\n"
+            "# users\na: DEC[1,o[n]e]! # first\nb: [x, \"DEC[2,2]!\"]\nc: DEC[3,three]!\n"
         );
-        let wrong = conceal("x: 1\na: DEC[9,x]\n", &text, &keys, &recipients).unwrap_err();
+        let wrong = conceal("x: 1\na: DEC[9,x]!\n", &text, &keys, &recipients).unwrap_err();
         assert!(
             wrong
                 .to_string()
