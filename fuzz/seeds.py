@@ -72,6 +72,8 @@ def data():
     for text in documents():
         for target in ["document", "manifest", "hiera", "config", "request"]:
             write_seed(target, text)
+    for path in sorted(DATA.glob("secrets/*")):
+        write_seed("secrets", path.read_text())
     for path in sorted(DATA.glob("goss/*.yaml")):
         write_seed("health", path.read_text())
         write_seed("document", path.read_text())

@@ -284,7 +284,12 @@ impl ActionRequest<'_> {
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),
         );
-        let env = template_context(&self.choria_facts()?, &nats, self.clock.clone());
+        let env = template_context(
+            &self.choria_facts()?,
+            &nats,
+            self.clock.clone(),
+            &self.config.state_dir,
+        );
         let module = self.config.cfengine_module.as_deref();
         let state = run::inspect(&resource, env.env(Path::new("/")), module, &*self.clock)
             .map_err(Failure::aborted)?;

@@ -32,6 +32,7 @@ use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::handover::{Handover, HandoverError};
 use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::run::nats_client::StopCheck;
+use ccm_core::run::secret_key;
 use ccm_core::run::{
     self, ExternalData, Governors, ManifestDir, Request, RunContext, RunError, RunLock, run_id_of,
 };
@@ -225,7 +226,7 @@ impl RunSpec {
         run: impl FnOnce(&RunContext<'_>) -> T,
     ) -> T {
         let nats = self.nats_client();
-        let template_context = template_context(&self.facts, &nats, clock.clone());
+        let template_context = template_context(&self.facts, &nats, clock.clone(), &self.state_dir);
         let env = |manifest: ManifestDir<'_>| Ok(template_context.env(manifest.directory));
         let data = |_: &Facts| Ok(ExternalData::default());
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
@@ -389,12 +390,15 @@ pub(super) fn template_context(
     choria: &Value,
     nats: &BlockingClient,
     clock: Arc<dyn Clock>,
+    state_dir: &Path,
 ) -> TemplateContext {
     TemplateContext {
         facts: facts_of(choria, clock),
         environ: Value::empty_map(),
         nats: Arc::new(nats.clone()),
         registration_stream: registration::STREAM.into(),
+        // A key that can't be read opens nothing; what needs it says so.
+        secrets: secret_key::secrets(&secret_key::path_in(state_dir)).unwrap_or_default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::ValueHint;
 
-use super::environment::{FactArgs, NatsArgs, PackageArgs, StateArgs};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, SecretKeyArgs, StateArgs};
 use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::{Console, Report, print_error};
@@ -90,6 +90,9 @@ pub(super) struct Inputs {
     /// or obj://BUCKET/NAME
     #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     hiera: Option<String>,
+
+    #[command(flatten)]
+    secret_key: SecretKeyArgs,
 
     #[command(flatten)]
     nats: NatsArgs,
@@ -198,6 +201,7 @@ impl Inputs {
             nats: &self.nats,
             facts: &self.facts,
             packages,
+            secret_key: &self.secret_key,
             state_dir: None,
             hiera: self.hiera.as_deref().map_or(Hiera::None, Hiera::Manifest),
             read_env: !self.no_read_env,

@@ -14,14 +14,15 @@ pub(super) fn warn(document: &Document, console: &Console) {
 }
 
 /// Fetches and parses a document.
-pub(super) fn fetch(source: &str, nats: &BlockingClient) -> Result<Document, CliError> {
+pub(super) fn fetch(source: &str, nats: &BlockingClient) -> Result<(Source, Document), CliError> {
     let source: Source = source.parse().map_err(CliError::usage)?;
-    data::open(&source, nats).map_err(|err| {
+    let document = data::open(&source, nats).map_err(|err| {
         let diagnostics = err.diagnostics();
         if err.is_unreachable() {
             CliError::failed(err)
         } else {
             CliError::usage(err).with_diagnostics(diagnostics)
         }
-    })
+    })?;
+    Ok((source, document))
 }

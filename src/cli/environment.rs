@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::CliError;
 use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::run::environment::{MAX_READ, TemplateContext};
-use ccm_core::run::{EnvironmentError, STATE_DIR};
+use ccm_core::run::{EnvironmentError, STATE_DIR, secret_key};
 use ccm_core::system::{Accounts, SystemClock, files};
 use ccm_nats::{
     BlockingClient, ConnectMode, Connection, ContextError, ContextOptions, CredentialFlags,
@@ -16,6 +16,7 @@ use ccm_nats::{
 };
 use ccm_template::Env;
 use ccm_template::env::Facts;
+use ccm_template::secrets::Secrets;
 use ccm_value::diagnostic::Diagnostic;
 use ccm_value::document::{self, DocumentError};
 use ccm_value::secret::Secret;
@@ -285,6 +286,39 @@ impl StateArgs {
     }
 }
 
+/// Flag for the key of encrypted values.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct SecretKeyArgs {
+    /// Key that opens encrypted values [default: that of the agent, secret.key in its state directory]
+    #[arg(long, env = "CCM_SECRET_KEY", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    secret_key: Option<PathBuf>,
+}
+
+impl SecretKeyArgs {
+    /// Returns the key file: as given, or that of the state directory.
+    pub(super) fn file(&self, state_dir: Option<&Path>) -> PathBuf {
+        let default = || StateArgs::default().directory();
+        match (&self.secret_key, state_dir) {
+            (Some(file), _) => file.clone(),
+            (None, Some(directory)) => secret_key::path_in(directory),
+            (None, None) => secret_key::path_in(&default().unwrap_or(STATE_DIR.into())),
+        }
+    }
+
+    /// Returns what opens encrypted values.
+    pub(super) fn secrets(&self, state_dir: Option<&Path>) -> Result<Secrets, CliError> {
+        let file = self.file(state_dir);
+        let secrets = secret_key::secrets(&file).map_err(CliError::usage)?;
+        match self.secret_key.is_some() && !secrets.has_key() {
+            true => Err(CliError::usage(format!(
+                "file not found: {}",
+                file.display()
+            ))),
+            false => Ok(secrets),
+        }
+    }
+}
+
 /// Flags that add facts.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct FactArgs {
@@ -366,6 +400,7 @@ pub(super) fn environment(
         environ: environ(read_env).map_err(CliError::usage)?,
         nats: Arc::new(nats.client()),
         registration_stream: nats.registration.clone(),
+        secrets: Secrets::default(),
     };
     Ok(context.env(directory))
 }

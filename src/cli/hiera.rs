@@ -1,4 +1,6 @@
-//! `ccm hiera`: resolves hierarchical data and prints it.
+//! `ccm hiera`: resolves hierarchical data and prints it, or how it came about.
+
+mod explain;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,9 +10,13 @@ use clap::{Subcommand, ValueHint};
 use super::environment::{NatsArgs, gatherer, read_document, split_pair, variables};
 use super::output::Console;
 use super::{CliError, Verdict, data};
-use ccm_core::hiera::{self, DATA_KEY};
+use ccm_core::hiera::{self, DATA_KEY, Document, ResolvedData};
+use ccm_core::run::data::resolve_unchecked;
+use ccm_core::secrets::redact_sealed;
+use ccm_nats::BlockingClient;
 use ccm_template::env::Facts;
 use ccm_template::path;
+use ccm_template::secrets::Secrets;
 use ccm_value::value::Map;
 use ccm_value::{Value, json, yaml};
 
@@ -25,6 +31,8 @@ enum Command {
     /// Resolve a YAML or JSON document and print the result
     #[command(alias = "resolve")]
     Parse(Box<ParseArgs>),
+    /// Show which level of a hierarchy gives the value of a key
+    Explain(Box<explain::Args>),
     /// Show the facts that a document would be resolved with
     Facts(FactsArgs),
 }
@@ -103,6 +111,7 @@ struct FactsArgs {
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
     let text = match args.command {
         Command::Parse(args) => parse(&args, console)?,
+        Command::Explain(args) => explain::explain(&args, console)?,
         Command::Facts(args) => facts(&args)?,
     };
     console.print(&format!("{}\n", text.trim()));
@@ -110,16 +119,16 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
 }
 
 fn parse(args: &ParseArgs, console: &Console) -> Result<String, CliError> {
-    let document = data::fetch(&args.input, &args.nats.client())?;
-    data::warn(&document, console);
     let facts = args.sources.layered(&args.fact)?;
+    let (document, resolved) = resolve(&args.input, &facts, &args.nats.client(), console)?;
     let located = |err| CliError::of_data(document.locate(err, DATA_KEY));
-    let mut found = hiera::resolve(&document.root, &facts, DATA_KEY).map_err(located)?;
+    let mut found = resolved.data;
     if let Some(file) = &args.data_file {
         found = found.merge_deep(&read_document(file)?);
     }
     found = found.merge_deep(&pairs(&args.data)?);
     hiera::validate(&found, &document.annotations.rules).map_err(|err| located(err.into()))?;
+    found = redact_sealed(&found);
     if let Some(query) = &args.query {
         found = path::find(&found, query).map_or(Value::Null, path::with_float_numbers);
     }
@@ -130,6 +139,20 @@ fn parse(args: &ParseArgs, console: &Console) -> Result<String, CliError> {
         return Ok(yaml::print(&found));
     }
     json::pretty(&found).map_err(CliError::failed)
+}
+
+/// Fetches a document and resolves its data, with its data files.
+fn resolve(
+    input: &str,
+    facts: &Facts,
+    nats: &BlockingClient,
+    console: &Console,
+) -> Result<(Document, ResolvedData), CliError> {
+    let (source, document) = data::fetch(input, nats)?;
+    data::warn(&document, console);
+    let resolved = resolve_unchecked(&source, &document, facts, &Secrets::default());
+    let resolved = resolved.map_err(|err| CliError::of_data(document.locate(err, DATA_KEY)))?;
+    Ok((document, resolved))
 }
 
 fn facts(args: &FactsArgs) -> Result<String, CliError> {

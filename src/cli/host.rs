@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::environment::{FactArgs, NatsArgs, PackageArgs};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, SecretKeyArgs};
 use super::interrupt::Interrupt;
 use super::output::{Console, print_error};
 use super::{CliError, environment};
@@ -25,6 +25,7 @@ use ccm_core::run::{
 use ccm_core::system::{Clock as _, SystemClock, files};
 use ccm_template::CallError;
 use ccm_template::env::Facts;
+use ccm_template::secrets::Secrets;
 use ccm_value::diagnostic::Diagnostic;
 
 /// Source of the external hiera data of a run.
@@ -42,6 +43,7 @@ pub(super) struct Setup<'a> {
     pub(super) nats: &'a NatsArgs,
     pub(super) facts: &'a FactArgs,
     pub(super) packages: &'a PackageArgs,
+    pub(super) secret_key: &'a SecretKeyArgs,
     /// Directory for records that outlive the run.
     pub(super) state_dir: Option<PathBuf>,
     pub(super) hiera: Hiera<'a>,
@@ -62,16 +64,18 @@ impl Setup<'_> {
         let state_dir = self.state_dir.as_ref().map(|it| base.join(it));
         let nats = self.nats.client();
         let given = self.facts.given()?;
+        let secrets = self.secret_key.secrets(state_dir.as_deref())?;
         let env = |manifest: ManifestDir<'_>| {
             let context = TemplateContext {
                 facts: environment::lazy_facts(given.clone()),
                 environ: environment::environ(self.read_env)?,
                 nats: Arc::new(nats.clone()),
                 registration_stream: self.nats.registration_stream().into(),
+                secrets: secrets.clone(),
             };
             Ok::<_, EnvironmentError>(context.env(manifest.directory))
         };
-        let data = |facts: &Facts| self.data(facts, &nats);
+        let data = |facts: &Facts| self.data(facts, &secrets, &nats);
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
         let ids = RefCell::new(EventIds::new().map_err(CliError::failed)?);
         let next_id = || ids.borrow_mut().next(SystemClock.now());
@@ -108,6 +112,7 @@ impl Setup<'_> {
     fn data(
         &self,
         facts: &Facts,
+        secrets: &Secrets,
         nats: &ccm_nats::BlockingClient,
     ) -> Result<ExternalData, DataError> {
         match self.hiera {
@@ -117,11 +122,11 @@ impl Setup<'_> {
                 if is_missing(&source)? {
                     return Ok(ExternalData::default());
                 }
-                let (external, data) = resolve_data(&source, facts, nats)?;
+                let (external, data) = resolve_data(&source, facts, secrets, nats)?;
                 Ok(ExternalData { external, ..data })
             }
             Hiera::Manifest(source) => {
-                let (source, data) = resolve_data(&source.parse()?, facts, nats)?;
+                let (source, data) = resolve_data(&source.parse()?, facts, secrets, nats)?;
                 Ok(ExternalData { source, ..data })
             }
         }
@@ -162,10 +167,11 @@ fn is_missing(source: &Source) -> Result<bool, DataError> {
 fn resolve_data(
     source: &Source,
     facts: &Facts,
+    secrets: &Secrets,
     nats: &ccm_nats::BlockingClient,
 ) -> Result<(ccm_value::Value, ExternalData), DataError> {
     let document = data::open(source, nats)?;
-    let resolved = data::resolve(&document, facts)?;
+    let resolved = data::resolve(source, &document, facts, secrets)?;
     let lines = ExternalData {
         warnings: data::warnings(&document),
         details: vec![levels_line(source, &resolved.levels)],

@@ -26,6 +26,7 @@ mod output;
 mod plugins;
 mod registration;
 mod runtime;
+mod secrets;
 mod session;
 mod signing;
 mod status;
@@ -122,6 +123,8 @@ enum Command {
     Choria(choria::Args),
     /// Manage keys for signing requests
     Keys(keys::Args),
+    /// Encrypt values for nodes, and edit documents with encrypted values
+    Secrets(secrets::Args),
     /// Utilities for scripts
     Util(util::Args),
 }
@@ -217,6 +220,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cfengine(args) => cfengine::run(args, &mut console),
         Command::Choria(args) => choria::run(args, &mut console),
         Command::Keys(args) => keys::run(&args, &mut console),
+        Command::Secrets(args) => secrets::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
     let write_error = console.write_error().map(CliError::failed);
@@ -253,6 +257,7 @@ fn named_command(args: &[OsString]) -> Option<clap::Command> {
         "cfengine" => cfengine::Args::augment_args(command),
         "choria" => choria::Args::augment_args(command),
         "keys" => keys::Args::augment_args(command),
+        "secrets" => secrets::Args::augment_args(command),
         "util" => util::Args::augment_args(command),
         _ => return None,
     };

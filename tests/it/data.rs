@@ -262,3 +262,120 @@ fn yaml_output_quotes_timestamps_and_keeps_infinities() {
         "at: \"2026-05-01T10:00:00Z\"\nday: \"2026-05-01 10:00:00\"\ndown: -.inf\nnone: .nan\nup: .inf\n"
     );
 }
+
+/// A manifest that prints its data, with a file per environment.
+fn write_environments(env: &TestEnv) {
+    env.write(
+        "site/manifest.yaml",
+        "hierarchy:
+  order: ['data/{{ Facts.env }}.yaml']
+  merge: {vhosts: replace}
+data:
+  vhosts: [dev]
+  packages: [base]
+ccm:
+  resources:
+    - exec: {name: '/bin/echo {{ Data.vhosts }} {{ Data.packages }}'}
+",
+    );
+    env.write("site/data/prod.yaml", "vhosts: [prod]\npackages: [extra]\n");
+}
+
+#[test]
+fn a_manifest_takes_the_data_files_that_facts_pick() {
+    let env = TestEnv::new();
+    write_environments(&env);
+    for (fact, line) in [
+        ("env=prod", "exec#/bin/echo [prod] [base extra] changed"),
+        ("env=none", "exec#/bin/echo [dev] [base] changed"),
+        ("other=x", "exec#/bin/echo [dev] [base] changed"),
+    ] {
+        let text = env.ccm(&["apply", "site", "--fact", fact]).ok();
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}
+
+#[test]
+fn a_list_is_replaced_where_the_manifest_says_so() {
+    let env = TestEnv::new();
+    write_environments(&env);
+    env.write("over.yaml", "data: {vhosts: [over], packages: [more]}\n");
+    let args = [
+        "apply",
+        "site",
+        "--fact",
+        "env=prod",
+        "--hiera",
+        "over.yaml",
+    ];
+    let text = env.ccm(&args).ok();
+    let line = "exec#/bin/echo [over] [base extra more] changed";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn a_data_file_outside_the_directory_of_the_manifest_is_refused() {
+    let env = TestEnv::new();
+    write_environments(&env);
+    env.write("secret.yaml", "vhosts: [stolen]\n");
+    std::os::unix::fs::symlink("../../secret.yaml", env.path("site/data/link.yaml")).unwrap();
+    for fact in ["env=../../secret", "env=link", "env=/etc/passwd"] {
+        let failed = env.ccm(&["apply", "site", "--fact", fact]).error(2);
+        assert!(!failed.contains("stolen"), "{failed}");
+    }
+}
+
+#[test]
+fn the_error_of_a_data_file_names_it_before_anything_is_changed() {
+    let env = TestEnv::new();
+    write_environments(&env);
+    env.write("site/data/prod.yaml", "vhosts: [prod\n");
+    let failed = env.ccm(&["apply", "site", "--fact", "env=prod"]).error(2);
+    assert!(failed.contains("data/prod.yaml"), "{failed}");
+    assert!(!failed.contains("changed"), "{failed}");
+}
+
+#[test]
+fn a_nested_manifest_has_the_data_files_of_its_own_directory() {
+    let env = TestEnv::new();
+    write_environments(&env);
+    env.write(
+        "m.yaml",
+        "ccm: {resources: [{apply: [{site/manifest.yaml: {data: {}}}]}]}\n",
+    );
+    let text = env.ccm(&["apply", "m.yaml", "--fact", "env=prod"]).ok();
+    assert!(
+        text.contains("exec#/bin/echo [prod] [base extra]"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_explanation_names_the_level_of_a_value() {
+    let env = TestEnv::new();
+    write_environments(&env);
+    let args = [
+        "hiera", "explain", "vhosts", "env=prod", "-m", "site", "--json",
+    ];
+    let text = env.ccm(&args).ok();
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        found,
+        json!({
+            "key": "vhosts",
+            "merge": "replace",
+            "merge_key": "vhosts",
+            "levels": [
+                {"level": "data", "effect": "sets", "value": ["dev"], "used": false},
+                {
+                    "level": "data/{{ Facts.env }}.yaml",
+                    "name": "data/prod.yaml",
+                    "effect": "replaces",
+                    "value": ["prod"],
+                    "used": true
+                },
+            ],
+            "value": ["prod"]
+        })
+    );
+}

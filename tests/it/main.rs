@@ -126,6 +126,7 @@ mod sandbox;
 mod scaffold;
 mod scatter;
 mod schema;
+mod secrets;
 mod service;
 mod session;
 mod shell;

@@ -1,166 +1,107 @@
-//! `examples/shop` on a real systemd: applied as its comment says, stable afterwards, and with the data
-//! of another environment.
+//! The shop of `examples/shop`, applied to a booted system in its three environments.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-use serde_json::Value;
 
 use crate::support::deb::Deb;
-use crate::support::poll::{wait_for, when};
-use crate::support::systemd::{SystemdHost, systemd_host};
+use crate::support::systemd::systemd_host;
 
-/// A package with the name, paths and unit of nginx.
-const NGINX: Deb<'static> = Deb {
-    name: "nginx",
-    version: "1.22.1-9",
-    arch: "all",
-    control: "",
-    files: &[
-        (
-            "usr/sbin/nginx",
-            "#!/bin/sh\n[ \"$1\" != -t ] || exec grep -q '^  server_name .*;' /etc/nginx/conf.d/shop.conf\n\
-             exec sleep infinity\n",
-        ),
-        ("etc/nginx/conf.d/default.conf", "# empty\n"),
-        (
-            "usr/lib/systemd/system/nginx.service",
-            "[Service]\nExecStart=/usr/sbin/nginx\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
-        ),
-    ],
-};
+/// A unit that serves files of /srv/artifacts, started for each connection.
+const ARTIFACTS: &str = "[Service]
+StandardInput=socket
+ExecStart=/bin/sh -c 'read -r method path rest; while read -r line; do [ ${#line} -gt 1 ] || break; done; \
+file=/srv/artifacts$$path; printf \"HTTP/1.0 200 OK\\r\\nContent-Length: %%s\\r\\n\\r\\n\" \"$$(stat -c %%s \"$$file\")\"; cat \"$$file\"'
+";
 
-const PASSWORD: &str = "correct horse battery staple";
+const SHOP: &str = "#!/bin/sh
+grep -q release \"$1\" || exit 1
+echo \"$DATABASE_HOST $DATABASE_PASSWORD\" >/run/shop.connected
+exec sleep infinity
+";
 
-/// A web server in the network of the host, with the archive of the application.
-struct Mirror {
-    server: Child,
-    _directory: tempfile::TempDir,
-}
-
-impl Mirror {
-    fn start(host: &SystemdHost) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let archive = directory.path().join("shop-1.2.0.tar.gz");
-        let packed = Command::new("tar")
-            .args([
-                "-C",
-                "examples/shop/app",
-                "--transform",
-                r"s,^\.,shop-1.2.0,",
-            ])
-            .args(["--owner=0", "--group=0", "-czf"])
-            .arg(&archive)
-            .arg(".")
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(packed.unwrap().success());
-        let server = Command::new("nsenter")
-            .arg(format!("--net={}", host.network()))
-            .args([
-                "python3",
-                "-m",
-                "http.server",
-                "--bind",
-                "127.0.0.1",
-                "8000",
-            ])
-            .current_dir(directory.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self {
-            server,
-            _directory: directory,
-        }
-    }
-}
-
-impl Drop for Mirror {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-/// Applies the example, and returns the outcome of each resource and all that was printed.
-fn apply(host: &SystemdHost, flags: &[&str]) -> (Vec<String>, String) {
-    let args = ["apply", "/srv/shop", "--json"];
-    let printed = host.ccm(&[&args[..], flags].concat()).ok();
-    let document: Value = serde_json::from_str(&printed).unwrap();
-    let outcome = |event: &Value| {
-        let is = |key: &str| event[key] == true;
-        let outcome = match () {
-            () if is("failed") || is("skipped") => "failed",
-            () if is("refreshed") => "refreshed",
-            () if is("changed") => "changed",
-            () => "stable",
-        };
-        outcome.to_owned()
-    };
-    let events = document["events"].as_array().unwrap();
-    (events.iter().map(outcome).collect(), printed)
-}
+const CHECK: &str = "#!/bin/sh
+[ -s /run/shop.connected ] && echo OK - connected && exit 0
+echo CRITICAL - not connected
+exit 2
+";
 
 #[test]
-fn the_shop_is_set_up_and_stays() {
+fn the_shop_runs_in_each_environment_with_its_own_data_and_secret() {
     let host = systemd_host();
-    host.use_apt_repository(&[NGINX]);
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/shop");
-    host.copy_directory(&example, "/srv/shop");
-    let secrets = format!("data: {{database: {{password: \"{PASSWORD}\"}}}}\n");
-    host.write("/root/secrets.yaml", &secrets);
-    let _mirror = Mirror::start(&host);
-    let production = [
-        "--fact",
-        "environment=production",
-        "--hiera",
-        "secrets.yaml",
-    ];
-    // The web server may need a moment.
-    let _reached = wait_for("the archive", || {
-        let probe = "exec 3<>/dev/tcp/127.0.0.1/8000";
-        let reached = host.run(&["bash", "-c", probe]);
-        when(reached.code == Some(0), reached)
-    });
-    let (outcomes, printed) = apply(&host, &production);
-    assert!(
-        outcomes
-            .iter()
-            .all(|it| it == "changed" || it == "refreshed"),
-        "{printed}"
-    );
-    assert!(!printed.contains(PASSWORD), "{printed}");
-    assert!(host.read("/etc/shop/secrets.env").contains(PASSWORD));
-    assert!(
-        host.read("/etc/shop/conf.d/shop.conf")
-            .contains("workers=8\n")
-    );
-    assert!(
-        host.read("/etc/shop/conf.d/database.conf")
-            .contains("host=db.example.net\n")
-    );
-    for unit in ["shop", "nginx"] {
-        assert_eq!(host.word("is-active", unit), "active");
-        assert_eq!(host.word("is-enabled", unit), "enabled");
+    host.use_apt_repository(&[Deb {
+        name: "nginx",
+        version: "1.26.3-3",
+        arch: "all",
+        control: "",
+        files: &[
+            ("usr/sbin/nginx", "#!/bin/sh\nexec sleep infinity\n"),
+            (
+                "usr/lib/systemd/system/nginx.service",
+                "[Service]\nExecStart=/usr/sbin/nginx\n[Install]\nWantedBy=multi-user.target\n",
+            ),
+            ("etc/nginx/nginx.conf", "include sites-enabled/*;\n"),
+        ],
+    }]);
+    for release in ["1.4.2", "1.5.0"] {
+        let program = format!("/srv/artifacts/shop-{release}/bin");
+        host.sh(&format!("mkdir -p {program}"));
+        host.write(&format!("{program}/shop"), SHOP);
+        host.write(&format!("{program}/check"), CHECK);
+        host.sh(&format!(
+            "cd /srv/artifacts; chmod 0755 shop-{release}/bin/*; tar czf shop-{release}.tar.gz shop-{release}"
+        ));
     }
-
-    let (outcomes, printed) = apply(&host, &production);
-    assert!(outcomes.iter().all(|it| it == "stable"), "{printed}");
-
-    // Another environment: its settings restart the application.
-    let started = host.property("shop", "MainPID");
-    let (outcomes, printed) = apply(
-        &host,
-        &["--fact", "environment=staging", "--hiera", "secrets.yaml"],
+    host.unit("artifacts@.service", ARTIFACTS);
+    host.unit(
+        "artifacts.socket",
+        "[Socket]\nListenStream=127.0.0.1:8000\nAccept=yes\n",
     );
-    let refreshed = outcomes.iter().filter(|it| *it == "refreshed").count();
-    assert_eq!(
-        refreshed, 3,
-        "nginx, its check and the application: {printed}"
-    );
-    assert_ne!(host.property("shop", "MainPID"), started);
-    host.sh("systemctl disable --now -q shop nginx; apt-get purge -q -y nginx; rm -r /etc/shop /opt/shop \
-             /etc/systemd/system/shop.service; systemctl daemon-reload; systemctl reset-failed");
+    host.sh("systemctl daemon-reload; systemctl start artifacts.socket");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/shop");
+    host.copy_directory(&example, "/root/shop");
+    host.sh("chown -R root:root /root/shop; chmod 0600 /root/shop/example.key");
+    for (name, release, workers, vhost) in [
+        ("development", "1.5.0", 1, "localhost"),
+        ("staging", "1.5.0", 2, "staging.shop.example.net"),
+        ("production", "1.4.2", 8, "www.shop.example.net"),
+    ] {
+        let fact = format!("env={name}");
+        let args = [
+            "apply",
+            "shop",
+            "--fact",
+            &fact,
+            "--secret-key",
+            "shop/example.key",
+            "--json",
+        ];
+        let first = host.ccm(&[&args[..], &["--diff"]].concat());
+        let secret = format!("{name}-database-password");
+        assert!(!format!("{first:?}").contains(&secret), "{first:?}");
+        let report: serde_json::Value = serde_json::from_str(&first.stdout).unwrap();
+        let summary = &report["summary"];
+        assert_eq!(summary["failed_resources"], 0, "{name}: {report:#}");
+        assert_ne!(summary["changed_resources"], 0, "{name}: {report:#}");
+        let conf = host.read("/etc/shop/shop.conf");
+        assert!(
+            conf.contains(&format!("release {release}\nworkers {workers}\n")),
+            "{conf}"
+        );
+        let site = host.read("/etc/nginx/sites-enabled/shop.conf");
+        assert!(site.contains(&format!("server_name {vhost};")), "{site}");
+        assert_eq!(site.contains("localhost"), name == "development", "{site}");
+        assert_eq!(
+            host.read("/run/shop.connected").trim(),
+            format!("db.{name}.example.net {secret}")
+        );
+        for unit in ["shop", "nginx"] {
+            assert_eq!(host.word("is-active", unit), "active");
+            assert_eq!(host.word("is-enabled", unit), "enabled");
+        }
+        let again: serde_json::Value = serde_json::from_str(&host.ccm(&args).stdout).unwrap();
+        assert_eq!(
+            again["summary"]["changed_resources"], 0,
+            "{name}: {again:#}"
+        );
+    }
+    host.sh("systemctl disable --now shop nginx; systemctl stop artifacts.socket; rm -f /etc/systemd/system/shop.service");
 }

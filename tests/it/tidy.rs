@@ -41,19 +41,22 @@ const ARROWS: &[(&str, &[Row])] = &[
             ("filter", &[]),
             ("hiera", &[]),
             ("model", &[]),
+            ("secrets", &[]),
             ("system", &[]),
             ("facts", &["system"]),
-            ("manifest", &["hiera"]),
+            ("manifest", &["hiera", "secrets"]),
             ("resource", &["system"]),
             ("health", &["facts", "system"]),
             (
                 "engine",
-                &["health", "hiera", "manifest", "resource", "system"],
+                &[
+                    "health", "hiera", "manifest", "resource", "secrets", "system",
+                ],
             ),
             (
                 "run",
                 &[
-                    "engine", "health", "hiera", "manifest", "resource", "system",
+                    "engine", "health", "hiera", "manifest", "resource", "secrets", "system",
                 ],
             ),
         ],

@@ -21,6 +21,7 @@ use ccm_core::system::files::{self, Durability, FileError};
 use ccm_core::system::{Clock, Digest, HttpError};
 use ccm_nats::{BlockingClient, NatsError};
 use ccm_template::env::Facts;
+use ccm_template::secrets::Secrets;
 use ccm_value::{Value, json};
 
 /// Longest cache file: the data as JSON and its signature.
@@ -56,8 +57,10 @@ pub(crate) enum DataCacheError {
 /// External data of an agent.
 pub(crate) struct DataCache {
     source: Option<Source>,
-    /// File with the last good data.
+    /// File with the last good data, whose secrets are encrypted.
     file: PathBuf,
+    /// Opens documents that SOPS encrypted; their values are encrypted again for this node.
+    secrets: Secrets,
     /// Last good data and when it was resolved, on the monotonic clock.
     last: Mutex<Option<(Duration, Value)>>,
     /// Last refusal of the data, so that it is audited once.
@@ -85,10 +88,11 @@ struct CachedData {
 }
 
 impl DataCache {
-    pub(crate) fn new(source: Option<Source>, file: PathBuf) -> Self {
+    pub(crate) fn new(source: Option<Source>, file: PathBuf, secrets: Secrets) -> Self {
         Self {
             source,
             file,
+            secrets,
             last: Mutex::default(),
             refused: Mutex::default(),
         }
@@ -195,7 +199,7 @@ impl DataCache {
         check_digest(signature.as_ref(), &Digest::of(&body))?;
         let cached = CachedData {
             source: source.location(),
-            data: read(source, &body, facts)?,
+            data: read(source, &body, facts, &self.secrets)?,
             signature,
         };
         self.write_cached(&cached, before.as_ref())?;
@@ -259,9 +263,14 @@ fn signature_of(source: &Source, nats: &BlockingClient) -> Result<Option<Vec<u8>
 }
 
 /// Parses a document and resolves its data for these facts.
-fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataCacheError> {
+fn read(
+    source: &Source,
+    body: &[u8],
+    facts: &Facts,
+    secrets: &Secrets,
+) -> Result<Value, DataCacheError> {
     let document = source.read(body, DATA_KEY)?;
-    let data = resolve(&document, facts)?.data;
+    let data = resolve(source, &document, facts, secrets)?.data;
     match data.as_map() {
         Some(map) if !map.is_empty() => Ok(data),
         // Empty data is more likely a mistake than intended.
@@ -290,7 +299,11 @@ mod tests {
         };
         write("one");
         let location = Source::File(source.clone());
-        let cache = DataCache::new(Some(location), directory.path().join("cached.json"));
+        let cache = DataCache::new(
+            Some(location),
+            directory.path().join("cached.json"),
+            Secrets::default(),
+        );
         let nats = BlockingClient::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
         let clock = FixedClock::new(DateTime::UNIX_EPOCH);
         let facts = Facts::default();
@@ -318,7 +331,11 @@ mod tests {
         assert!(stale.stale.is_some());
         assert_eq!(word(stale), "three");
         let elsewhere = Source::File(directory.path().join("other.yaml"));
-        let cache = DataCache::new(Some(elsewhere), directory.path().join("cached.json"));
+        let cache = DataCache::new(
+            Some(elsewhere),
+            directory.path().join("cached.json"),
+            Secrets::default(),
+        );
         let missing = cache.resolve(&facts, &nats, &clock, &authorizer);
         assert!(matches!(missing, Err(DataCacheError::Unresolved(_))));
     }

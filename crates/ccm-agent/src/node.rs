@@ -35,6 +35,7 @@ use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
 use ccm_core::system::{Clock, RandomError, files};
 use ccm_nats::BlockingClient;
+use ccm_template::secrets::Secrets;
 use ccm_value::Value;
 
 /// Version of this program.
@@ -68,6 +69,8 @@ pub(super) struct Identity {
     /// Environment variables of the process, for templates.
     pub(super) environ: Value,
     pub(super) state_dir: PathBuf,
+    /// Public key that values for this node are encrypted for.
+    pub(super) recipient: String,
     /// Stream in which templates look up registered services.
     pub(super) registration_stream: String,
 }
@@ -76,6 +79,8 @@ pub(super) struct Identity {
 pub(super) struct Services {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) facts: FactsCache,
+    /// Opens encrypted values.
+    pub(super) secrets: Secrets,
     pub(super) data: DataCache,
     pub(super) pause: PauseStore,
     pub(super) authorizer: Authorizer,
@@ -105,6 +110,8 @@ pub(super) enum Problem {
     StateDir,
     /// A bundle of the assignment can't be fetched.
     Bundle,
+    /// The key of encrypted values can't be used.
+    SecretKey,
 }
 
 /// State that changes while the agent runs.
@@ -163,6 +170,7 @@ impl Node {
             trust: self.trust_status(),
             spool: self.services.event_sink.status(),
             generation: self.generation(),
+            recipient: self.identity.recipient.clone(),
             problems: self.state.problems.lock().values().cloned().collect(),
             facts: self.services.facts.for_selection(),
         }

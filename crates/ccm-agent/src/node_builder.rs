@@ -12,7 +12,7 @@ use super::data_cache::DataCache;
 use super::event_sink::EventSink;
 use super::facts_cache::FactsCache;
 use super::metrics::Metrics;
-use super::node::{Identity, Node, RunState, Services};
+use super::node::{Identity, Node, Problem, RunState, Services};
 use super::registration_publisher::RegistrationPublisher;
 use super::registration_watch::Lookups;
 use super::run_queue::RunQueue;
@@ -28,9 +28,12 @@ use ccm_core::run::RunLock;
 use ccm_core::run::executor::Executor;
 use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
+use ccm_core::run::secret_key;
+use ccm_core::secrets::secrets_of;
 use ccm_core::system::files;
 use ccm_core::system::{Clock, SystemClock};
 use ccm_nats::{BlockingClient, Connection, Subjects};
+use ccm_template::secrets::Secrets;
 use ccm_value::Value;
 
 /// Parts of a node besides its configuration and connection.
@@ -91,6 +94,20 @@ pub(super) fn build(
     let registration_publisher = config
         .registration
         .map(|_| RegistrationPublisher::new(clock.clone(), metrics.clone(), log.clone()));
+    // Simulated nodes, whose facts are fixed, have no key.
+    let key = match &facts {
+        Some(_) => Ok(Vec::new()),
+        None => secret_key::load_or_create(&secret_key::path_in(&config.state_dir)),
+    };
+    let (keys, key_error) = match key {
+        Ok(keys) => (keys, None),
+        Err(err) => (Vec::new(), Some(err.to_string())),
+    };
+    let recipient = secret_key::recipient(&keys);
+    let secrets = match keys.is_empty() {
+        true => Secrets::default(),
+        false => secrets_of(keys),
+    };
     let facts = match facts {
         Some(facts) => FactsCache::fixed(facts, clock.clone(), metrics.clone(), log.clone()),
         None => {
@@ -114,6 +131,7 @@ pub(super) fn build(
             .map(|(key, value)| (key.as_str(), Value::from(value.as_str())))
             .collect(),
         state_dir: config.state_dir.clone(),
+        recipient: recipient.map(|it| it.to_string()).unwrap_or_default(),
         registration_stream: config.registration_stream.clone(),
     };
     let services = Services {
@@ -121,7 +139,9 @@ pub(super) fn build(
         data: DataCache::new(
             config.external_data_url.clone(),
             config.state_dir.join("data.json"),
+            secrets.clone(),
         ),
+        secrets,
         clock,
         pause,
         loopback_only: trust
@@ -146,6 +166,12 @@ pub(super) fn build(
         services,
         state: RunState::new()?,
     };
+    if let Some(reason) = key_error {
+        let fields = [("error", reason.clone())];
+        let text = "Could not read or create the key of encrypted values";
+        node.log(Level::Error, text, &fields);
+        node.set_problem(Problem::SecretKey, Some(reason));
+    }
     if let Some(reason) = pause_error {
         let fields = [("error", reason.to_string())];
         node.log(Level::Warn, "Could not read the stored pause", &fields);

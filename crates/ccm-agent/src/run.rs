@@ -226,6 +226,7 @@ impl Node {
             environ: self.identity.environ.clone(),
             nats: Arc::new(self.services.nats.clone()),
             registration_stream: self.identity.registration_stream.clone(),
+            secrets: self.services.secrets.clone(),
         };
         context.env(directory)
     }

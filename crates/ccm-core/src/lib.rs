@@ -9,6 +9,7 @@
 //! - [`facts`]: facts of the node, gathered by section on demand
 //! - [`health`]: health checks: nagios plugins and goss rules
 //! - [`hiera`]: hierarchical data, resolved and validated
+//! - [`secrets`]: encrypted values in data, opened with the key of a node
 //! - [`resource`]: resource types, each as inspect, plan and change
 //! - [`manifest`]: loading of manifests into ordered resources
 //! - [`engine`]: applying of manifests: gates, refresh, retries, health checks, sessions
@@ -29,4 +30,5 @@ pub mod manifest;
 pub mod model;
 pub mod resource;
 pub mod run;
+pub mod secrets;
 pub mod system;

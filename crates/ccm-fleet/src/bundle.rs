@@ -19,6 +19,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
+use ccm_core::engine::read_data_file;
+use ccm_core::hiera::DataFile;
 use ccm_core::manifest::{self, Checks, Manifest, ManifestError, ManifestInput, Problem};
 use ccm_core::model::node::{BundleDigest, NameError};
 use ccm_core::run::environment::MAX_READ;
@@ -177,14 +179,17 @@ fn check(
     facts: &Facts,
 ) -> Result<(Manifest, Vec<Problem>), BundleError> {
     let source = content.path.to_string_lossy();
+    let directory = content.path.parent().unwrap_or(Path::new("."));
+    let mut env = check_environment(directory, facts);
+    let data_env = env.clone();
+    let read_data_file = |file: &DataFile| read_data_file(directory, &data_env, file);
     let input = ManifestInput {
         text,
         source: &source,
+        read_data_file: Some(&read_data_file),
         checks: Checks::All,
         ..ManifestInput::default()
     };
-    let directory = content.path.parent().unwrap_or(Path::new("."));
-    let mut env = check_environment(directory, facts);
     Ok(manifest::load_known(input, &mut env, &Cache::default())?)
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use crate::secrets::Secrets;
 use crate::{CallError, UnknownValue};
 use ccm_value::Value;
 
@@ -51,6 +52,8 @@ pub struct Env {
     pub registrations: Option<Registrations>,
     /// Reason why environment variables may not be read; `environ` is empty in that case.
     pub environ_denied: Option<&'static str>,
+    /// Secrets in the data, and what opens encrypted values.
+    pub secrets: Secrets,
     /// Values that are not known, because a manifest is checked for no particular node.
     pub unknown: Unknown,
     /// Check for files that a resource refers to; without it every file may be read.

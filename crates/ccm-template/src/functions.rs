@@ -254,7 +254,7 @@ fn kv_get(args: &[Value], env: &Env) -> Result<Value, CallError> {
     };
     let (bucket, key) = (text(bucket, 1)?, text(key, 2)?);
     match &env.kv_get {
-        Some(get) => get(&bucket, &key).map(Value::from),
+        Some(get) => env.secrets.open_text(get(&bucket, &key)?),
         None => Err("kvGet function not available".into()),
     }
 }

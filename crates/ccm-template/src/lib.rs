@@ -22,6 +22,7 @@ mod jinja;
 mod literal;
 pub mod path;
 pub mod pattern;
+pub mod secrets;
 mod text;
 mod time;
 

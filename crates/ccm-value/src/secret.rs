@@ -15,6 +15,15 @@ use super::value::{Map, Value};
 /// Replacement text for a secret.
 pub const REDACTED: &str = "REDACTED";
 
+/// Start of an encrypted value.
+pub const SEALED: &str = "ENC[age,";
+
+/// Reports whether a text is an encrypted value, valid or not.
+pub fn is_sealed(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with(SEALED) && text.ends_with(']')
+}
+
 /// A password, token or similar text.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as _, Subcommand};
 
-use super::environment::{FactArgs, NatsArgs, PackageArgs, StateArgs};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, SecretKeyArgs, StateArgs};
 use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::Console;
@@ -315,6 +315,7 @@ impl Options {
             nats: &self.nats,
             facts: &FactArgs::default(),
             packages: &self.packages,
+            secret_key: &SecretKeyArgs::default(),
             state_dir: self.state.directory(),
             hiera: Hiera::Resource(&self.hiera),
             read_env: !self.no_read_env,

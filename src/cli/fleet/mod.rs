@@ -27,6 +27,7 @@ mod pause;
 mod permissions;
 mod ping;
 mod query;
+pub(super) mod recipients;
 mod reply_report;
 mod request;
 mod restore;
@@ -64,7 +65,7 @@ pub(super) struct Args {
 /// Flags that select the fleet.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("registration", |arg| arg.hide(true)))]
-struct FleetArgs {
+pub(super) struct FleetArgs {
     #[command(flatten)]
     nats: NatsArgs,
 

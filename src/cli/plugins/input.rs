@@ -174,7 +174,7 @@ impl Input {
         match self
             .validate
             .as_deref()
-            .map(|it| hiera::check_value(&text, it))
+            .map(|it| hiera::check_value(&text.as_str().into(), it))
         {
             None | Some(Ok(true)) => Ok(value),
             Some(Ok(false)) => Err(invalid(format!("{text:?} does not pass validation"))),

@@ -91,7 +91,7 @@ fn operate(case: &Value, input: &Value) -> Outcome {
                 .map(|()| outcome([("ok", true.into())]))
                 .map_err(|err| err.to_string())
         }
-        "validator" => hiera::check_value(&value("value").to_string(), text("expr"))
+        "validator" => hiera::check_value(&value("value"), text("expr"))
             .map(|accepted| outcome([("result", accepted.into())]))
             .map_err(|err| err.to_string()),
         "merge_deep" => {

@@ -12,6 +12,7 @@ use super::Requester;
 use ccm_core::model::policy::{Lookup, PolicyRequest};
 use ccm_template::Env;
 use ccm_template::env::MayRead;
+use ccm_template::secrets::{OpenSecret, Secrets};
 use ccm_value::Value;
 
 impl Requester {
@@ -59,6 +60,11 @@ impl Requester {
             let missing = Lookup::Registrations.denial();
             env.registrations = Some(Arc::new(move |_| Err(missing.into())));
         }
+        if is_denied(Lookup::Secrets) {
+            let missing = Lookup::Secrets.denial();
+            let denied: OpenSecret = Arc::new(move |_| Err(missing.into()));
+            env.secrets = Secrets::new(denied.clone(), denied);
+        }
         if is_denied(Lookup::Environment) {
             env.environ = Value::empty_map();
             env.environ_denied = Some(Lookup::Environment.denial());
@@ -94,6 +100,33 @@ mod tests {
         Requester {
             name: "weak".into(),
             policy: Some(Arc::new(Policy::read(&parse(policy).unwrap()).unwrap())),
+        }
+    }
+
+    #[test]
+    fn encrypted_values_are_opened_with_a_grant_only() {
+        let open: OpenSecret = Arc::new(|_| Ok("hunter2".into()));
+        let env = Env {
+            secrets: Secrets::new(open.clone(), open),
+            ..Env::default()
+        };
+        let policy_request = PolicyRequest {
+            verb: "apply",
+            ..PolicyRequest::default()
+        };
+        let opened = |policy: &str| {
+            let env = requester(policy).limit(env.clone(), &policy_request, None);
+            env.secrets
+                .open("ENC[age,x]")
+                .map_err(|err| err.to_string())
+        };
+        assert_eq!(opened("{lookups: [secrets]}"), Ok("hunter2".into()));
+        for policy in ["{}", "{lookups: [files, kv]}"] {
+            assert_eq!(
+                opened(policy),
+                Err(Lookup::Secrets.denial().into()),
+                "{policy}"
+            );
         }
     }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::nested_manifest::ChildError;
+use super::redact_event::redact_event;
 use super::{CompletedCheck, Engine, Level, Line, NoEvents, Scope};
 use crate::health::{Outcome, ProbeEvent, Probes, Report};
 use crate::manifest::help::property_help;
@@ -162,9 +163,16 @@ impl Engine<'_> {
         resource: &Arc<Resource>,
     ) -> Result<TransactionEvent, FlowError> {
         let applied = self.apply_one(scope, resource);
-        match scope.env.hide_rendered {
-            true => applied.map_err(FlowError::hidden),
-            false => applied,
+        let secrets = &scope.env.secrets;
+        match applied {
+            Ok(mut event) => {
+                redact_event(&mut event, secrets);
+                Ok(event)
+            }
+            Err(err) if scope.env.hide_rendered || secrets.is_in(&err.to_string()) => {
+                Err(err.hidden())
+            }
+            Err(err) => Err(err),
         }
     }
 
@@ -331,7 +339,9 @@ impl Engine<'_> {
         if scope.mode.diff
             && let Some(diff) = planned.diff(host)?
         {
-            self.sink.borrow_mut().diff(&diff);
+            self.sink
+                .borrow_mut()
+                .diff(&scope.env.secrets.redact(&diff));
         }
         let plan = planned.plan();
         let mut stable = plan.satisfied;

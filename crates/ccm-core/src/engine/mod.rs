@@ -8,9 +8,11 @@
 pub mod apply_manifest;
 mod apply_resource;
 mod control;
+mod data_files;
 mod log_line;
 mod nested_manifest;
 mod pending_refreshes;
+mod redact_event;
 mod registration;
 pub mod session;
 mod status;
@@ -42,8 +44,10 @@ use crate::system::{Accounts, Clock, RandomError, Runner};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 use pending_refreshes::Subscribers;
+use redact_event::redact_line;
 
 pub use apply_resource::FlowError;
+pub use data_files::{read_data_file, unseal};
 pub use log_line::{Level, Line, levels_line, status_line};
 pub use pending_refreshes::PendingRefreshes;
 pub use registration::Availability;
@@ -301,6 +305,7 @@ impl<'a> Engine<'a> {
             line = line.with("manifest", manifest);
         }
         line = add_fields(line.with("resource", resource.label()));
+        redact_line(&mut line, &scope.env.secrets);
         self.sink.borrow_mut().detail(&line);
     }
 
@@ -330,6 +335,7 @@ impl<'a> Engine<'a> {
         if let Some(manifest) = &scope.manifest {
             line.fields.insert(0, ("manifest", manifest.clone()));
         }
+        redact_line(&mut line, &scope.env.secrets);
         self.sink.borrow_mut().line(&line);
     }
 }

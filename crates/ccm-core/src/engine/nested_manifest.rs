@@ -2,10 +2,11 @@
 //! health-check-only mode; it can switch them on, never off.
 
 use super::apply_manifest::RunError;
+use super::data_files::read_data_file;
 use super::pending_refreshes::outside_subscribers;
 use super::{Engine, Level, Line, Scope, directory_of, levels_line};
 use crate::engine::apply_resource::ApplyError;
-use crate::hiera::{InheritedData, Layers};
+use crate::hiera::{DataFile, InheritedData, Layers};
 use crate::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use crate::model::TypeName;
 use crate::model::id::Reference;
@@ -118,25 +119,37 @@ impl Engine<'_> {
         scope.mode.health_check_only |= apply.health_check_only;
         scope.env.working_dir = directory_of(&file);
         let applied_before = |reference: Reference<'_>| self.session.last(reference).is_ok();
+        let env = scope.env.clone();
+        let directory = &env.working_dir;
+        let read_data_file = |file: &DataFile| read_data_file(directory, &env, file);
         let input = ManifestInput {
             text: &text,
             source: name,
             layers: Layers {
-                inherited: match &apply.data {
-                    Some(data) => InheritedData::Property(data.clone()),
-                    None => InheritedData::Parent(parent.env.data.clone()),
+                inherited: match (&apply.data, &parent.env.secrets.forms) {
+                    (Some(data), _) => InheritedData::Property(data.clone()),
+                    (None, Some(forms)) => InheritedData::Parent(forms.sealed.clone()),
+                    (None, None) => InheritedData::Parent(parent.env.data.clone()),
+                },
+                inherited_redacted: match (&apply.data, &parent.env.secrets.forms) {
+                    (Some(_), _) => apply.redacted_data.clone().map(InheritedData::Property),
+                    (None, Some(forms)) => Some(InheritedData::Parent(forms.redacted.clone())),
+                    (None, None) => None,
                 },
                 external: parent.external.clone(),
                 ..Layers::default()
             },
+            read_data_file: Some(&read_data_file),
             applied_before: Some(&applied_before),
             checks: Checks::Run,
         };
         let loaded = manifest::load(input, &mut scope.env, &self.programs);
-        let manifest = match scope.env.hide_rendered {
-            true => loaded.map_err(ManifestError::redacted)?,
-            false => loaded?,
-        };
+        let manifest = loaded.map_err(|err| {
+            match scope.env.hide_rendered || err.shows(&scope.env.secrets) {
+                true => err.redacted(),
+                false => err,
+            }
+        })?;
         if self.detail_level.is_some_and(|least| least <= Level::Info) {
             let line = levels_line(&manifest.source, &manifest.levels);
             self.sink.borrow_mut().detail(&line);

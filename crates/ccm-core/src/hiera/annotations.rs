@@ -60,6 +60,11 @@ impl KeyPath {
             .iter()
             .try_fold(data, |value, key| value.get(key.as_ref()))
     }
+
+    /// Returns the keys of the path.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|key| &**key)
+    }
 }
 
 /// Formats the keys joined by dots; keys with special characters are quoted.

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::data_file::DataFile;
 use super::sources::Source;
 use super::validate::InvalidData;
 use crate::model::diagnostic::Location;
@@ -27,6 +28,19 @@ pub enum HieraError {
     Override { level: String, found: &'static str },
     #[error("unsupported merge mode: {0}")]
     Merge(String),
+    #[error("unsupported merge strategy of key {key:?}: {found}")]
+    MergeStrategy { key: String, found: String },
+    #[error("data file {0:?} of the hierarchy is not inside the directory of its document")]
+    DataFileOutside(String),
+    #[error("data file {file} must be a map, found a {found}")]
+    DataFileRoot { file: DataFile, found: &'static str },
+    /// Set by callers that read data files.
+    #[error("can't read data file {file}: {cause}")]
+    DataFile {
+        file: DataFile,
+        #[source]
+        cause: CallError,
+    },
     /// Failed expression; `section` names the part of the document that contains it.
     #[error("{section}: {cause}")]
     Expression {

@@ -1,16 +1,19 @@
-//! Hierarchy resolution: merges the overrides of a document that its facts select.
+//! Hierarchy resolution: merges the overrides and data files that facts select over a document's data.
 //!
-//! Expressions have access to facts only: data that depended on other data, files or stores would
+//! Data files are read by a function of the caller. Expressions have access to facts only: data that depended on other data, files or stores would
 //! depend on the merge order. Documents are parsed in `sources`; further data is merged in
-//! `layers`.
+//! `layers`, and `merge_strategy` says how.
 
-use crate::hiera::HieraError;
+use super::data_file::DataFile;
+use super::error::HieraError;
+use super::merge_strategy::MergeStrategies;
+use super::sources::Document;
 use crate::model::Value;
 use crate::model::value::Map;
 use ccm_template::Env;
 use ccm_template::env::Facts;
 use ccm_template::expand::{self, Nulls};
-use ccm_template::expr::{Cache, ExprError};
+use ccm_template::expr::Cache;
 
 /// Default key of the base data.
 pub const DATA_KEY: &str = "data";
@@ -22,24 +25,69 @@ const DEFAULT_LEVEL: &str = "default";
 /// level concatenates its lists each time.
 const MAX_MERGED: usize = 20_000_000;
 
-/// Data of a document, and the sections it was taken from, in the order of merging.
+/// Data of a document, and the levels it was taken from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResolvedData {
     pub data: Value,
+    /// Names of the levels that gave data, in the order of merging.
     pub levels: Vec<String>,
+    /// All levels that were considered, in the same order.
+    pub trace: Vec<Level>,
+    /// Whether only the first level with data is merged over the base data.
+    pub is_first: bool,
+    /// Merge strategies of the document, which also apply to data that is merged over it.
+    pub strategies: MergeStrategies,
 }
 
-/// Returns the data of a document for the given facts. `data_key` is the key of the base data; an
-/// empty key means [`DATA_KEY`].
+/// Level of a document: its base data, or an entry of the order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Level {
+    /// Entry of the order as written, or the key of the base data.
+    pub entry: String,
+    /// Name for the node's facts; the same as the entry if it has no expressions.
+    pub name: String,
+    pub outcome: LevelOutcome,
+}
+
+/// What a level contributed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LevelOutcome {
+    /// Data of the base, an override or a data file, with its expressions expanded.
+    Data(Value),
+    /// All facts in the entry are missing or empty.
+    FactsMissing,
+    /// There is no override of this name.
+    NoOverride,
+    /// There is no data file of this name.
+    NoFile,
+    /// The override is not a mapping.
+    NotAMapping,
+    /// The name is that of the base data, which is merged first.
+    IsBase,
+    /// With `merge: first`, an earlier level matched.
+    AfterFirst,
+}
+
+/// Reads a data file of the hierarchy; `None` if there is no such file.
+pub type ReadDataFile<'a> = dyn Fn(&DataFile) -> Result<Option<Document>, HieraError> + 'a;
+
+/// Reads no data file: the document has no directory.
+pub fn no_data_files(_: &DataFile) -> Result<Option<Document>, HieraError> {
+    Ok(None)
+}
+
+/// Returns the data of a document without data files for the given facts. `data_key` is the key of the
+/// base data; an empty key means [`DATA_KEY`].
 pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value, HieraError> {
-    resolve_levels(document, facts, data_key).map(|resolved| resolved.data)
+    resolve_levels(document, facts, data_key, &no_data_files).map(|resolved| resolved.data)
 }
 
-/// Returns the data of a document like [`resolve`], with its levels.
+/// Returns the data of a document like [`resolve`], with its levels and data files.
 pub fn resolve_levels(
     document: &Value,
     facts: &Facts,
     data_key: &str,
+    read: &ReadDataFile<'_>,
 ) -> Result<ResolvedData, HieraError> {
     let empty = Map::new();
     let root = match document {
@@ -56,58 +104,145 @@ pub fn resolve_levels(
     let data_key = or_default(data_key);
     let base = root.get(data_key).filter(|data| data.as_map().is_some());
     let expander = Expander::new(facts);
-    let mut data = match base {
-        Some(base) => expander
-            .expand(base)
-            .map_err(|cause| HieraError::Expression {
-                section: data_key.into(),
-                cause,
-            })?,
-        None => Value::empty_map(),
+    let sections = Sections {
+        overrides,
+        base: base.map(|_| data_key),
+        expander: &expander,
+        read,
     };
-    let mut levels: Vec<String> = base.map(|_| data_key.to_owned()).into_iter().collect();
+    let mut resolved = ResolvedData {
+        data: Value::empty_map(),
+        ..ResolvedData::default()
+    };
+    if let Some(base) = base {
+        resolved.data = expander.expand(base, || data_key.into())?;
+        resolved.add(Level {
+            entry: data_key.into(),
+            name: data_key.into(),
+            outcome: LevelOutcome::Data(resolved.data.clone()),
+        });
+    }
     let mut budget = MAX_MERGED;
+    let mut is_complete = false;
     for entry in &hierarchy.order {
-        let level = expander.level(entry)?;
-        let Some(level) = level.filter(|level| base.is_none() || level != data_key) else {
-            continue;
+        let level = match is_complete {
+            true => Level::new(entry, entry, LevelOutcome::AfterFirst),
+            false => sections.level(entry)?,
         };
-        let Some(over) = overrides.get(level.as_str()) else {
-            continue;
-        };
-        if over.as_map().is_none() {
-            continue;
-        }
-        let over = expander
-            .expand(over)
-            .map_err(|cause| HieraError::Expression {
-                section: format!("overrides {level:?}"),
-                cause,
-            })?;
-        match &hierarchy.merge {
-            Merge::First => {
-                levels.push(level);
-                let data = data.merge_shallow(&over);
-                return Ok(ResolvedData { data, levels });
-            }
-            Merge::Deep => {
-                if !(spend(&data, &mut budget) && spend(&over, &mut budget)) {
-                    return Err(HieraError::TooLarge { level });
+        if let LevelOutcome::Data(over) = &level.outcome {
+            match &hierarchy.merge {
+                Merge::First => {
+                    resolved.data = resolved.data.merge_shallow(over);
+                    is_complete = true;
                 }
-                data = data.merge_deep(&over);
-                levels.push(level);
+                Merge::Deep(strategies) => {
+                    if !(spend(&resolved.data, &mut budget) && spend(over, &mut budget)) {
+                        return Err(HieraError::TooLarge { level: level.name });
+                    }
+                    resolved.data = strategies.merge(&resolved.data, over);
+                }
+                Merge::Unknown(mode) => return Err(HieraError::Merge(mode.clone())),
             }
-            Merge::Unknown(mode) => return Err(HieraError::Merge(mode.clone())),
+        }
+        resolved.add(level);
+    }
+    match hierarchy.merge {
+        Merge::Deep(strategies) => resolved.strategies = strategies,
+        Merge::First | Merge::Unknown(_) => resolved.is_first = true,
+    }
+    Ok(resolved)
+}
+
+impl ResolvedData {
+    /// Returns the data with a function applied to the data of each level, such as one that redacts.
+    #[must_use]
+    pub fn map_data(mut self, change: impl Fn(&Value) -> Value) -> Self {
+        self.data = change(&self.data);
+        for level in &mut self.trace {
+            if let LevelOutcome::Data(data) = &mut level.outcome {
+                *data = change(data);
+            }
+        }
+        self
+    }
+
+    fn add(&mut self, level: Level) {
+        if matches!(level.outcome, LevelOutcome::Data(_)) {
+            self.levels.push(level.name.clone());
+        }
+        self.trace.push(level);
+    }
+}
+
+impl Level {
+    fn new(entry: &str, name: &str, outcome: LevelOutcome) -> Self {
+        Self {
+            entry: entry.into(),
+            name: name.into(),
+            outcome,
         }
     }
-    Ok(ResolvedData { data, levels })
+}
+
+/// What the levels of a document are taken from.
+struct Sections<'a> {
+    overrides: &'a Map,
+    /// Key of the base data, if there is any.
+    base: Option<&'a str>,
+    expander: &'a Expander,
+    read: &'a ReadDataFile<'a>,
+}
+
+impl Sections<'_> {
+    /// Returns the level of an entry of the order. An override precedes a data file of the same name, as
+    /// in documents that were written before there were data files.
+    fn level(&self, entry: &str) -> Result<Level, HieraError> {
+        let Some(name) = self.expander.level(entry)? else {
+            return Ok(Level::new(entry, entry, LevelOutcome::FactsMissing));
+        };
+        let outcome = if self.base == Some(&name) {
+            LevelOutcome::IsBase
+        } else {
+            match self.overrides.get(name.as_str()) {
+                Some(over @ Value::Map(_)) => {
+                    let section = || format!("overrides {name:?}");
+                    LevelOutcome::Data(self.expander.expand(over, section)?)
+                }
+                Some(_) => LevelOutcome::NotAMapping,
+                None if DataFile::is_entry(entry) => self.file(&name)?,
+                None => LevelOutcome::NoOverride,
+            }
+        };
+        Ok(Level::new(entry, &name, outcome))
+    }
+
+    fn file(&self, name: &str) -> Result<LevelOutcome, HieraError> {
+        let file = DataFile::new(name)?;
+        let Some(document) = (self.read)(&file)? else {
+            return Ok(LevelOutcome::NoFile);
+        };
+        let located = |error: HieraError| document.locate(error, "");
+        match &document.root {
+            Value::Null => Ok(LevelOutcome::Data(Value::empty_map())),
+            Value::Map(_) => {
+                let expanded = self
+                    .expander
+                    .expand(&document.root, || format!("data file {name:?}"));
+                expanded.map(LevelOutcome::Data).map_err(located)
+            }
+            other => Err(located(HieraError::DataFileRoot {
+                file,
+                found: other.kind(),
+            })),
+        }
+    }
 }
 
 /// Rejects an unknown merge mode and overrides that are not maps, whether or not a level matches.
 /// Upstream's schema of manifests does so; documents with data alone may contain both.
 pub fn check_sections(document: &Value) -> Result<(), HieraError> {
     let section = document.get("hierarchy");
-    if let Some(Merge::Unknown(mode)) = section.map(Merge::read) {
+    if let Some(Merge::Unknown(mode)) = section.map(Merge::read).transpose()? {
         return Err(HieraError::Merge(mode));
     }
     let overrides = document.get("overrides").and_then(Value::as_map);
@@ -139,21 +274,24 @@ struct Hierarchy<'a> {
 enum Merge {
     /// The first level with an override replaces top-level keys and ends the search.
     First,
-    /// Every level with an override is merged over the previous ones.
-    Deep,
+    /// Every level with data is merged over the previous ones.
+    Deep(MergeStrategies),
     /// Unsupported; reported only if a level matches.
     Unknown(String),
 }
 
 impl Merge {
     /// Returns the mode of a `hierarchy` section.
-    fn read(section: &Value) -> Self {
-        let mode = section.get("merge").and_then(Value::as_str).unwrap_or("");
-        match mode.to_lowercase().as_str() {
+    fn read(section: &Value) -> Result<Self, HieraError> {
+        let mode = match section.get("merge") {
+            Some(Value::Map(keys)) => return MergeStrategies::read(keys).map(Self::Deep),
+            mode => mode.and_then(Value::as_str).unwrap_or(""),
+        };
+        Ok(match mode.to_lowercase().as_str() {
             "" | "first" => Self::First,
-            "deep" => Self::Deep,
+            "deep" => Self::Deep(MergeStrategies::default()),
             other => Self::Unknown(other.into()),
-        }
+        })
     }
 }
 
@@ -165,7 +303,7 @@ impl<'a> Hierarchy<'a> {
                 merge: Merge::First,
             });
         };
-        let merge = Merge::read(section);
+        let merge = Merge::read(section)?;
         let section = section.as_map().ok_or(HieraError::Hierarchy)?;
         let order = section.get("order").and_then(Value::as_list);
         let order = order.ok_or(HieraError::Order)?;
@@ -198,9 +336,15 @@ impl Expander {
         }
     }
 
-    fn expand(&self, section: &Value) -> Result<Value, ExprError> {
+    /// Expands the texts of a section, which `name` names in errors.
+    fn expand(&self, section: &Value, name: impl Fn() -> String) -> Result<Value, HieraError> {
         let section = normalize(section);
-        expand::expand_value(&section, Nulls::Keep, &self.env, &self.programs)
+        expand::expand_value(&section, Nulls::Keep, &self.env, &self.programs).map_err(|cause| {
+            HieraError::Expression {
+                section: name(),
+                cause,
+            }
+        })
     }
 
     /// Returns the level of an entry of the order; `None` if all facts in it are missing.

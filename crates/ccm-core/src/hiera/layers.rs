@@ -1,9 +1,10 @@
 //! Data layers: the precedence of a manifest's data sources.
 //!
-//! Lists are concatenated when merged, so a layer must be merged only once. Data is therefore always
+//! Lists are concatenated when merged, unless a merge strategy replaces them, so a layer must be merged only once. Data is therefore always
 //! merged from all layers, never onto an earlier result, and the merged data of a parent manifest,
 //! which contains the external data, is not merged with the external data again.
 
+use super::merge_strategy::MergeStrategies;
 use crate::model::Value;
 
 /// Layers of a manifest's data, lowest precedence first. Layers that are not maps are ignored.
@@ -15,8 +16,12 @@ pub struct Layers {
     pub source: Value,
     /// Data from the parent manifest.
     pub inherited: InheritedData,
+    /// Data from the parent manifest without its secrets, if it has some.
+    pub inherited_redacted: Option<InheritedData>,
     /// External data from the caller of the run.
     pub external: Value,
+    /// Merge strategies of the manifest's own document.
+    pub strategies: MergeStrategies,
 }
 
 /// Data that a nested manifest gets from its parent.
@@ -34,8 +39,18 @@ pub enum InheritedData {
 impl Layers {
     /// Returns the merged data.
     pub fn merge(&self) -> Value {
+        self.merge_with(&self.inherited)
+    }
+
+    /// Returns the merged data without the opened secrets of the parent manifest, if it has some.
+    pub fn merge_redacted(&self) -> Option<Value> {
+        let inherited = self.inherited_redacted.as_ref()?;
+        Some(self.merge_with(inherited))
+    }
+
+    fn merge_with(&self, inherited: &InheritedData) -> Value {
         let none = &Value::Null;
-        let (inherited, external) = match &self.inherited {
+        let (inherited, external) = match inherited {
             InheritedData::Nothing => (none, &self.external),
             InheritedData::Property(data) => (data, &self.external),
             InheritedData::Parent(data) => (data, none),
@@ -43,7 +58,9 @@ impl Layers {
         [&self.document, &self.source, inherited, external]
             .into_iter()
             .filter(|layer| layer.as_map().is_some())
-            .fold(Value::empty_map(), |data, layer| data.merge_deep(layer))
+            .fold(Value::empty_map(), |data, layer| {
+                self.strategies.merge(&data, layer)
+            })
     }
 }
 
@@ -63,6 +80,7 @@ mod tests {
             source: data("{b: 2, c: 2, d: 2, l: [2]}"),
             inherited: InheritedData::Property(data("{c: 3, d: 3, l: [3]}")),
             external: data("{d: 4, l: [4]}"),
+            ..Layers::default()
         };
         assert_eq!(
             layers.merge(),

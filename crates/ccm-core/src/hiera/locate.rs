@@ -13,10 +13,14 @@ use crate::model::document::{self, Mark, Node, describe_kind};
 pub fn locate(error: &HieraError, text: &str, root: &Node, data_key: &str) -> Mark {
     let path: &[&str] = match error {
         HieraError::Hierarchy => &["hierarchy"],
-        HieraError::Order | HieraError::OrderEntry | HieraError::TooLarge { .. } => {
-            &["hierarchy", "order"]
-        }
+        HieraError::At { .. }
+        | HieraError::DataFile { .. }
+        | HieraError::Order
+        | HieraError::OrderEntry
+        | HieraError::TooLarge { .. }
+        | HieraError::DataFileOutside(_) => &["hierarchy", "order"],
         HieraError::Merge(_) => &["hierarchy", "merge"],
+        HieraError::MergeStrategy { key, .. } => &["hierarchy", "merge", key.as_str()],
         HieraError::Overrides(_) => &["overrides"],
         HieraError::Override { level, .. } => &["overrides", level.as_str()],
         HieraError::Expression { section, .. } if section.starts_with("hierarchy.order") => {
@@ -25,6 +29,7 @@ pub fn locate(error: &HieraError, text: &str, root: &Node, data_key: &str) -> Ma
         HieraError::Expression { section, .. } if section.starts_with("overrides") => {
             &["overrides"]
         }
+        HieraError::Expression { section, .. } if section.starts_with("data file") => &[],
         HieraError::Expression { .. } => &[data_key],
         _ => &[],
     };
@@ -39,6 +44,11 @@ pub fn locate(error: &HieraError, text: &str, root: &Node, data_key: &str) -> Ma
 pub fn locate_failure(failure: &Failure, root: &Node, data_key: &str) -> Mark {
     let (Failure::Required(path) | Failure::Invalid { path, .. } | Failure::Failed { path, .. }) =
         failure;
+    locate_key(path, root, data_key)
+}
+
+/// Returns the position of a key of the base data; that of the nearest key above it if there is none.
+pub fn locate_key(path: &KeyPath, root: &Node, data_key: &str) -> Mark {
     find(root, std::iter::once(data_key).chain(path.keys()))
 }
 
@@ -71,7 +81,12 @@ pub fn suggestion(error: &HieraError) -> Option<String> {
         }
         HieraError::Overrides(_) => "write a mapping from the levels of the order to data",
         HieraError::Override { .. } => "write a mapping of keys and values below the level",
-        HieraError::Merge(_) => "use first or deep",
+        HieraError::Merge(_) => "use first or deep, or a mapping such as {vhosts: replace}",
+        HieraError::MergeStrategy { .. } => "use deep or replace",
+        HieraError::DataFileOutside(_) => {
+            "use facts whose values have no .. and no leading slash, or correct the entry"
+        }
+        HieraError::DataFileRoot { .. } => "write a mapping of keys and values",
         HieraError::TooLarge { .. } => "remove repeated levels from the order",
         HieraError::Parse { cause, .. } => return cause.suggestion(),
         HieraError::Expression { cause, .. } => return Some(cause.suggestion()),
@@ -97,9 +112,13 @@ impl Failure {
 }
 
 impl HieraError {
-    /// Adds the position in the document, whose name and text are given.
+    /// Adds the position in the document, whose name and text are given; an error of a data file has
+    /// its position already.
     #[must_use]
     pub fn located(self, name: &str, text: &str, data_key: &str) -> Self {
+        if matches!(self, Self::At { .. }) {
+            return self;
+        }
         let root = document::parse_message(text).ok();
         let marks: Vec<Mark> = match (&self, &root) {
             (Self::Parse { cause, .. }, _) => vec![cause.mark],
@@ -167,12 +186,6 @@ impl HieraError {
                 ..Diagnostic::default()
             })
             .collect()
-    }
-}
-
-impl KeyPath {
-    fn keys(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|key| &**key)
     }
 }
 

@@ -9,24 +9,33 @@
 
 mod annotations;
 mod comments;
+mod data_file;
 mod error;
+mod explain;
 mod hierarchy;
 mod key_positions;
 mod layers;
 mod locate;
+mod merge_strategy;
 mod output;
 mod sources;
 mod validate;
 mod validators;
 
 pub use annotations::{Annotations, KeyPath, Rule, Warning, parse_annotations};
+pub use data_file::DataFile;
 pub use error::HieraError;
-pub use hierarchy::{DATA_KEY, ResolvedData, check_sections, normalize, resolve, resolve_levels};
+pub use explain::{Explanation, LevelExplanation, explain};
+pub use hierarchy::{
+    DATA_KEY, Level, LevelOutcome, ReadDataFile, ResolvedData, check_sections, no_data_files,
+    normalize, resolve, resolve_levels,
+};
 pub use layers::{InheritedData, Layers};
-pub use locate::{locate, locate_failure, suggestion};
+pub use locate::{locate, locate_failure, locate_key, suggestion};
+pub use merge_strategy::{MergeStrategies, MergeStrategy};
 pub use output::env_lines;
 pub use sources::{Document, Source};
-pub use validate::{Failure, InvalidData, validate};
+pub use validate::{Failure, InvalidData, validate, validate_secret};
 pub use validators::{CheckError, check_value};
 
 #[cfg(test)]

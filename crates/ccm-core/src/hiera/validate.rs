@@ -8,6 +8,7 @@ use std::fmt;
 use super::annotations::{KeyPath, Rule};
 use super::validators::{CheckError, check_value};
 use crate::model::Value;
+use crate::model::secret::is_sealed;
 use crate::model::text::quote;
 
 /// Failures of the validation of data.
@@ -68,7 +69,21 @@ impl fmt::Display for Failure {
 
 /// Validates data; the error contains every failed rule.
 pub fn validate(data: &Value, rules: &[Rule]) -> Result<(), InvalidData> {
-    let failures: Vec<_> = rules.iter().flat_map(|rule| failures(data, rule)).collect();
+    validate_secret(data, data, rules)
+}
+
+/// Validates data with secrets; `redacted` is the same data without them. Reasons of failures, which
+/// may quote the value, are left out for secrets.
+pub fn validate_secret(data: &Value, redacted: &Value, rules: &[Rule]) -> Result<(), InvalidData> {
+    let failed = rules.iter().flat_map(|rule| failures(data, rule));
+    let failures: Vec<_> = failed
+        .map(|failure| match failure {
+            Failure::Failed {
+                path, validation, ..
+            } if path.find(data) != path.find(redacted) => Failure::Invalid { path, validation },
+            other => other,
+        })
+        .collect();
     if failures.is_empty() {
         Ok(())
     } else {
@@ -87,13 +102,16 @@ fn failures(data: &Value, rule: &Rule) -> impl Iterator<Item = Failure> {
     required.into_iter().chain(invalid)
 }
 
-/// Validates one value; null, lists and maps are not validated.
+/// Validates one value; null, lists, maps and encrypted values are not validated.
 fn invalid_value(value: &Value, validation: &str, path: &KeyPath) -> Option<Failure> {
     if matches!(value, Value::Null | Value::List(_) | Value::Map(_)) {
         return None;
     }
+    if value.as_str().is_some_and(is_sealed) {
+        return None;
+    }
     let (path, code) = (path.clone(), validation.to_owned());
-    match check_value(&value.to_string(), validation) {
+    match check_value(value, validation) {
         Ok(true) => None,
         Ok(false) => Some(Failure::Invalid {
             path,

@@ -43,17 +43,31 @@ impl From<ExprError> for CheckError {
             ExprError::Compile { problem, .. } | ExprError::Run { problem } => {
                 Self::Problem(problem)
             }
-            other @ (ExprError::Unclosed | ExprError::Hidden) => Self::Expression(other),
+            other @ (ExprError::Unclosed | ExprError::Hidden | ExprError::ShowsSecret) => {
+                Self::Expression(other)
+            }
         }
     }
 }
 
-/// Evaluates an expression for a text, which is its variable `value` and `Value`.
-pub fn check_value(value: &str, expression: &str) -> Result<bool, CheckError> {
+/// Evaluates an expression for a value, which is its variable `value` and `Value`: as text and, if that
+/// can't be evaluated, as the number or boolean that it is, so that `value > 0` works.
+pub fn check_value(value: &Value, expression: &str) -> Result<bool, CheckError> {
+    let text: Value = value.to_string().into();
+    match check(&text, expression) {
+        Err(CheckError::Problem(problem)) if text != *value => match check(value, expression) {
+            Err(CheckError::Problem(_)) => Err(CheckError::Problem(problem)),
+            checked => checked,
+        },
+        checked => checked,
+    }
+}
+
+fn check(value: &Value, expression: &str) -> Result<bool, CheckError> {
     let state = Arc::<Mutex<CallState>>::default();
     let extras = Extras {
-        variables: ["value", "Value"].map(|name| (name, value.into())).into(),
-        functions: functions(&state),
+        variables: ["value", "Value"].map(|name| (name, value.clone())).into(),
+        functions: functions(&state, value),
     };
     let options = Options {
         expect: Expect::Bool,
@@ -163,14 +177,16 @@ fn lock(state: &Mutex<CallState>) -> MutexGuard<'_, CallState> {
     state.lock()
 }
 
-/// Returns the functions of expressions, each under both of its names.
-fn functions(state: &Arc<Mutex<CallState>>) -> Functions {
+/// Returns the functions of expressions, each under both of its names. Their arguments are texts, or the
+/// value itself.
+fn functions(state: &Arc<Mutex<CallState>>, value: &Value) -> Functions {
     let mut functions = Functions::new();
+    let value = (value.as_str().is_none()).then(|| (value.clone(), value.to_string()));
     for (camel, snake, check) in CHECKS {
         for name in [camel, snake] {
-            let state = Arc::clone(state);
+            let (state, value) = (Arc::clone(state), value.clone());
             let function: Function = Arc::new(move |args| {
-                let [text] = texts(name, args)?;
+                let [text] = texts(name, args, value.as_ref())?;
                 let mut state = lock(&state);
                 state.spend(CALL_WORK + text.len())?;
                 Ok(state.record(check(text)))
@@ -179,9 +195,9 @@ fn functions(state: &Arc<Mutex<CallState>>) -> Functions {
         }
     }
     for name in ["isRegex", "is_regex"] {
-        let state = Arc::clone(state);
+        let (state, value) = (Arc::clone(state), value.clone());
         let function: Function = Arc::new(move |args| {
-            let [text, pattern] = texts(name, args)?;
+            let [text, pattern] = texts(name, args, value.as_ref())?;
             let mut state = lock(&state);
             state.spend(CALL_WORK + text.len() + pattern.len())?;
             state.matches(text, pattern).map(Value::Bool)
@@ -191,8 +207,13 @@ fn functions(state: &Arc<Mutex<CallState>>) -> Functions {
     functions
 }
 
-/// Returns the arguments of a call, which must be `N` texts.
-fn texts<'a, const N: usize>(name: &str, args: &'a [Value]) -> Result<[&'a str; N], CallError> {
+/// Returns the arguments of a call, which must be `N` texts. The value itself may be a number or
+/// boolean; it is given with its text.
+fn texts<'a, const N: usize>(
+    name: &str,
+    args: &'a [Value],
+    value: Option<&'a (Value, String)>,
+) -> Result<[&'a str; N], CallError> {
     let args: &[Value; N] = args.try_into().map_err(|_| {
         let amount = if args.len() > N {
             "too many"
@@ -203,7 +224,9 @@ fn texts<'a, const N: usize>(name: &str, args: &'a [Value]) -> Result<[&'a str; 
     })?;
     let mut texts = [""; N];
     for (text, arg) in texts.iter_mut().zip(args) {
-        *text = arg.as_str().ok_or_else(|| {
+        let of_value = value.filter(|(value, _)| value == arg);
+        let of_value = of_value.map(|(_, text)| text.as_str());
+        *text = arg.as_str().or(of_value).ok_or_else(|| {
             let kind = arg.kind();
             format!("cannot use {kind} as argument (type string) to call {name}")
         })?;
@@ -278,11 +301,37 @@ mod tests {
     use super::*;
 
     fn accepts(value: &str, code: &str) -> bool {
-        check_value(value, code) == Ok(true)
+        check_value(&value.into(), code) == Ok(true)
     }
 
     fn error(value: &str, code: &str) -> String {
-        check_value(value, code).unwrap_err().to_string()
+        check_value(&value.into(), code).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_number_or_boolean_is_a_text_unless_the_expression_needs_it_as_it_is() {
+        let number = Value::Int(8080);
+        for code in [
+            "value == '8080'",
+            "isInt(value) && value > 0",
+            "value >= 1024 && value < 65536",
+            "value == 8080",
+            "isRegex(value, '^80') && Value % 2 == 0",
+        ] {
+            assert_eq!(check_value(&number, code), Ok(true), "{code}");
+        }
+        for code in ["isInt(value) && value > 9000", "value < 0"] {
+            assert_eq!(check_value(&number, code), Ok(false), "{code}");
+        }
+        assert_eq!(check_value(&Value::Float(0.5), "value < 1"), Ok(true));
+        assert_eq!(check_value(&Value::Bool(true), "value && true"), Ok(true));
+        let reason = check_value(&number, "isIPv4(value) && value > 0").unwrap_err();
+        assert_eq!(reason.to_string(), "8080 is not an IPv4 address");
+        let reason = check_value(&number, "value > nope").unwrap_err();
+        assert!(
+            reason.to_string().starts_with("unknown name nope"),
+            "{reason}"
+        );
     }
 
     #[test]
@@ -313,7 +362,7 @@ mod tests {
             error("bob", "isIPv4(value) || isIPv6(value)"),
             "bob is not an IPv4 address"
         );
-        assert_eq!(check_value("1.2.3.4", "!isIP(value)"), Ok(false));
+        assert_eq!(check_value(&"1.2.3.4".into(), "!isIP(value)"), Ok(false));
     }
 
     #[test]
@@ -322,13 +371,21 @@ mod tests {
             assert!(accepts(text, "isInt(value)"), "{text}");
         }
         for text in ["", "-", "1.5", "1e3", "0x1", " 1"] {
-            assert_eq!(check_value(text, "is_int(value)"), Ok(false), "{text}");
+            assert_eq!(
+                check_value(&text.into(), "is_int(value)"),
+                Ok(false),
+                "{text}"
+            );
         }
         for text in ["1", ".5", "1.", "-1e-3", "Inf", "-infinity", "NaN"] {
             assert!(accepts(text, "isFloat(value)"), "{text}");
         }
         for text in ["", ".", "1e999", "-NaN", "x", " 1"] {
-            assert_eq!(check_value(text, "is_float(value)"), Ok(false), "{text}");
+            assert_eq!(
+                check_value(&text.into(), "is_float(value)"),
+                Ok(false),
+                "{text}"
+            );
         }
     }
 
@@ -337,7 +394,7 @@ mod tests {
         for text in ["0", "1d", "1h30m", "2w", "1.5s"] {
             assert!(accepts(text, "isDuration(value)"), "{text}");
         }
-        assert_eq!(check_value("bob", "is_duration(value)"), Ok(false));
+        assert_eq!(check_value(&"bob".into(), "is_duration(value)"), Ok(false));
     }
 
     #[test]

@@ -12,9 +12,11 @@ use crate::model::id::UnknownType;
 use crate::model::policy::Lookup;
 use crate::model::resource::InvalidProperty;
 use crate::model::text::quote;
+use crate::secrets::UnopenedValues;
 use ccm_template::UnknownValue;
 use ccm_template::engines::RenderError;
 use ccm_template::expr::ExprError;
+use ccm_template::secrets::Secrets;
 
 /// Problems of a manifest.
 #[derive(Debug)]
@@ -47,6 +49,11 @@ impl ManifestError {
             problem.notes.clear();
         }
         self
+    }
+
+    /// Reports whether a text of the error, or a line of a rendered template, contains a secret.
+    pub(crate) fn shows(&self, secrets: &Secrets) -> bool {
+        secrets.is_in(&self.to_string()) || secrets.is_in(&format!("{:?}", self.diagnostics()))
     }
 
     /// Returns the problems with their source lines and suggestions.
@@ -249,6 +256,7 @@ impl ProblemKind {
 pub enum DataError {
     Unresolved(#[from] HieraError),
     Invalid(#[from] InvalidData),
+    Unopened(#[from] UnopenedValues),
 }
 
 /// Returns the error on one line.

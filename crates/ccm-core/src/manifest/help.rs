@@ -52,6 +52,10 @@ fn data_help(error: &DataError) -> Option<String> {
     match error {
         DataError::Unresolved(HieraError::Expression { cause, .. }) => Some(cause.suggestion()),
         DataError::Unresolved(err) => hiera::suggestion(err),
+        DataError::Unopened(_) => Some(
+            "encrypt the value for this node with ccm secrets rekey, or give its key with --secret-key"
+                .into(),
+        ),
         DataError::Invalid(invalid) => invalid.failures.first().map(|f| f.suggestion()),
     }
 }

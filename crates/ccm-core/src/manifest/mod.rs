@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::hiera::Layers;
+use crate::hiera::{Layers, ReadDataFile};
 use crate::model::diagnostic::Location;
 use crate::model::document::{Mark, parse};
 use crate::model::governor::GovernorClaim;
@@ -73,6 +73,8 @@ pub struct ManifestInput<'a> {
     pub source: &'a str,
     /// Data that is merged over the manifest's own.
     pub layers: Layers,
+    /// Reads the data files of the manifest's hierarchy; without it there are none.
+    pub read_data_file: Option<&'a ReadDataFile<'a>>,
     /// Resources of parent manifests and earlier nested ones, which a nested manifest may require.
     pub applied_before: Option<&'a AppliedBefore<'a>>,
     pub checks: Checks,

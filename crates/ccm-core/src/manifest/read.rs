@@ -1,17 +1,19 @@
 //! Reading of a manifest's document: data, messages, then resources, from a list in the document or
 //! from a template file.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::problems::{Problems, Rendered};
-use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, TemplateError};
-use crate::hiera::{self, HieraError, InvalidData, Layers, ResolvedData};
+use super::{Checks, DataError, EntryError, Manifest, ManifestInput, ProblemKind, TemplateError};
+use crate::hiera::{self, HieraError, InvalidData, KeyPath, Layers, ReadDataFile, ResolvedData};
 use crate::manifest::resolve::{self, ResolveError};
 use crate::model::document::{DocumentError, Mark, Node, parse};
 use crate::model::governor::GovernorClaim;
 use crate::model::resource::Phase;
 use crate::model::resource::decode::{self, DeclaredResource};
 use crate::model::{TypeName, Value};
+use crate::secrets::{self, UnopenedValues, WithoutKey};
 use ccm_template::engines::{self, Template};
 use ccm_template::expr::Cache;
 use ccm_template::{Engine, Env, UnknownValue, expand};
@@ -41,6 +43,7 @@ pub(super) fn manifest(
         programs,
         problems,
         has_data: true,
+        secret_entries: SecretEntries::default(),
     };
     reader.read(document, input, env)
 }
@@ -50,6 +53,27 @@ struct Reader<'a, 'p> {
     problems: &'a mut Problems<'p>,
     /// Whether the data could be resolved; without it expressions are not evaluated.
     has_data: bool,
+    /// Which entries of a rendered list depend on secrets.
+    secret_entries: SecretEntries,
+}
+
+/// Entries of a rendered list that depend on secrets, by number from 1.
+#[derive(Default)]
+enum SecretEntries {
+    #[default]
+    None,
+    All,
+    Some(HashSet<usize>),
+}
+
+impl SecretEntries {
+    fn contains(&self, number: usize) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Some(numbers) => numbers.contains(&number),
+        }
+    }
 }
 
 impl Reader<'_, '_> {
@@ -67,13 +91,19 @@ impl Reader<'_, '_> {
         self.check_keys(entries, &TOP_KEYS);
         let annotations = hiera::parse_annotations(input.text, hiera::DATA_KEY);
         let mut levels = Vec::new();
-        match resolve_data(document, input.layers, env) {
-            Ok(resolved) => {
-                if let Err(invalid) = hiera::validate(&resolved.data, &annotations.rules) {
+        let read_data_file = input.read_data_file.unwrap_or(&hiera::no_data_files);
+        match resolve_data(document, input.layers, read_data_file, env) {
+            Ok((resolved, redacted)) => {
+                levels = resolved.levels;
+                self.open_data(document, resolved.data, redacted, input.checks, env);
+                let redacted = env.secrets.forms.as_ref().map(|it| &it.redacted);
+                let redacted = redacted.unwrap_or(&env.data);
+                let rules = &annotations.rules;
+                if self.has_data
+                    && let Err(invalid) = hiera::validate_secret(&env.data, redacted, rules)
+                {
                     self.report_failures(document, invalid);
                 }
-                env.data = resolved.data;
-                levels = resolved.levels;
             }
             Err(err) => {
                 match UnknownValue::in_chain(&err) {
@@ -90,7 +120,10 @@ impl Reader<'_, '_> {
         let mut manifest = Manifest {
             source: input.source.into(),
             fail_on_error: self.flag(section, "fail_on_error"),
-            data: env.data.clone(),
+            data: match &env.secrets.forms {
+                Some(forms) => forms.redacted.clone(),
+                None => env.data.clone(),
+            },
             levels,
             governor: self.governor(document),
             warnings: annotations
@@ -128,6 +161,33 @@ impl Reader<'_, '_> {
             return None;
         }
         Some(section)
+    }
+
+    /// Sets the data of the environment, with its encrypted values opened, and reports each that can't be.
+    /// `redacted` is the data without the secrets of a parent manifest.
+    fn open_data(
+        &mut self,
+        document: &Node,
+        sealed: Value,
+        redacted: Option<Value>,
+        checks: Checks,
+        env: &mut Env,
+    ) {
+        let without_key = match checks {
+            Checks::Run => WithoutKey::Refuse,
+            Checks::All => WithoutKey::UsePlaceholders,
+        };
+        let Err(UnopenedValues(values)) = secrets::set_data(env, sealed, redacted, without_key)
+        else {
+            return;
+        };
+        self.has_data = false;
+        for value in values {
+            let Ok(path) = value.path.parse::<KeyPath>();
+            let mark = hiera::locate_key(&path, document, hiera::DATA_KEY);
+            let error = DataError::from(UnopenedValues(vec![value]));
+            self.problems.report(mark, None, error);
+        }
     }
 
     /// Reports each failed rule at its key.
@@ -195,7 +255,8 @@ impl Reader<'_, '_> {
         if !self.has_data {
             return String::new();
         }
-        match expand::resolve_string(text, env, self.programs) {
+        let redacted = env.redacted();
+        match expand::resolve_string(text, redacted.as_ref().unwrap_or(env), self.programs) {
             Ok(text) => text.into_owned(),
             Err(cause) => {
                 self.problems
@@ -236,6 +297,8 @@ impl Reader<'_, '_> {
             Ok(rendered) => rendered,
             Err(err) => return self.problems.report_template(mark, file, &template, err),
         };
+        self.secret_entries =
+            secret_entries(&rendered, |env| render(file, engine, &template, env), env);
         let document = parse(&rendered);
         self.problems.set_rendered(Rendered {
             file: file.to_owned(),
@@ -316,6 +379,7 @@ impl Reader<'_, '_> {
             }
         };
         for mut item in declared {
+            item.resource.common.sensitive |= self.secret_entries.contains(number);
             let label = item.resource.label();
             let is_hidden = item.resource.common.sensitive;
             match self.complete(&mut item, env) {
@@ -381,24 +445,53 @@ fn is_unresolved(property: &str, unknown: &[ResolveError]) -> bool {
     fields.any(|field| field.eq_ignore_ascii_case(&property))
 }
 
-/// Resolves the document's data and merges the other layers over it.
+/// Resolves the document's data and merges the other layers over it. Also returns the data without the
+/// secrets of a parent manifest, if it has some.
 fn resolve_data(
     document: &Node,
     mut layers: Layers,
+    read_data_file: &ReadDataFile<'_>,
     env: &Env,
-) -> Result<ResolvedData, HieraError> {
+) -> Result<(ResolvedData, Option<Value>), HieraError> {
     // Only the data sections are converted: there may be many resources.
     let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
         .into_iter()
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
         .collect();
     hiera::check_sections(&parts)?;
-    let own = hiera::resolve_levels(&parts, &env.facts, hiera::DATA_KEY)?;
-    layers.document = own.data;
-    Ok(ResolvedData {
-        data: layers.merge(),
-        levels: own.levels,
-    })
+    let own = hiera::resolve_levels(&parts, &env.facts, hiera::DATA_KEY, read_data_file)?;
+    layers.document = own.data.clone();
+    layers.strategies = own.strategies.clone();
+    let data = layers.merge();
+    Ok((ResolvedData { data, ..own }, layers.merge_redacted()))
+}
+
+/// Returns the entries of a rendered list that differ if it is rendered without secrets.
+fn secret_entries(
+    rendered: &str,
+    render: impl FnOnce(&Env) -> Result<String, TemplateError>,
+    env: &Env,
+) -> SecretEntries {
+    let redacted = match env.redacted() {
+        Some(redacted) if env.secrets.has_opened() => redacted,
+        _ => return SecretEntries::None,
+    };
+    let redacted = match render(&redacted) {
+        Ok(redacted) if redacted == rendered => return SecretEntries::None,
+        Ok(redacted) => redacted,
+        Err(_) => return SecretEntries::All,
+    };
+    let values = |text: &str| {
+        let list = parse(text).ok()?.to_value();
+        Some(list.as_list()?.to_vec())
+    };
+    match (values(rendered), values(&redacted)) {
+        (Some(real), Some(redacted)) if real.len() == redacted.len() => {
+            let pairs = (1..).zip(real.iter().zip(&redacted));
+            SecretEntries::Some(pairs.filter(|(_, (a, b))| a != b).map(|(n, _)| n).collect())
+        }
+        _ => SecretEntries::All,
+    }
 }
 
 /// Reads the file of a template of resources.

@@ -1,8 +1,10 @@
 //! Expressions in a resource's properties. Each is resolved exactly once: a result that looks like an
 //! expression is data.
 
+use std::sync::Arc;
+
 use crate::model::registration::Port;
-use crate::model::resource::{Phase, Resource, TemplateField};
+use crate::model::resource::{Phase, Properties, Resource, TemplateField};
 use crate::model::value::{Map, Value};
 use ccm_template::expand::{self, Nulls, has_expressions};
 use ccm_template::expr::{Cache, ExprError};
@@ -38,8 +40,61 @@ pub(crate) fn resolve_properties(
 }
 
 /// Resolves the properties of one phase in place. Fields that need values that are not known are left
-/// as they are and returned.
+/// as they are and returned. A resource that depends on a secret becomes sensitive.
 pub(super) fn resolve_known(
+    resource: &mut Resource,
+    phase: Phase,
+    env: &Env,
+    programs: &Cache,
+) -> Result<Vec<ResolveError>, ResolveError> {
+    let Some(redacted_env) = env.redacted() else {
+        return resolve_fields(resource, phase, env, programs);
+    };
+    let mut redacted = resource.clone();
+    let opened = env.secrets.count();
+    let unknown = resolve_fields(resource, phase, env, programs)?;
+    if !env.has_secrets() && env.secrets.count() == opened {
+        return Ok(unknown);
+    }
+    let is_secret = match resolve_fields(&mut redacted, phase, &redacted_env, programs) {
+        Ok(_) => redacted != *resource,
+        Err(_) => true,
+    };
+    if is_secret {
+        make_sensitive(resource, redacted)?;
+    }
+    resource.common.sensitive |= env.has_secrets() && renders_data(resource);
+    Ok(unknown)
+}
+
+/// Reports whether a resource renders all data when it is applied.
+fn renders_data(resource: &Resource) -> bool {
+    matches!(&resource.properties, Properties::Scaffold(scaffold) if scaffold.data.is_none())
+}
+
+/// Makes a resource that depends on a secret sensitive; `redacted` is the same without the secret. What
+/// events show of a sensitive resource must not depend on it.
+fn make_sensitive(resource: &mut Resource, mut redacted: Resource) -> Result<(), ResolveError> {
+    resource.common.sensitive = true;
+    redacted.common.sensitive = true;
+    let shown = |resource: &Resource| Arc::new(resource.clone()).redacted();
+    let (shown_with, shown_without) = (shown(resource), shown(&redacted));
+    if shown_with != shown_without {
+        let is_name = shown_with.common.name != shown_without.common.name;
+        return Err(ResolveError {
+            field: if is_name { "Name" } else { "Properties" }.into(),
+            cause: ExprError::ShowsSecret,
+        });
+    }
+    if let (Properties::Apply(apply), Properties::Apply(redacted)) =
+        (&mut resource.properties, redacted.properties)
+    {
+        apply.redacted_data = redacted.data;
+    }
+    Ok(())
+}
+
+fn resolve_fields(
     resource: &mut Resource,
     phase: Phase,
     env: &Env,
@@ -55,7 +110,8 @@ pub(super) fn resolve_known(
         let error = ResolveError {
             field: format!("{name}{suffix}"),
             cause: match cause {
-                cause if is_unknown || !is_hidden => cause,
+                cause if is_unknown => cause,
+                cause if !is_hidden && !env.secrets.is_in(&cause.to_string()) => cause,
                 _ => ExprError::Hidden,
             },
         };

@@ -169,6 +169,9 @@ pub struct NodeStatus {
     /// Generation of the assignment that the node last applied.
     #[serde(default)]
     pub generation: u64,
+    /// Public key that values for this node are encrypted for; missing from older agents.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub recipient: String,
     /// What keeps the node from managing its resources, such as an unusable state directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,

@@ -42,14 +42,17 @@ pub enum Lookup {
     Kv,
     Environment,
     Registrations,
+    /// Opening of encrypted values.
+    Secrets,
 }
 
 impl Lookup {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Files,
         Self::Kv,
         Self::Environment,
         Self::Registrations,
+        Self::Secrets,
     ];
 
     /// Returns the error message for a template that reads this without a grant.
@@ -68,6 +71,10 @@ impl Lookup {
             Self::Registrations => {
                 "reading registrations needs \"lookups: [registrations]\" in a rule of the \
                  signer's policy"
+            }
+            Self::Secrets => {
+                "opening encrypted values needs \"lookups: [secrets]\" in a rule of the signer's \
+                 policy"
             }
         }
     }

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::nats_client::NatsClient;
-use crate::engine::{Level, Line};
-use crate::hiera::{self, DATA_KEY, Document, HieraError, ResolvedData, Source};
+use crate::engine::{self, Level, Line, directory_of};
+use crate::hiera::{self, DATA_KEY, DataFile, Document, HieraError, ResolvedData, Source};
+use crate::secrets::is_sops;
 use crate::system::http::{self, HttpError};
 use crate::system::{SystemClock, files};
-use ccm_template::CallError;
 use ccm_template::env::Facts;
+use ccm_template::secrets::Secrets;
+use ccm_template::{CallError, Env};
 
 /// The timeout of an HTTP request.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -41,14 +43,50 @@ pub fn open(source: &Source, nats: &dyn NatsClient) -> Result<Document, HieraErr
     source.read(&fetch(source, nats)?, DATA_KEY)
 }
 
-/// Returns the data of a document for a node with these facts.
-pub fn resolve(document: &Document, facts: &Facts) -> Result<ResolvedData, HieraError> {
+/// Returns the validated data of a document for a node with these facts; see [`resolve_unchecked`].
+pub fn resolve(
+    source: &Source,
+    document: &Document,
+    facts: &Facts,
+    secrets: &Secrets,
+) -> Result<ResolvedData, HieraError> {
     let resolve = || {
-        let resolved = hiera::resolve_levels(&document.root, facts, DATA_KEY)?;
+        let resolved = resolve_unchecked(source, document, facts, secrets)?;
         hiera::validate(&resolved.data, &document.annotations.rules)?;
         Ok(resolved)
     };
     resolve().map_err(|err| document.locate(err, DATA_KEY))
+}
+
+/// Returns the data of a document for a node with these facts, before it is validated. Data files are
+/// read below the directory of a local document; others have none.
+pub fn resolve_unchecked(
+    source: &Source,
+    document: &Document,
+    facts: &Facts,
+    secrets: &Secrets,
+) -> Result<ResolvedData, HieraError> {
+    let env = Env {
+        secrets: secrets.clone(),
+        ..Env::default()
+    };
+    let read = |file: &DataFile| match source {
+        Source::File(path) => engine::read_data_file(&directory_of(path), &env, file),
+        Source::Http(_) | Source::Kv { .. } | Source::Object { .. } => Ok(None),
+    };
+    let opened;
+    let root = match is_sops(&document.root) {
+        true => {
+            let unsealed = engine::unseal(document.clone(), secrets);
+            opened = unsealed.map_err(|cause| HieraError::Fetch {
+                from: source.clone(),
+                cause,
+            })?;
+            &opened.root
+        }
+        false => &document.root,
+    };
+    hiera::resolve_levels(root, facts, DATA_KEY, &read)
 }
 
 /// Returns warnings about unrecognized annotations in a document.

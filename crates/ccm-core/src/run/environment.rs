@@ -8,6 +8,7 @@ use crate::model::Value;
 use crate::model::registration::Entry;
 use crate::system::files;
 use ccm_template::env::Facts;
+use ccm_template::secrets::Secrets;
 use ccm_template::{CallError, Env};
 
 /// The maximum size of a file that a template may read.
@@ -22,6 +23,8 @@ pub struct TemplateContext {
     pub nats: Arc<dyn NatsClient>,
     /// The stream that holds registered services.
     pub registration_stream: String,
+    /// What opens encrypted values.
+    pub secrets: Secrets,
 }
 
 impl TemplateContext {
@@ -33,6 +36,7 @@ impl TemplateContext {
             facts: self.facts.clone(),
             environ: self.environ.clone(),
             data: Value::empty_map(),
+            secrets: self.secrets.for_run(),
             working_dir: directory.to_owned(),
             read_file: Some(Arc::new(|path: &Path| {
                 files::read_to_string(path, MAX_READ).map_err(CallError::new)

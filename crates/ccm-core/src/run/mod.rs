@@ -17,6 +17,7 @@ pub mod manifest_source;
 pub mod nats_client;
 pub mod pause;
 mod run_lock;
+pub mod secret_key;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::engine::{
     self, FlowError, Gate, Level, Line, Machine, Mode, PendingRefreshes, Scope, Session,
     SessionError, Sink, StatusError,
 };
-use crate::hiera::{HieraError, Layers};
+use crate::hiera::{DataFile, HieraError, Layers};
 use crate::manifest::resolve::{self, ResolveError};
 use crate::manifest::{self, Checks, Manifest, ManifestError, ManifestInput};
 use crate::model::Value;
@@ -41,6 +42,7 @@ use crate::model::resource::{InvalidProperty, Phase, Resource};
 use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::state::State;
 use crate::resource::{ProviderError, package};
+use crate::secrets::{self, UnopenedValues, WithoutKey};
 use crate::system::{Accounts, Cancel, Clock, FileError, SystemRunner};
 use ccm_template::Env;
 use ccm_template::env::Facts;
@@ -198,6 +200,8 @@ pub enum EnvironmentError {
 pub enum DataError {
     #[error(transparent)]
     Hiera(#[from] HieraError),
+    #[error(transparent)]
+    Unopened(UnopenedValues),
     /// Neither fresh nor usable cached data.
     #[error(transparent)]
     Unavailable(Box<dyn std::error::Error + Send + Sync>),
@@ -253,7 +257,8 @@ impl RunError {
         match self {
             Self::Source(error) => error.is_invalid(),
             Self::Data(DataError::Hiera(error)) => !error.is_unreachable(),
-            Self::Request(_)
+            Self::Data(DataError::Unopened(_))
+            | Self::Request(_)
             | Self::Environment(_)
             | Self::Manifest(_)
             | Self::Template(_)
@@ -409,6 +414,10 @@ pub fn load(
         Some(_) => external.merge_deep(data),
         None => external,
     };
+    // An inline manifest has no directory of its own.
+    let has_directory = !matches!(manifest, ManifestSource::Text(_));
+    let data_env = env.clone();
+    let read_data_file = |file: &DataFile| engine::read_data_file(&directory, &data_env, file);
     let input = ManifestInput {
         text: &text,
         source: &display_name,
@@ -417,12 +426,14 @@ pub fn load(
             external: external.clone(),
             ..Layers::default()
         },
+        read_data_file: has_directory.then_some(&read_data_file),
         applied_before: None,
         checks,
     };
     let loaded = manifest::load(input, &mut env, &Cache::default());
     let manifest = loaded.map_err(|err| {
-        if env.hide_rendered && !renders_nothing(manifest, &text, &external) {
+        let is_hidden = env.hide_rendered && !renders_nothing(manifest, &text, &external);
+        if is_hidden || err.shows(&env.secrets) {
             err.redacted()
         } else {
             err
@@ -497,7 +508,8 @@ fn prepare(
     data.warnings.iter().for_each(|line| sink.warning(line));
     send_details(&data.details, sink);
     if data.external.as_map().is_some() {
-        env.data = data.external;
+        secrets::set_data(&mut env, data.external, None, WithoutKey::Refuse)
+            .map_err(DataError::Unopened)?;
     }
     let original = env.hide_rendered.then(|| resource.clone());
     let resolved =

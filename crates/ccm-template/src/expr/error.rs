@@ -31,6 +31,12 @@ pub enum ExprError {
     /// Replaces an error that may contain values of a sensitive resource.
     #[error("expression failed (error hidden, the resource is sensitive)")]
     Hidden,
+    /// A property that is shown in events depends on a secret.
+    #[error(
+        "the value depends on a secret and would be shown in events; use secrets in content, commands, \
+         environment and data only"
+    )]
+    ShowsSecret,
 }
 
 impl ExprError {
@@ -43,7 +49,7 @@ impl ExprError {
                 format!("expr compile error for '{code}': {}", problem.message)
             }
             Self::Run { problem } => problem.message.to_string(),
-            Self::Unclosed | Self::Hidden => self.to_string(),
+            Self::Unclosed | Self::Hidden | Self::ShowsSecret => self.to_string(),
         }
     }
 
@@ -53,7 +59,7 @@ impl ExprError {
             Self::Compile { problem, .. } | Self::Run { problem } => {
                 plain_message(problem.message.as_str())
             }
-            Self::Unclosed | Self::Hidden => self.to_string(),
+            Self::Unclosed | Self::Hidden | Self::ShowsSecret => self.to_string(),
         }
     }
 

@@ -35,6 +35,7 @@ impl ExprError {
             }
             _ => match self {
                 Self::Hidden => "remove sensitive for a moment to see the error",
+                Self::ShowsSecret => "remove the secret from this property",
                 Self::Unclosed => "close each {{ with }} and each ${ with }",
                 Self::Compile { .. } | Self::Run { .. } => {
                     "test the expression alone, with `ccm template FILE`"

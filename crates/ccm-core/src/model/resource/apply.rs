@@ -19,6 +19,9 @@ pub struct Apply {
     pub allow_apply: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
+    /// The data without secrets, if it has some.
+    #[serde(skip)]
+    pub redacted_data: Option<Value>,
 }
 
 impl Default for Apply {
@@ -28,6 +31,7 @@ impl Default for Apply {
             health_check_only: false,
             allow_apply: true,
             data: None,
+            redacted_data: None,
         }
     }
 }

@@ -151,7 +151,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Returns the content, of at most `limit` bytes.
-    fn content(self, path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
+    pub(super) fn content(self, path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
         let Self { file, stat } = self;
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         let mut content = Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or_default());

@@ -10,7 +10,8 @@
 //! - `atomic_write`: writes a file; `temporaries`: removes what a killed process left;
 //!   `sparse_copy`: copies one with its holes; `tree`: writes many files below one directory; `tree_digest`:
 //!   detects changes of a directory
-//! - `inspect`: metadata, digests and content; `trusted_read`: files that only root may change
+//! - `inspect`: metadata, digests and content; `trusted_read`: files that only root may change;
+//!   `read_beneath`: files inside a directory
 //! - `directory`, `private_dir`, `remove`: directories and removal
 //! - `free_space`: free space of a file system
 //! - `glob`: file name patterns; `xattr`: extended attributes
@@ -35,6 +36,7 @@ mod glob;
 mod inspect;
 mod private_dir;
 mod random_access;
+mod read_beneath;
 mod remove;
 mod safe_open;
 mod sparse_copy;
@@ -55,6 +57,7 @@ pub(crate) use inspect::inspect_and_hash;
 pub use inspect::{FileKind, Metadata, inspect, list, open, read, read_to_string, sha256};
 pub use private_dir::PrivateDir;
 pub use random_access::{RandomAccessFile, sync_directory};
+pub use read_beneath::read_beneath;
 pub use remove::{remove, remove_recursive};
 pub use temporaries::Temporaries;
 pub use tree::Tree;

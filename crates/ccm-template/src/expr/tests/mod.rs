@@ -54,7 +54,9 @@ fn check_errors(cases: &[(&str, &str)]) {
         let (kind, problem) = match &err {
             ExprError::Compile { problem, .. } => ("compile: ", problem),
             ExprError::Run { problem } => ("run: ", problem),
-            ExprError::Unclosed | ExprError::Hidden => panic!("{code}: {err}"),
+            ExprError::Unclosed | ExprError::Hidden | ExprError::ShowsSecret => {
+                panic!("{code}: {err}")
+            }
         };
         let text = problem.to_string();
         let found = format!("{kind}{}", text.lines().next().unwrap_or_default());

@@ -1,0 +1,375 @@
+//! Encrypted values: encrypted for nodes, opened on the node alone, and shown nowhere.
+
+use serde_json::Value;
+
+use crate::support::TestEnv;
+use crate::support::fleet::Fleet;
+
+const SECRET: &str = "hunter2-correct-horse";
+
+/// A node with a key, and a manifest whose data has a value that is encrypted for it.
+struct Site {
+    env: TestEnv,
+    recipient: String,
+}
+
+impl Site {
+    fn new() -> Self {
+        let env = TestEnv::new();
+        let recipient = env.ccm(&["secrets", "new", "node.key"]).ok();
+        let recipient = recipient.trim().to_owned();
+        let site = Self { env, recipient };
+        let target = site.env.path("app.conf").display().to_string();
+        site.env.write(
+            "site/data/prod.yaml",
+            format!("db: {{password: \"{}\"}}\n", site.seal(SECRET)),
+        );
+        site.env.write(
+            "site/manifest.yaml",
+            format!(
+                "hierarchy: {{order: ['data/{{{{ Facts.env }}}}.yaml'], merge: deep}}
+data:
+  db:
+    user: app
+    # @require
+    # @validate isShellSafe(value)
+    password: ''
+ccm:
+  post_message: \"done with {{{{ Data.db.password }}}}\"
+  resources:
+    - file:
+        name: {target}
+        ensure: present
+        owner: root
+        group: root
+        mode: '0600'
+        content: \"password={{{{ Data.db.password }}}}\\n\"
+    - exec:
+        name: use
+        command: /bin/sh -c 'echo $PASSWORD; echo {{{{ upper(Data.db.password) }}}}; exit 3'
+        environment: ['PASSWORD={{{{ Data.db.password }}}}']
+        logoutput: true
+    - exec: {{name: '/bin/echo {{{{ Data.db.user }}}}'}}
+"
+            ),
+        );
+        site
+    }
+
+    fn seal(&self, text: &str) -> String {
+        let args = ["secrets", "encrypt", "--recipient", &self.recipient];
+        self.env.ccm_with_input(&args, text).ok().trim().to_owned()
+    }
+
+    fn apply(&self, more: &[&str]) -> crate::support::Outcome {
+        let args = [
+            "apply",
+            "site",
+            "--fact",
+            "env=prod",
+            "--secret-key",
+            "node.key",
+        ];
+        self.env.ccm(&[&args[..], more].concat())
+    }
+
+    fn has_no_secret(text: &str) {
+        assert!(!text.contains(SECRET), "{text}");
+        assert!(!text.contains(&SECRET.to_uppercase()), "{text}");
+    }
+}
+
+#[test]
+fn a_secret_is_written_to_a_file_and_shown_nowhere() {
+    let site = Site::new();
+    for flags in [
+        &["--diff", "--debug"][..],
+        &["--noop", "--diff"],
+        &["--json"],
+    ] {
+        let outcome = site.apply(flags);
+        Site::has_no_secret(&format!("{outcome:?}"));
+    }
+    let written = std::fs::read_to_string(site.env.path("app.conf")).unwrap();
+    assert_eq!(written, format!("password={SECRET}\n"));
+}
+
+#[test]
+fn a_resource_that_depends_on_a_secret_is_sensitive_and_others_are_not() {
+    let site = Site::new();
+    let text = site.apply(&["--json"]).stdout;
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let events = report["events"].as_array().unwrap();
+    assert_eq!(events[0]["properties"]["content"], "REDACTED");
+    assert_eq!(events[2]["name"], "/bin/echo app");
+    assert_ne!(events[2]["properties"]["sensitive"], true);
+}
+
+#[test]
+fn a_rendered_manifest_has_no_secret() {
+    let site = Site::new();
+    let text = site.apply(&["--render"]).ok();
+    Site::has_no_secret(&text);
+    assert!(text.contains("password: REDACTED"), "{text}");
+    assert!(text.contains("user: app"), "{text}");
+}
+
+#[test]
+fn a_node_that_cant_open_a_value_names_it_before_anything_is_changed() {
+    let site = Site::new();
+    site.env.ccm(&["secrets", "new", "other.key"]).ok();
+    let args = [
+        "apply",
+        "site",
+        "--fact",
+        "env=prod",
+        "--secret-key",
+        "other.key",
+    ];
+    let text = site.env.ccm(&args).error(2);
+    assert!(
+        text.contains("can't open the encrypted value \"db.password\""),
+        "{text}"
+    );
+    assert!(text.contains("it is not encrypted for this key"), "{text}");
+    assert!(!site.env.path("app.conf").exists());
+}
+
+#[test]
+fn a_value_that_no_level_of_the_node_has_is_not_opened() {
+    let site = Site::new();
+    site.env
+        .write("site/data/dev.yaml", "db: {password: plain}\n");
+    let args = [
+        "apply",
+        "site",
+        "--fact",
+        "env=dev",
+        "--noop",
+        "--no-report",
+    ];
+    site.env.ccm(&args).ok();
+}
+
+#[test]
+fn a_name_that_depends_on_a_secret_is_refused() {
+    let site = Site::new();
+    let sealed = site.seal(SECRET);
+    site.env.write(
+        "name.yaml",
+        format!("data: {{p: '{sealed}'}}\nccm: {{resources: [{{exec: {{name: '/bin/echo {{{{ Data.p }}}}'}}}}]}}\n"),
+    );
+    let text = site
+        .env
+        .ccm(&["apply", "name.yaml", "--secret-key", "node.key"])
+        .error(2);
+    Site::has_no_secret(&text);
+    assert!(text.contains("depends on a secret"), "{text}");
+}
+
+#[test]
+fn a_manifest_is_validated_without_a_key() {
+    let site = Site::new();
+    let text = site
+        .env
+        .ccm(&["validate", "site", "--fact", "env=prod"])
+        .ok();
+    assert!(text.contains("3 resources, no problems"), "{text}");
+}
+
+#[test]
+fn a_failed_validation_does_not_quote_the_secret() {
+    let site = Site::new();
+    let sealed = site.seal(&format!("{SECRET};x"));
+    site.env.write(
+        "site/data/prod.yaml",
+        format!("db: {{password: '{sealed}'}}\n"),
+    );
+    let text = site.apply(&[]).error(2);
+    assert!(text.contains("db.password"), "{text}");
+    Site::has_no_secret(&text);
+}
+
+#[test]
+fn a_nested_manifest_gets_secrets_and_shows_none() {
+    let site = Site::new();
+    let sealed = site.seal(SECRET);
+    site.env.write(
+        "parent.yaml",
+        format!(
+            "data: {{p: '{sealed}'}}\nccm: {{resources: [{{apply: [{{child.yaml: {{data: {{q: '{{{{ Data.p }}}}'}}}}}}, {{heir.yaml: {{}}}}]}}]}}\n"
+        ),
+    );
+    for (name, key) in [("child.yaml", "q"), ("heir.yaml", "p")] {
+        let target = site.env.path(&format!("{key}.conf")).display().to_string();
+        site.env.write(
+            name,
+            format!("ccm: {{resources: [{{file: {{name: {target}, ensure: present, owner: root, group: root, mode: '0600', content: 'x={{{{ Data.{key} }}}}'}}}}]}}\n"),
+        );
+    }
+    let outcome = site.env.ccm(&[
+        "apply",
+        "parent.yaml",
+        "--secret-key",
+        "node.key",
+        "--diff",
+        "--debug",
+        "--json",
+    ]);
+    Site::has_no_secret(&format!("{outcome:?}"));
+    for key in ["q", "p"] {
+        let written = std::fs::read_to_string(site.env.path(&format!("{key}.conf"))).unwrap();
+        assert_eq!(written, format!("x={SECRET}"));
+    }
+}
+
+#[test]
+fn a_scaffold_with_secrets_shows_no_diff_of_them() {
+    let site = Site::new();
+    let sealed = site.seal(SECRET);
+    site.env
+        .write("templates/app.conf", "password={{ Data.p }}\n");
+    let target = site.env.path("out").display().to_string();
+    site.env.write(
+        "scaffold.yaml",
+        format!("data: {{p: '{sealed}'}}\nccm: {{resources: [{{scaffold: {{name: {target}, ensure: present, source: templates, engine: jinja}}}}]}}\n"),
+    );
+    let outcome = site.env.ccm(&[
+        "apply",
+        "scaffold.yaml",
+        "--secret-key",
+        "node.key",
+        "--diff",
+        "--debug",
+    ]);
+    Site::has_no_secret(&format!("{outcome:?}"));
+    let written = std::fs::read_to_string(site.env.path("out/app.conf")).unwrap();
+    assert_eq!(written.trim(), format!("password={SECRET}"));
+}
+
+#[test]
+fn an_explanation_shows_no_encrypted_value() {
+    let site = Site::new();
+    let args = ["hiera", "explain", "db.password", "env=prod", "-m", "site"];
+    let text = site.env.ccm(&args).ok();
+    assert!(text.contains("Result: \"REDACTED\""), "{text}");
+    assert!(!text.contains("ENC["), "{text}");
+}
+
+#[test]
+fn a_document_is_edited_and_encrypted_for_others() {
+    let site = Site::new();
+    let other = site.env.ccm(&["secrets", "new", "other.key"]).ok();
+    let other = other.trim();
+    let file = "site/data/prod.yaml";
+    let editor = site.env.write("editor", "#!/bin/sh\nls -ld \"$(dirname \"$1\")\" \"$1\" >editor.log\nsed -i 's/DEC\\[1,.*\\]!/DEC[1,changed-value]!/' \"$1\"\necho 'added: DEC[new,second-value]!' >>\"$1\"\n");
+    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let args = [
+        "secrets",
+        "edit",
+        file,
+        "--secret-key",
+        "node.key",
+        "-r",
+        &site.recipient,
+    ];
+    let edited = site
+        .env
+        .command(&args)
+        .env("EDITOR", &editor)
+        .status()
+        .unwrap();
+    assert!(edited.success());
+    let log = std::fs::read_to_string(site.env.path("editor.log")).unwrap();
+    assert!(
+        log.starts_with("drwx------") && log.contains("\n-rw-------"),
+        "{log}"
+    );
+    let opened = log.split_whitespace().last().unwrap();
+    assert!(!std::path::Path::new(opened).exists(), "{opened}");
+    let text = std::fs::read_to_string(site.env.path(file)).unwrap();
+    assert!(
+        !text.contains("changed-value") && !text.contains("DEC["),
+        "{text}"
+    );
+    let args = [
+        "secrets",
+        "rekey",
+        file,
+        "--secret-key",
+        "node.key",
+        "-r",
+        other,
+    ];
+    assert_eq!(
+        site.env.ccm(&args).ok(),
+        "2 values encrypted for 1 recipient\n"
+    );
+    let _ = site.apply(&[]).error(2);
+    let args = [
+        "apply",
+        "site",
+        "--fact",
+        "env=prod",
+        "--secret-key",
+        "other.key",
+    ];
+    let _ = site.env.ccm(&args);
+    let written = std::fs::read_to_string(site.env.path("app.conf")).unwrap();
+    assert_eq!(written, "password=changed-value\n");
+}
+
+#[test]
+fn a_data_file_of_sops_is_read_with_the_key_of_the_node() {
+    let env = TestEnv::new();
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/secrets");
+    let read = |name: &str| std::fs::read_to_string(format!("{data}/{name}")).unwrap();
+    env.write_secret("node.key", read("node.key"));
+    env.write("sops.yaml", read("sops.yaml"));
+    let target = env.path("port").display().to_string();
+    env.write(
+        "m.yaml",
+        format!("hierarchy: {{order: [sops.yaml]}}\nccm: {{resources: [{{file: {{name: {target}, ensure: present, owner: root, group: root, mode: '0600', content: '{{{{ Data.database.port + 1 }}}} {{{{ Data.database.password }}}}'}}}}]}}\n"),
+    );
+    let text = env.ccm(&["apply", "m.yaml"]).error(2);
+    assert!(text.contains("\"database.password\""), "{text}");
+    let outcome = env.ccm(&["apply", "m.yaml", "--secret-key", "node.key", "--diff"]);
+    assert!(!format!("{outcome:?}").contains("hunter2"), "{outcome:?}");
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "5433 hunter2");
+}
+
+#[test]
+fn a_value_for_a_node_is_opened_by_that_node_alone() {
+    let fleet = Fleet::of_three();
+    let document = fleet.run(&["nodes", "--json"]).json();
+    let nodes = document["nodes"].as_array().unwrap();
+    let recipient = |name: &str| {
+        let node = nodes.iter().find(|node| node["identity"] == name).unwrap();
+        node["status"]["recipient"].as_str().unwrap().to_owned()
+    };
+    assert!(recipient("web1").starts_with("age1"));
+    assert_ne!(recipient("web1"), recipient("web2"));
+    let args = ["secrets", "encrypt", "--for", "Facts.node == 'web1'"];
+    let sealed = fleet.env.ccm_with_input(&args, SECRET).ok();
+    let target = fleet.env.at("{{ Facts.node }}.conf");
+    fleet.env.write(
+        "m.yaml",
+        format!(
+            "data: {{password: '{}'}}\nccm: {{resources: [{{file: {{name: '{target}', ensure: present, owner: root, group: root, mode: '0600', content: '{{{{ Data.password }}}}'}}}}]}}\n",
+            sealed.trim()
+        ),
+    );
+    let applied = fleet.run(&[
+        "apply", "m.yaml", "--node", "web1", "--node", "web2", "--wait", "--jsonl",
+    ]);
+    assert_eq!(applied.code, Some(1), "{applied:?}");
+    Site::has_no_secret(&format!("{applied:?}"));
+    assert!(applied.stdout.contains("password"), "{applied:?}");
+    let written = |name: &str| std::fs::read_to_string(fleet.env.path(name)).ok();
+    assert_eq!(written("web1.conf").as_deref(), Some(SECRET));
+    assert_eq!(written("web2.conf"), None);
+    let events = fleet.run(&["events", "--json", "--since", "1h"]);
+    Site::has_no_secret(&format!("{events:?}"));
+    let unknown = ["secrets", "encrypt", "--for", "typo"];
+    let _ = fleet.env.ccm_with_input(&unknown, SECRET).error(2);
+}
