@@ -66,9 +66,11 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
 
 fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
     let name = match type_name {
-        TypeName::File | TypeName::Scaffold | TypeName::Archive => {
-            super::ensure::absolute(&args.name)?
-        }
+        TypeName::File
+        | TypeName::Line
+        | TypeName::Link
+        | TypeName::Scaffold
+        | TypeName::Archive => super::ensure::absolute(&args.name)?,
         TypeName::Apply | TypeName::Exec | TypeName::Package | TypeName::Service => {
             args.name.clone()
         }

@@ -105,6 +105,8 @@ mod health;
 mod http;
 mod install;
 mod interop;
+mod line;
+mod link;
 mod log_levels;
 mod monitoring;
 mod nats;

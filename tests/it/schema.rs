@@ -108,6 +108,8 @@ fn state_and_event_schemas_have_exactly_the_fields_of_the_types() {
         ("service", field_names::<state::ServiceMetadata>()),
         ("file", field_names::<state::FileMetadata>()),
         ("exec", field_names::<state::ExecDetail>()),
+        ("line", field_names::<state::LineMetadata>()),
+        ("link", field_names::<state::LinkMetadata>()),
         ("archive", field_names::<state::ArchiveMetadata>()),
         ("scaffold", field_names::<state::ScaffoldMetadata>()),
         ("apply", field_names::<state::ApplyDetail>()),

@@ -4,6 +4,8 @@ mod api;
 mod archive;
 mod exec;
 mod file;
+mod line;
+mod link;
 mod package;
 mod scaffold;
 mod service;
@@ -111,6 +113,8 @@ enum Command {
 pub(super) enum ResourceCommand {
     Archive(archive::Args),
     File(file::Args),
+    Line(line::Args),
+    Link(link::Args),
     Exec(exec::Args),
     Scaffold(scaffold::Args),
     #[command(alias = "pkg")]
@@ -125,6 +129,8 @@ impl ResourceCommand {
         match self {
             Self::Archive(args) => args.resource(target),
             Self::File(args) => args.resource(target),
+            Self::Line(args) => args.resource(target),
+            Self::Link(args) => args.resource(target),
             Self::Exec(args) => Ok(args.resource()),
             Self::Scaffold(args) => args.resource(target),
             Self::Package(args) => Ok(args.resource()),

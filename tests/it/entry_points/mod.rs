@@ -149,6 +149,53 @@ fn cases(url: &str) -> Vec<Case> {
             &["changed"],
         ),
         Case::new(
+            "link changed",
+            json!([{"link": [{"$DIR/current": {"ensure": "present", "target": "releases/2"}}]}]),
+            &["changed"],
+        )
+        .prepared(|directory| {
+            std::os::unix::fs::symlink("releases/1", directory.join("current")).unwrap();
+        }),
+        Case::new(
+            "link that would be created",
+            json!([{"link": [{"$DIR/current": {"ensure": "present", "target": "/a"}}]}]),
+            &["changed"],
+        )
+        .noop(),
+        Case::new(
+            "link with a file in the way",
+            json!([{"link": [{"$DIR/current": {"ensure": "present", "target": "/a"}}]}]),
+            &["failed"],
+        )
+        .prepared(|directory| write(&directory.join("current"), "kept")),
+        Case::new(
+            "link without a target",
+            json!([{"link": [{"$DIR/current": {"ensure": "present"}}]}]),
+            &[],
+        ),
+        Case::new(
+            "line changed",
+            json!([{"line": [{"$DIR/app.conf": {
+                "ensure": "present", "match": "^#?port ", "line": "port 80"
+            }}]}]),
+            &["changed"],
+        )
+        .prepared(|directory| write(&directory.join("app.conf"), "#port 1\r\nb")),
+        Case::new(
+            "block that would be added",
+            json!([{"line": [{"hosts": {
+                "ensure": "present", "path": "$DIR/app.conf", "block": "a\nb"
+            }}]}]),
+            &["changed"],
+        )
+        .prepared(|directory| write(&directory.join("app.conf"), "x\n"))
+        .noop(),
+        Case::new(
+            "line in a file that does not exist",
+            json!([{"line": [{"$DIR/app.conf": {"ensure": "present", "line": "a"}}]}]),
+            &["failed"],
+        ),
+        Case::new(
             "exec changed",
             json!([{"exec": [{"/usr/bin/touch $DIR/done": {}}]}]),
             &["changed"],
@@ -539,7 +586,8 @@ fn flags(type_name: &str, properties: &Value) -> Option<Vec<String>> {
     for (name, value) in properties {
         match name.as_str() {
             "name" | "ensure" => {}
-            "owner" | "group" | "mode" | "content" | "creates" | "provider" => {
+            "owner" | "group" | "mode" | "content" | "creates" | "provider" | "target"
+            | "match" | "line" | "block" | "path" => {
                 args.extend([format!("--{name}"), value.as_str()?.to_owned()]);
             }
             _ => return None,
@@ -634,11 +682,15 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
     while let Some(next) = left.pop() {
         for entry in std::fs::read_dir(&next).unwrap().flatten() {
             let path = entry.path();
+            let name = path.strip_prefix(directory).unwrap();
+            if let Ok(target) = std::fs::read_link(&path) {
+                found.insert(name.display().to_string(), target.display().to_string());
+                continue;
+            }
             if path.is_dir() {
                 left.push(path);
                 continue;
             }
-            let name = path.strip_prefix(directory).unwrap();
             let content = std::fs::read(&path).unwrap();
             let content = String::from_utf8_lossy(&content);
             let content = content.replace(directory.to_str().unwrap(), "$DIR");

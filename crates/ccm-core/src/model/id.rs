@@ -15,6 +15,8 @@ macro_rules! for_each_type {
             Archive = "archive",
             Exec = "exec",
             File = "file",
+            Line = "line",
+            Link = "link",
             Package = "package",
             Scaffold = "scaffold",
             Service = "service",

@@ -55,6 +55,8 @@ pub enum Detail {
     Service { metadata: ServiceMetadata },
     File { metadata: FileMetadata },
     Exec(ExecDetail),
+    Line { metadata: LineMetadata },
+    Link { metadata: LinkMetadata },
     Archive { metadata: ArchiveMetadata },
     Scaffold { metadata: ScaffoldMetadata },
     Apply(ApplyDetail),
@@ -93,10 +95,12 @@ impl State {
     pub(crate) fn redact_checksums(&mut self) {
         match &mut self.detail {
             Detail::File { metadata } => metadata.checksum.clear(),
+            Detail::Line { metadata } => metadata.checksum.clear(),
             Detail::Archive { metadata } => metadata.checksum.clear(),
             Detail::Package { .. }
             | Detail::Service { .. }
             | Detail::Exec(_)
+            | Detail::Link { .. }
             | Detail::Scaffold { .. }
             | Detail::Apply(_) => {}
         }
@@ -117,6 +121,9 @@ pub struct PreviousState {
     pub mode: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub checksum: String,
+    /// Target of a link.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
     /// Whether a service was enabled at boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
@@ -135,6 +142,17 @@ impl From<&State> for PreviousState {
                 group: metadata.group.clone(),
                 mode: metadata.mode.clone(),
                 checksum: metadata.checksum.clone(),
+                ..previous
+            },
+            Detail::Line { metadata } => Self {
+                owner: metadata.owner.clone(),
+                group: metadata.group.clone(),
+                mode: metadata.mode.clone(),
+                checksum: metadata.checksum.clone(),
+                ..previous
+            },
+            Detail::Link { metadata } => Self {
+                target: metadata.target.clone(),
                 ..previous
             },
             Detail::Service { metadata } => Self {
@@ -157,6 +175,8 @@ impl Detail {
             Self::Service { .. } => TypeName::Service,
             Self::File { .. } => TypeName::File,
             Self::Exec(_) => TypeName::Exec,
+            Self::Line { .. } => TypeName::Line,
+            Self::Link { .. } => TypeName::Link,
             Self::Archive { .. } => TypeName::Archive,
             Self::Scaffold { .. } => TypeName::Scaffold,
             Self::Apply(_) => TypeName::Apply,
@@ -221,6 +241,48 @@ pub struct ExecDetail {
     pub onlyif_satisfied: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     pub unless_satisfied: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkMetadata {
+    pub name: String,
+    /// Text of the link; invalid UTF-8 is replaced.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    /// Whether `target` is the complete text.
+    #[serde(skip)]
+    pub is_exact: bool,
+}
+
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LineMetadata {
+    pub name: String,
+    pub path: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    pub owner: String,
+    pub group: String,
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    #[serde(with = "mtime")]
+    pub mtime: Option<DateTime<FixedOffset>>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub size: u64,
+    /// Content of the file, which is not part of the published state; `None` if there is no file.
+    #[serde(skip)]
+    pub content: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for LineMetadata {
+    /// Shows no content, which may be secret.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut fields = out.debug_struct("LineMetadata");
+        fields.field("name", &self.name).field("path", &self.path);
+        fields.field("size", &self.size).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,9 +4,10 @@ use chrono::DateTime;
 
 use super::package::scripted_host::ScriptedHost;
 use super::*;
+use crate::model::TypeName;
 use crate::model::state::{
-    ApplyDetail, ArchiveMetadata, Detail, ExecDetail, FileMetadata, PackageMetadata,
-    ScaffoldMetadata, ServiceMetadata,
+    ApplyDetail, ArchiveMetadata, Detail, ExecDetail, FileMetadata, LineMetadata, LinkMetadata,
+    PackageMetadata, ScaffoldMetadata, ServiceMetadata,
 };
 
 fn resource(type_name: TypeName) -> Resource {
@@ -15,6 +16,8 @@ fn resource(type_name: TypeName) -> Resource {
         TypeName::Archive => Properties::Archive(Archive::default()),
         TypeName::Exec => Properties::Exec(Exec::default()),
         TypeName::File => Properties::File(File::default()),
+        TypeName::Line => Properties::Line(Line::default()),
+        TypeName::Link => Properties::Link(Link::default()),
         TypeName::Package => Properties::Package(Package::default()),
         TypeName::Scaffold => Properties::Scaffold(Scaffold::default()),
         TypeName::Service => Properties::Service(Service::default()),
@@ -31,6 +34,12 @@ fn state(type_name: TypeName) -> State {
         TypeName::Exec => Detail::Exec(ExecDetail::default()),
         TypeName::File => Detail::File {
             metadata: FileMetadata::default(),
+        },
+        TypeName::Line => Detail::Line {
+            metadata: LineMetadata::default(),
+        },
+        TypeName::Link => Detail::Link {
+            metadata: LinkMetadata::default(),
         },
         TypeName::Package => Detail::Package {
             metadata: PackageMetadata::default(),
@@ -58,6 +67,8 @@ fn every_type_has_the_provider_that_events_name() {
     for (type_name, provider) in TypeName::ALL.into_iter().zip([
         "ccmmanifest",
         "http",
+        "posix",
+        "posix",
         "posix",
         "posix",
         "apt",

@@ -78,6 +78,9 @@ impl Rule {
             }
             (true, _) => lines(&self.names, name),
             (false, OperationPart::Directory(directory)) => paths(&self.names, directory),
+            (false, OperationPart::Target(path)) => {
+                paths(&self.names, path) || paths(&self.targets, path)
+            }
             (false, _) if name.starts_with('/') => paths(&self.names, name),
             (false, _) => self.names.iter().any(|it| pattern::name(it, name)),
         };
@@ -119,7 +122,7 @@ impl Rule {
                     None => RuleMatch::Yes,
                 }
             }
-            OperationPart::Directory(_) => RuleMatch::Yes,
+            OperationPart::Directory(_) | OperationPart::Target(_) => RuleMatch::Yes,
             OperationPart::Check(line) => granted(&self.checks, line).into(),
             OperationPart::Post(line) => granted(&self.post, line).into(),
             OperationPart::Module(path) => paths(&self.modules, path).into(),
@@ -218,6 +221,10 @@ impl Rule {
             && hit(
                 &self.checks,
                 &[only(matches!(operation.part, OperationPart::Check(_)))],
+            )
+            && hit(
+                &self.targets,
+                &[only(matches!(operation.part, OperationPart::Target(_)))],
             )
             && hit(
                 &self.post,

@@ -185,7 +185,7 @@ impl<'a> Tree<'a> {
 
 impl FileKind {
     /// Returns the type of the file at a location, symlinks not followed.
-    fn at(location: &Location<'_>) -> Result<Option<Self>, FileError> {
+    pub(super) fn at(location: &Location<'_>) -> Result<Option<Self>, FileError> {
         match rustix::fs::statat(
             &location.directory,
             location.name,
