@@ -71,9 +71,12 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
         | TypeName::Link
         | TypeName::Scaffold
         | TypeName::Archive => super::ensure::absolute(&args.name)?,
-        TypeName::Apply | TypeName::Exec | TypeName::Package | TypeName::Service => {
-            args.name.clone()
-        }
+        TypeName::Apply
+        | TypeName::Exec
+        | TypeName::Group
+        | TypeName::Package
+        | TypeName::Service
+        | TypeName::User => args.name.clone(),
     };
     let mut resource = resource_to_inspect(type_name, &name).map_err(CliError::usage)?;
     if let Properties::Scaffold(scaffold) = &mut resource.properties {

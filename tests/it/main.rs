@@ -71,6 +71,7 @@
     reason = "tests prepare files and processes directly, and stop at the first failure"
 )]
 
+mod account;
 mod agent;
 mod api;
 mod apply;
@@ -97,6 +98,7 @@ mod exec;
 mod faults;
 mod feed;
 mod file;
+mod file_source;
 mod fleet;
 mod fleet_view;
 mod forget;

@@ -108,6 +108,8 @@ fn state_and_event_schemas_have_exactly_the_fields_of_the_types() {
         ("service", field_names::<state::ServiceMetadata>()),
         ("file", field_names::<state::FileMetadata>()),
         ("exec", field_names::<state::ExecDetail>()),
+        ("group", field_names::<state::GroupMetadata>()),
+        ("user", field_names::<state::UserMetadata>()),
         ("line", field_names::<state::LineMetadata>()),
         ("link", field_names::<state::LinkMetadata>()),
         ("archive", field_names::<state::ArchiveMetadata>()),

@@ -6,8 +6,8 @@ use crate::model::document::DocumentError;
 use crate::model::request::StatusRequest;
 use crate::model::resource::decode::{self, DeclaredResource};
 use crate::model::resource::{
-    Archive, File, InvalidProperty, Line, Link, Package, Properties, Resource, Scaffold, Service,
-    module_path,
+    Archive, File, Group, InvalidProperty, Line, Link, Package, Properties, Resource, Scaffold,
+    Service, User, module_path,
 };
 use crate::model::state::State;
 use crate::resource::{
@@ -47,7 +47,12 @@ pub fn resource_to_inspect(type_name: TypeName, name: &str) -> Result<Resource, 
 fn check_path(resource: &Resource) -> Result<(), StatusError> {
     let path = resource.policy_name();
     match resource.type_name() {
-        TypeName::Apply | TypeName::Exec | TypeName::Package | TypeName::Service => Ok(()),
+        TypeName::Apply
+        | TypeName::Exec
+        | TypeName::Group
+        | TypeName::Package
+        | TypeName::Service
+        | TypeName::User => Ok(()),
         _ if path.starts_with('/') => Ok(()),
         type_name => Err(StatusError::RelativePath(type_name, path.into())),
     }
@@ -56,6 +61,8 @@ fn check_path(resource: &Resource) -> Result<(), StatusError> {
 fn without_properties(type_name: TypeName, name: &str) -> Result<Resource, StatusError> {
     let (properties, is_path) = match type_name {
         TypeName::File => (Properties::File(File::default()), true),
+        TypeName::Group => (Properties::Group(Group::default()), false),
+        TypeName::User => (Properties::User(User::default()), false),
         TypeName::Line => (Properties::Line(Line::default()), true),
         TypeName::Link => (Properties::Link(Link::default()), true),
         TypeName::Scaffold => (Properties::Scaffold(Scaffold::default()), true),

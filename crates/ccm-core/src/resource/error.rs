@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{archive, line, package, scaffold, service};
+use super::{account, archive, file, line, package, scaffold, service};
 use crate::model::TypeName;
+use crate::model::diagnostic::Diagnostic;
 use crate::model::output::{self, CommandOutput};
 use crate::model::resource::{InvalidProperty, Resource};
 use crate::model::state::State;
@@ -11,6 +12,7 @@ use crate::model::text::SplitError;
 use crate::system::files::FileError;
 use crate::system::{AccountError, LockError, RunError, UnpackError};
 use ccm_template::CallError;
+use ccm_template::engines::RenderError;
 
 /// A resource without a usable provider.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +48,22 @@ pub enum ResourceError {
     Package(#[from] package::PackageError),
     #[error(transparent)]
     Line(#[from] line::LineError),
+    #[error(transparent)]
+    AccountChange(#[from] account::AccountChangeError),
+    #[error(transparent)]
+    Tree(file::TreeError),
+    #[error("{cause}")]
+    Template {
+        #[source]
+        cause: Box<RenderError>,
+        /// The same error, with its source line.
+        diagnostic: Box<Diagnostic>,
+    },
+    #[error("the new file was refused: validation failed with exit code {code}{error_output}")]
+    Invalidated {
+        code: i32,
+        error_output: ErrorOutput,
+    },
     /// The requester may not read the source; the text names the missing permission.
     #[error("source: {0}")]
     SourceDenied(#[source] CallError),
@@ -104,7 +122,10 @@ impl ResourceError {
             Self::Package(err) => err.output(),
             Self::Scaffold(scaffold::ScaffoldError::Post { output, .. }) => output.clone(),
             Self::NotReached { output, .. } => output.clone(),
-            Self::ExitCode { error_output, .. } => error_output.output.clone(),
+            Self::ExitCode { error_output, .. } | Self::Invalidated { error_output, .. } => {
+                error_output.output.clone()
+            }
+            Self::AccountChange(err) => err.output(),
             _ => String::new(),
         }
     }

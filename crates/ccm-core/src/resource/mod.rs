@@ -5,22 +5,27 @@
 //! types is closed, so this is a `match` and not a registry. [`ManagedResource`] combines properties with
 //! their provider, and [`PlannedChange`] adds the actions, so that types can't be mixed up.
 
+pub mod account;
 pub mod archive;
 mod error;
 pub mod exec;
 pub mod file;
+pub mod group;
 pub mod line;
 pub mod link;
 pub mod package;
 mod plan;
 pub mod scaffold;
 pub mod service;
+pub mod user;
+mod walk;
 
 use std::path::Path;
 
 use crate::model::output::CommandOutput;
 use crate::model::resource::{
-    Apply, Archive, Exec, File, Line, Link, Package, Properties, Resource, Scaffold, Service,
+    Apply, Archive, Exec, File, Group, Line, Link, Package, Properties, Resource, Scaffold,
+    Service, User,
 };
 use crate::model::state::{Detail, State};
 use crate::system::files::{self, FileError, FileKind};
@@ -58,12 +63,14 @@ pub struct Host<'a> {
 pub enum Action<'a> {
     Archive(&'a Archive, archive::Action),
     Exec(&'a Exec, exec::Provider, exec::Action),
-    File(&'a File, file::Action),
+    File(&'a File, &'a file::Rendered, file::Action),
+    Group(&'a Group, group::Action),
     Line(&'a Line, line::Action),
     Link(&'a Link, link::Action),
     Package(&'a Package, &'a package::Provider, package::Action),
     Scaffold(&'a Scaffold, scaffold::Action),
     Service(service::Provider, service::Action),
+    User(&'a User, user::Action),
 }
 
 /// Progress of a change.
@@ -121,12 +128,14 @@ pub struct ManagedResource<'a> {
 enum Provider<'a> {
     Archive(&'a Archive),
     Exec(&'a Exec, exec::Provider),
-    File(&'a File),
+    File(&'a File, file::Rendered),
+    Group(&'a Group),
     Line(&'a Line),
     Link(&'a Link),
     Package(&'a Package, package::Provider),
     Scaffold(&'a Scaffold),
     Service(&'a Service, service::Provider),
+    User(&'a User),
 }
 
 /// The plan for a resource, based on an inspected state.
@@ -162,7 +171,11 @@ pub fn select_provider<'a>(
         Properties::Exec(exec) => Provider::Exec(exec, exec::Provider::select(wanted, host)?),
         Properties::File(file) => {
             only(file::PROVIDER)?;
-            Provider::File(file)
+            Provider::File(file, file::Rendered::default())
+        }
+        Properties::Group(group) => {
+            account::check_provider(wanted, host)?;
+            Provider::Group(group)
         }
         Properties::Line(line) => {
             only(line::PROVIDER)?;
@@ -181,6 +194,10 @@ pub fn select_provider<'a>(
         }
         Properties::Service(service) => {
             Provider::Service(service, service::Provider::select(wanted, host)?)
+        }
+        Properties::User(user) => {
+            account::check_provider(wanted, host)?;
+            Provider::User(user)
         }
     };
     Ok(SelectedProvider::Managed(ManagedResource {
@@ -203,7 +220,8 @@ impl ManagedResource<'_> {
         match &self.provider {
             Provider::Archive(_) => archive::PROVIDER,
             Provider::Exec(_, provider) => provider.name(),
-            Provider::File(_) => file::PROVIDER,
+            Provider::File(..) => file::PROVIDER,
+            Provider::Group(_) | Provider::User(_) => account::PROVIDER,
             Provider::Line(_) => line::PROVIDER,
             Provider::Link(_) => link::PROVIDER,
             Provider::Package(_, provider) => provider.name(),
@@ -218,7 +236,8 @@ impl ManagedResource<'_> {
         match &self.provider {
             Provider::Archive(archive) => archive::inspect(resource, archive, host),
             Provider::Exec(exec, provider) => exec::inspect(resource, exec, *provider, host),
-            Provider::File(_) => file::inspect(resource, host),
+            Provider::File(..) => file::inspect(resource, host),
+            Provider::Group(_) => group::inspect(resource, host),
             Provider::Line(line) => line::inspect(resource, line, host),
             Provider::Link(_) => link::inspect(resource, host),
             Provider::Package(package, provider) => {
@@ -226,6 +245,7 @@ impl ManagedResource<'_> {
             }
             Provider::Scaffold(scaffold) => scaffold::inspect(resource, scaffold, host),
             Provider::Service(_, provider) => Ok(service::inspect(resource, provider.get(), host)?),
+            Provider::User(_) => user::inspect(resource, host),
         }
     }
 
@@ -242,8 +262,10 @@ impl ManagedResource<'_> {
                 .map(|action| Action::Archive(archive, action)),
             Provider::Exec(exec, provider) => exec::plan(exec, state, refresh)?
                 .map(|action| Action::Exec(exec, *provider, action)),
-            Provider::File(file) => {
-                file::plan(resource, file, state, host)?.map(|action| Action::File(file, action))
+            Provider::File(file, rendered) => file::plan(resource, file, rendered, state, host)?
+                .map(|action| Action::File(file, rendered, action)),
+            Provider::Group(group) => {
+                group::plan(resource, group, state)?.map(|action| Action::Group(group, action))
             }
             Provider::Line(line) => {
                 line::plan(resource, line, state)?.map(|action| Action::Line(line, action))
@@ -260,6 +282,9 @@ impl ManagedResource<'_> {
             Provider::Service(service, provider) => {
                 service::plan(resource, service, provider.get(), state, refresh, host)?
                     .map(|action| Action::Service(*provider, action))
+            }
+            Provider::User(user) => {
+                user::plan(resource, user, state, host)?.map(|action| Action::User(user, action))
             }
         };
         Ok(PlannedChange {
@@ -279,7 +304,8 @@ impl ManagedResource<'_> {
         match &self.provider {
             Provider::Archive(archive) => archive::verify(resource, archive, host),
             Provider::Exec(exec, _) => exec::verify(resource, exec, report, host),
-            Provider::File(file) => file::verify(resource, file, host),
+            Provider::File(file, rendered) => file::verify(resource, file, rendered, host),
+            Provider::Group(group) => group::verify(resource, group, host),
             Provider::Line(line) => line::verify(resource, line, host),
             Provider::Link(link) => link::verify(resource, link, host),
             Provider::Package(package, provider) => {
@@ -289,6 +315,7 @@ impl ManagedResource<'_> {
             Provider::Service(service, provider) => {
                 service::verify(resource, service, provider.get(), host)
             }
+            Provider::User(user) => user::verify(resource, user, host),
         }
     }
 }
@@ -306,15 +333,21 @@ impl<'a> PlannedChange<'a> {
         let mut text = String::new();
         for action in &self.plan.actions {
             match action {
-                Action::File(file, action) => {
-                    file::diff(&mut text, resource, file, state, action, host)?;
+                Action::File(file, rendered, action) => {
+                    file::diff(&mut text, resource, file, rendered, state, action, host)?;
                 }
+                Action::Group(group, _) => group::diff(&mut text, resource, group, state)?,
                 Action::Line(line, action) => {
                     line::diff(&mut text, resource, line, state, action)?;
                 }
                 Action::Link(link, _) => link::diff(&mut text, resource, link, state)?,
                 Action::Scaffold(scaffold, action) => {
                     scaffold::diff(&mut text, resource, scaffold, *action, host)?;
+                }
+                Action::User(user, _) => {
+                    user::diff(&mut text, resource, user, state, host)?;
+                    // One of several actions shows all differences.
+                    break;
                 }
                 Action::Archive(..)
                 | Action::Exec(..)
@@ -336,12 +369,13 @@ impl<'a> PlannedChange<'a> {
         } = self;
         let mut report = ChangeReport::default();
         for action in &self.plan.actions {
-            // Any command may install packages.
+            // Any command may install packages or create accounts.
             if !matches!(
                 action,
                 Action::File(..) | Action::Line(..) | Action::Link(..)
             ) {
                 host.packages.invalidate();
+                host.accounts.forget();
             }
             match action {
                 Action::Archive(archive, action) => {
@@ -351,7 +385,10 @@ impl<'a> PlannedChange<'a> {
                     let output = |line: &str| on_progress(Progress::Line(line));
                     report = exec::run(resource, exec, *provider, host, &output)?;
                 }
-                Action::File(file, action) => file::change(resource, file, state, action, host)?,
+                Action::File(file, rendered, action) => {
+                    file::change(resource, file, rendered, state, action, host)?;
+                }
+                Action::Group(group, action) => group::change(resource, group, *action, host)?,
                 Action::Line(line, action) => line::change(resource, line, state, action, host)?,
                 Action::Link(link, action) => link::change(resource, link, *action, host)?,
                 Action::Package(package, provider, action) => {
@@ -363,6 +400,7 @@ impl<'a> PlannedChange<'a> {
                 Action::Service(provider, action) => {
                     service::change(resource, provider.get(), *action, host)?;
                 }
+                Action::User(_, action) => user::change(resource, action, host)?,
             }
         }
         Ok(report)

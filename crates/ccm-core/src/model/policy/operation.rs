@@ -33,6 +33,12 @@ pub(super) enum OperationPart<'r> {
     Target(&'r str),
     Check(&'r str),
     Post(&'r str),
+    /// Command that checks a new file.
+    Validate(&'r str),
+    /// Primary or supplementary group of a user.
+    Group(&'r str),
+    /// Home directory of a user.
+    Home(&'r str),
     Module(&'r str),
     Lookup(Lookup),
 }
@@ -101,6 +107,23 @@ pub(super) fn operations<'r>(
                 ));
             }
         }
+        Properties::File(file) => {
+            if !file.validate.is_empty() {
+                let part = OperationPart::Validate(&file.validate);
+                operations.push(operation("validate command of", part));
+            }
+        }
+        Properties::User(user) => {
+            let groups = user.groups.iter().flatten().map(String::as_str);
+            let groups = groups
+                .chain([user.gid.as_str()])
+                .filter(|group| !group.is_empty());
+            operations
+                .extend(groups.map(|group| operation("group of", OperationPart::Group(group))));
+            if !user.home.is_empty() {
+                operations.push(operation("home of", OperationPart::Home(&user.home)));
+            }
+        }
         Properties::Scaffold(scaffold) => {
             let commands = scaffold.post.iter().flat_map(|post| post.values());
             operations.extend(
@@ -109,7 +132,7 @@ pub(super) fn operations<'r>(
         }
         Properties::Apply(_)
         | Properties::Exec(_)
-        | Properties::File(_)
+        | Properties::Group(_)
         | Properties::Line(_)
         | Properties::Link(_)
         | Properties::Package(_)
@@ -148,6 +171,9 @@ impl<'r> Operation<'r> {
             | OperationPart::Target(text)
             | OperationPart::Check(text)
             | OperationPart::Post(text)
+            | OperationPart::Validate(text)
+            | OperationPart::Group(text)
+            | OperationPart::Home(text)
             | OperationPart::Module(text) => Some(text),
             OperationPart::Whole(_) | OperationPart::Lookup(_) => None,
         }
@@ -157,7 +183,10 @@ impl<'r> Operation<'r> {
     pub(super) fn is_command(&self) -> bool {
         matches!(
             self.part,
-            OperationPart::Check(_) | OperationPart::Post(_) | OperationPart::Module(_)
+            OperationPart::Check(_)
+                | OperationPart::Post(_)
+                | OperationPart::Validate(_)
+                | OperationPart::Module(_)
         )
     }
 

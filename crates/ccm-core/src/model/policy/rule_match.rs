@@ -125,6 +125,15 @@ impl Rule {
             OperationPart::Directory(_) | OperationPart::Target(_) => RuleMatch::Yes,
             OperationPart::Check(line) => granted(&self.checks, line).into(),
             OperationPart::Post(line) => granted(&self.post, line).into(),
+            OperationPart::Validate(line) => granted(&self.validate, line).into(),
+            OperationPart::Group(name) => {
+                let is_free = is_open && self.groups.is_empty();
+                (is_free || self.groups.iter().any(|it| pattern::name(it, name))).into()
+            }
+            OperationPart::Home(path) => {
+                let is_free = is_open && self.homes.is_empty();
+                (is_free || paths(&self.homes, path)).into()
+            }
             OperationPart::Module(path) => paths(&self.modules, path).into(),
             OperationPart::Lookup(lookup) => self.lookups.contains(&lookup).into(),
         }
@@ -225,6 +234,18 @@ impl Rule {
             && hit(
                 &self.targets,
                 &[only(matches!(operation.part, OperationPart::Target(_)))],
+            )
+            && hit(
+                &self.validate,
+                &[only(matches!(operation.part, OperationPart::Validate(_)))],
+            )
+            && hit(
+                &self.groups,
+                &[only(matches!(operation.part, OperationPart::Group(_)))],
+            )
+            && hit(
+                &self.homes,
+                &[only(matches!(operation.part, OperationPart::Home(_)))],
             )
             && hit(
                 &self.post,

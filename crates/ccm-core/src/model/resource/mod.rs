@@ -4,6 +4,7 @@
 //! Does not inspect the node: whether a provider or a path exists is checked in [`crate::resource`].
 //! Reading resources from documents is in [`decode`].
 
+mod account;
 mod apply;
 mod archive;
 mod common;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use account::{Group, NEVER, User};
 pub use apply::Apply;
 pub use archive::{Archive, ArchiveFormat};
 pub use common::{Common, Control};
@@ -185,10 +187,12 @@ impl Resource {
             Properties::Apply(_)
             | Properties::Archive(_)
             | Properties::File(_)
+            | Properties::Group(_)
             | Properties::Line(_)
             | Properties::Link(_)
             | Properties::Package(_)
-            | Properties::Scaffold(_) => &[],
+            | Properties::Scaffold(_)
+            | Properties::User(_) => &[],
         }
     }
 
@@ -200,8 +204,10 @@ impl Resource {
                 Properties::Service(_) => "running".into(),
                 Properties::Exec(_)
                 | Properties::Apply(_)
+                | Properties::Group(_)
                 | Properties::Line(_)
-                | Properties::Link(_) => "present".into(),
+                | Properties::Link(_)
+                | Properties::User(_) => "present".into(),
                 Properties::Archive(_)
                 | Properties::File(_)
                 | Properties::Package(_)
@@ -214,11 +220,13 @@ impl Resource {
             Properties::Archive(archive) => archive.validate(common),
             Properties::Exec(exec) => exec.validate(common),
             Properties::File(file) => file.validate(common),
+            Properties::Group(group) => group.validate(common),
             Properties::Line(line) => line.validate(common),
             Properties::Link(link) => link.validate(common),
             Properties::Package(package) => package.validate(common),
             Properties::Scaffold(scaffold) => scaffold.complete(common),
             Properties::Service(service) => service.validate(common),
+            Properties::User(user) => user.validate(common),
         }
     }
 
@@ -241,8 +249,10 @@ impl Resource {
             Properties::Archive(archive) => archive.visit_fields(visit),
             Properties::Scaffold(scaffold) => scaffold.visit_fields(visit),
             Properties::Service(service) => list("Subscribe", &mut service.subscribe, visit),
+            Properties::Group(_) => Ok(()),
             Properties::Link(link) => link.visit_fields(visit),
             Properties::Package(package) => package.visit_fields(visit),
+            Properties::User(user) => user.visit_fields(visit),
         }
     }
 
@@ -255,10 +265,12 @@ impl Resource {
             Properties::Line(properties) => line = Some(properties),
             Properties::Apply(_)
             | Properties::Archive(_)
+            | Properties::Group(_)
             | Properties::Link(_)
             | Properties::Package(_)
             | Properties::Scaffold(_)
-            | Properties::Service(_) => {}
+            | Properties::Service(_)
+            | Properties::User(_) => {}
         }
         let file = file.into_iter().flat_map(File::deferred_texts);
         let exec = exec.into_iter().flat_map(Exec::deferred_texts);
@@ -281,9 +293,11 @@ impl Resource {
                 Properties::Scaffold(scaffold) => scaffold.redact(),
                 Properties::Line(line) => line.redact(),
                 Properties::Archive(_)
+                | Properties::Group(_)
                 | Properties::Link(_)
                 | Properties::Package(_)
-                | Properties::Service(_) => {}
+                | Properties::Service(_)
+                | Properties::User(_) => {}
             }
         }
         redacted.redact_urls();
@@ -298,6 +312,7 @@ impl Resource {
             Properties::Link(link) if is_url(&link.target) => return true,
             Properties::Exec(_) | Properties::File(_) | Properties::Line(_) => {}
             Properties::Link(_) | Properties::Package(_) | Properties::Service(_) => {}
+            Properties::Group(_) | Properties::User(_) => {}
         }
         let references = self.common.require.iter().chain(self.subscribe());
         is_url(&self.common.name)

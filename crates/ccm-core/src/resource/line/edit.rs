@@ -236,7 +236,7 @@ impl Text {
                 .iter()
                 .any(|it| it.as_bytes().trim_ascii_end() == text)
         };
-        if wanted.iter().any(|text| is_marker(text)) {
+        if wanted.iter().any(is_marker) {
             return Err(EditError::MarkerInBlock);
         }
         let Some((first, last)) = self.markers(&begin, &end)? else {

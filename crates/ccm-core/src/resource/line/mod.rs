@@ -25,17 +25,25 @@ pub(super) const PROVIDER: &str = "posix";
 /// The maximum size of a file in which lines are managed.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A line action: the new content of the file. `None` if the file does not exist, which is an error
-/// unless an earlier resource of the run creates it.
+/// A line action: the new content of the file, or why there is none. A noop run can't tell whether an
+/// earlier resource would create the file, or the line that marks the place, so it is an error of the
+/// change only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Action {
-    content: Option<Vec<u8>>,
+    content: Result<Vec<u8>, Unready>,
+}
+
+/// Why a file can't be edited yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unready {
+    NoFile,
+    NoPlace(EditError),
 }
 
 impl std::fmt::Debug for Action {
     /// Shows no content, which may be secret.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bytes = self.content.as_ref().map(Vec::len);
+        let bytes = self.content.as_ref().map(Vec::len).ok();
         out.debug_struct("Action").field("bytes", &bytes).finish()
     }
 }
@@ -93,7 +101,13 @@ fn contains(resource: &Resource, line: &Line, content: &[u8]) -> Result<bool, Re
         return Ok(true);
     }
     let is_present = resource.common.ensure != "absent";
-    let is_as_wanted = edited(resource, line, content)?.is_none();
+    let is_as_wanted = match edited(resource, line, content) {
+        Err(LineError::Edit {
+            reason: EditError::NoPlace(_),
+            ..
+        }) => false,
+        edited => edited?.is_none(),
+    };
     Ok(is_as_wanted == is_present)
 }
 
@@ -124,14 +138,22 @@ pub(super) fn plan(
     state: &State,
 ) -> Result<Plan<Action>, ResourceError> {
     let metadata = seen(state)?;
+    let addition = match line.block {
+        Some(_) => EditKind::AddBlock,
+        None => EditKind::AddLine,
+    };
     let (content, kind) = match &metadata.content {
-        Some(content) => match edited(resource, line, content)? {
-            None => return Ok(Plan::stable()),
-            Some((content, kind)) => (Some(content), kind),
+        Some(content) => match edited(resource, line, content) {
+            Ok(None) => return Ok(Plan::stable()),
+            Ok(Some((content, kind))) => (Ok(content), kind),
+            Err(LineError::Edit {
+                reason: reason @ EditError::NoPlace(_),
+                ..
+            }) => (Err(Unready::NoPlace(reason)), addition),
+            Err(err) => return Err(err.into()),
         },
         None if resource.common.ensure == "absent" => return Ok(Plan::stable()),
-        None if line.block.is_some() => (None, EditKind::AddBlock),
-        None => (None, EditKind::AddLine),
+        None => (Err(Unready::NoFile), addition),
     };
     let message = match kind {
         EditKind::AddLine => "Would have added the line",
@@ -155,8 +177,13 @@ pub(super) fn change(
     let name = line.file(&resource.common.name);
     let path = Path::new(name);
     let metadata = seen(state)?;
-    let Some(content) = &action.content else {
-        return Err(LineError::NoFile(name.into()).into());
+    let content = match &action.content {
+        Ok(content) => content,
+        Err(Unready::NoFile) => return Err(LineError::NoFile(name.into()).into()),
+        Err(Unready::NoPlace(reason)) => {
+            let (path, reason) = (name.into(), reason.clone());
+            return Err(LineError::Edit { path, reason }.into());
+        }
     };
     match files::read_no_follow(path, MAX_BYTES)? {
         Some((found, now)) if Some(&now) == metadata.content.as_ref() => {
@@ -198,10 +225,10 @@ pub(super) fn diff(
     let text = |content: Option<&Vec<u8>>| {
         String::from_utf8_lossy(content.map_or(&[][..], Vec::as_slice)).into_owned()
     };
-    let (old, new) = (
-        text(seen(state)?.content.as_ref()),
-        text(action.content.as_ref()),
-    );
+    let Ok(content) = &action.content else {
+        return Ok(());
+    };
+    let (old, new) = (text(seen(state)?.content.as_ref()), text(Some(content)));
     let name = line.file(&resource.common.name);
     file::diff_content(out, name, Some(&old), Some(&new), resource.common.sensitive);
     Ok(())

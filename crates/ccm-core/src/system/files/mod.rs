@@ -154,6 +154,11 @@ impl FileError {
         self.os_kind() == Some(io::ErrorKind::NotFound)
     }
 
+    /// Whether this process may not do it.
+    pub fn is_permission_denied(&self) -> bool {
+        self.os_kind() == Some(io::ErrorKind::PermissionDenied)
+    }
+
     /// Whether the disk or a quota is full.
     pub fn is_storage_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};

@@ -153,6 +153,7 @@ impl Drop for TemporaryLink<'_> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use std::fs;
 
