@@ -84,6 +84,10 @@ def requests():
     properties = {
         "file": {"name": "/srv/motd", "ensure": "present", "content": "hi\n", "mode": "0644"},
         "exec": {"name": "/bin/true", "subscribe": ["file#/a"], "timeout": "10s", "onlyif": "x"},
+        "group": {"name": "app", "gid": 990, "system": True},
+        "user": {"name": "app", "uid": 990, "groups": ["www-data"], "expiry": "never", "locked": True},
+        "line": {"name": "/etc/hosts", "match": "^a", "line": "a b", "after": "^#"},
+        "link": {"name": "/srv/current", "target": "../a", "force": True},
         "package": {"name": "zsh", "ensure": "5.9-1"},
         "service": {"name": "nginx", "ensure": "running", "enable": True},
         "archive": {"name": "/tmp/a.zip", "url": "https://h/a.zip", "extract_parent": "/srv"},

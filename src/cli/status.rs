@@ -66,12 +66,17 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
 
 fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
     let name = match type_name {
-        TypeName::File | TypeName::Scaffold | TypeName::Archive => {
-            super::ensure::absolute(&args.name)?
-        }
-        TypeName::Apply | TypeName::Exec | TypeName::Package | TypeName::Service => {
-            args.name.clone()
-        }
+        TypeName::File
+        | TypeName::Line
+        | TypeName::Link
+        | TypeName::Scaffold
+        | TypeName::Archive => super::ensure::absolute(&args.name)?,
+        TypeName::Apply
+        | TypeName::Exec
+        | TypeName::Group
+        | TypeName::Package
+        | TypeName::Service
+        | TypeName::User => args.name.clone(),
     };
     let mut resource = resource_to_inspect(type_name, &name).map_err(CliError::usage)?;
     if let Properties::Scaffold(scaffold) = &mut resource.properties {

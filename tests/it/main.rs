@@ -72,6 +72,7 @@
     reason = "tests prepare files and processes directly, and stop at the first failure"
 )]
 
+mod account;
 mod agent;
 mod api;
 mod apply;
@@ -98,6 +99,7 @@ mod exec;
 mod faults;
 mod feed;
 mod file;
+mod file_source;
 mod fleet;
 mod fleet_view;
 mod forget;
@@ -106,6 +108,8 @@ mod health;
 mod http;
 mod install;
 mod interop;
+mod line;
+mod link;
 mod log_levels;
 mod monitoring;
 mod nats;

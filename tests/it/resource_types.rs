@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ccm_core::model::TypeName;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::TestEnv;
 
@@ -89,4 +89,139 @@ fn the_guide_has_a_chapter_for_every_type() {
         };
         assert!(guide.lines().any(|line| line == heading), "{heading}");
     }
+}
+
+/// Returns the schema of one resource or a list of resources by name, as manifests and requests have it.
+fn resource_or_list(reference: &str) -> Value {
+    json!({"oneOf": [
+        {"$ref": reference},
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": 1,
+                "additionalProperties": {"oneOf": [{"$ref": reference}, {"type": "null"}]}
+            }
+        }
+    ]})
+}
+
+/// Types without a state that can be requested.
+const WITHOUT_STATUS: [&str; 2] = ["apply", "exec"];
+
+fn with_status() -> Vec<&'static str> {
+    let names = TypeName::ALL.into_iter().map(TypeName::as_str);
+    names
+        .filter(|name| !WITHOUT_STATUS.contains(name))
+        .collect()
+}
+
+/// Writes the parts of the other schemas that follow from `resource.json` and the list of types.
+fn fill(name: &str, document: &mut Value) {
+    let names = TypeName::ALL.map(TypeName::as_str);
+    match name {
+        "manifest" => {
+            document["$defs"] = schema("resource")["$defs"].clone();
+            let place = "/properties/ccm/properties/resources/items/properties";
+            let of_types = names.map(|name| (name, resource_or_list(&format!("#/$defs/{name}"))));
+            *document.pointer_mut(place).unwrap() = of_types
+                .into_iter()
+                .map(|(name, it)| (name.to_owned(), it))
+                .collect();
+        }
+        "resource_ensure_request" => {
+            document["properties"]["type"]["enum"] = json!(names);
+            let rules = names.map(|name| {
+                let reference = format!("urn:ccm-fleet:schemas:v1:resource#/$defs/{name}");
+                json!({
+                    "if": {"properties": {"type": {"const": name}}},
+                    "then": {"properties": {"properties": resource_or_list(&reference)}}
+                })
+            });
+            document["allOf"] = json!(rules);
+        }
+        "resource_state" => {
+            document["properties"]["type"]["enum"] = json!(names);
+            let states = names.map(|name| {
+                let reference = format!("#/$defs/{name}");
+                let protocol = format!("io.choria.ccm.v1.resource.{name}.state");
+                let mut properties =
+                    json!({"protocol": {"const": protocol}, "type": {"const": name}});
+                if WITHOUT_STATUS.contains(&name) {
+                    return json!({"properties": properties, "$ref": reference});
+                }
+                properties["metadata"] = json!({"$ref": reference});
+                json!({"properties": properties, "required": ["metadata"]})
+            });
+            document["oneOf"] = json!(states);
+        }
+        _ => document["properties"]["type"]["enum"] = json!(names),
+    }
+}
+
+#[test]
+fn schemas_follow_from_the_properties_of_the_types() {
+    let update = std::env::var_os("CCM_UPDATE_EXPECTED").is_some();
+    for name in [
+        "manifest",
+        "resource_ensure_request",
+        "resource_status_request",
+        "resource_state",
+        "transaction_event",
+    ] {
+        let path = format!("schemas/{name}.json");
+        let mut document = schema(name);
+        fill(name, &mut document);
+        let wanted = format!("{}\n", serde_json::to_string_pretty(&document).unwrap());
+        if update {
+            let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::write(path, wanted).unwrap();
+            continue;
+        }
+        let help = "is stale: run scripts/docs --update";
+        assert!(text(&path) == wanted, "{path} {help}");
+    }
+}
+
+#[test]
+fn the_ddl_lists_every_type() {
+    let update = std::env::var_os("CCM_UPDATE_EXPECTED").is_some();
+    let mut document: Value = serde_json::from_str(&text("ddl/ccm.json")).unwrap();
+    let mut plain = text("ddl/ccm.ddl");
+    let quoted = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+        format!("[{}]", names.join(", "))
+    };
+    for (action, names) in [
+        ("ensure", TypeName::ALL.map(TypeName::as_str).to_vec()),
+        ("status", with_status()),
+    ] {
+        let actions = document["actions"].as_array_mut().unwrap();
+        let action = actions
+            .iter_mut()
+            .find(|it| it["action"] == action)
+            .unwrap();
+        let list = &mut action["input"]["type"]["list"];
+        let old = words_in_order(list);
+        let old: Vec<&str> = old.iter().map(String::as_str).collect();
+        plain = plain.replace(&quoted(&old), &quoted(&names));
+        *list = json!(names);
+    }
+    let wanted = format!("{}\n", serde_json::to_string_pretty(&document).unwrap());
+    for (path, wanted) in [("ddl/ccm.json", wanted), ("ddl/ccm.ddl", plain)] {
+        if update {
+            let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::write(path, wanted).unwrap();
+            continue;
+        }
+        let help = "is stale: run scripts/docs --update";
+        assert!(text(path) == wanted, "{path} {help}");
+    }
+}
+
+fn words_in_order(list: &Value) -> Vec<String> {
+    let words = list.as_array().unwrap().iter();
+    words.map(|word| word.as_str().unwrap().into()).collect()
 }

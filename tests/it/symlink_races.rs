@@ -145,6 +145,12 @@ fn resources(attacked: &Path, run: usize, url: &str) -> String {
         add("file", &format!("{part}/new{index}/r{run}"), &directory);
         add("file", &at("tree"), "ensure: absent, force: true");
         add(
+            "link",
+            &at("linked"),
+            &format!("target: /run/{run}, force: true"),
+        );
+        add("line", &at("kept"), &format!("line: 'line {run}'"));
+        add(
             "scaffold",
             &at("scaffold"),
             &format!("ensure: present, source: templates, purge: true, data: {{run: {run}}}"),

@@ -209,7 +209,7 @@ impl Handlers {
         let command = resource.command_line();
         let policy_request = PolicyRequest {
             type_name: Some(resource.type_name()),
-            name: Some(&resource.common.name),
+            name: Some(resource.policy_name()),
             provider: non_empty(&resource.common.provider),
             verb: Verb::Ensure.as_str(),
             noop: details.noop,

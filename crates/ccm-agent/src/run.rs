@@ -282,7 +282,7 @@ impl Node {
         requester: &Requester,
         permit: &Permit,
     ) -> Result<EnsureResult, RunError> {
-        let (type_name, name) = (resource.type_name(), resource.common.name.clone());
+        let (type_name, name) = (resource.type_name(), resource.policy_name().to_owned());
         let policy_request = PolicyRequest {
             verb: Verb::Ensure.as_str(),
             noop: mode.noop || self.identity.noop,

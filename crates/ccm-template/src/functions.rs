@@ -193,13 +193,30 @@ fn read(name: &str, env: &Env) -> Result<String, CallError> {
     })
 }
 
-/// Implements `template`: expands a text, or the file that it names.
+/// Implements `template`: expands a text or the file that it names; with an engine, renders a file.
 fn template(args: &[Value], env: &Env, cache: &Cache) -> Result<Value, CallError> {
     let Some(text) = args.first().and_then(Value::as_str) else {
         return Err("template requires a string argument".into());
     };
     let _level = IncludeGuard::enter()?;
     let is_file = |suffix: &str| text.len() > suffix.len() && text.ends_with(suffix);
+    let engine = match args {
+        [_, engine] => {
+            let name = engine.as_str().unwrap_or_default();
+            Some(Engine::parse(name).ok_or_else(|| {
+                format!(
+                    "template: unknown engine {}, expected go, jet or jinja",
+                    quote(name)
+                )
+            })?)
+        }
+        [_] if is_file(".j2") => Some(Engine::Jinja),
+        [_] => None,
+        _ => return Err("template requires 1 or 2 arguments: text or file, engine".into()),
+    };
+    if let Some(engine) = engine {
+        return rendered(text, engine, &read(text, env)?, ("", ""), env);
+    }
     if is_file(".jet") {
         return jet(&[text.into()], env);
     }
@@ -231,12 +248,23 @@ fn jet(args: &[Value], env: &Env) -> Result<Value, CallError> {
     } else {
         ("input", body.as_ref().to_owned())
     };
+    rendered(name, Engine::Jet, &source, (&left, &right), env)
+}
+
+/// Renders a whole template to text.
+fn rendered(
+    name: &str,
+    engine: Engine,
+    source: &str,
+    (left, right): (&str, &str),
+    env: &Env,
+) -> Result<Value, CallError> {
     let template = Template {
-        engine: Engine::Jet,
+        engine,
         name,
         text: source.as_bytes(),
-        left: &left,
-        right: &right,
+        left,
+        right,
     };
     let rendered = engines::render(template, env)?;
     String::from_utf8(rendered)

@@ -47,9 +47,30 @@ pub(in crate::cli) struct Args {
     )]
     content_file: Option<PathBuf>,
 
-    /// File to copy verbatim
+    /// File or directory to copy verbatim
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     source: Option<String>,
+
+    /// Template file to render
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["content", "content_file", "source"])]
+    template: Option<String>,
+
+    /// Engine of the template [default: jet]
+    #[arg(long, value_parser = ["go", "jet", "jinja"], requires = "template")]
+    engine: Option<String>,
+
+    /// Copy only the files directly in the source directory
+    #[arg(long, requires = "source")]
+    no_recurse: bool,
+
+    /// Remove what is not in the source directory
+    #[arg(long, requires = "source")]
+    purge: bool,
+
+    /// Command that checks the new file before it replaces the old one; % is its path
+    #[arg(long, value_name = "COMMAND")]
+    validate: Option<String>,
 
     /// Remove a directory including its contents
     #[arg(long)]
@@ -77,9 +98,18 @@ impl Args {
             Some(source) => existing(target, &source)?,
             None => String::new(),
         };
+        let template = match self.template {
+            Some(template) => existing(target, &template)?,
+            None => String::new(),
+        };
         let file = File {
             content,
             source,
+            template,
+            engine: self.engine.unwrap_or_default(),
+            recurse: self.no_recurse.then_some(false),
+            purge: self.purge,
+            validate: self.validate.unwrap_or_default(),
             owner,
             group,
             mode,

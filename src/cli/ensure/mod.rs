@@ -4,9 +4,13 @@ mod api;
 mod archive;
 mod exec;
 mod file;
+mod group;
+mod line;
+mod link;
 mod package;
 mod scaffold;
 mod service;
+mod user;
 
 use std::path::{Path, PathBuf};
 
@@ -131,12 +135,16 @@ enum Command {
 pub(super) enum ResourceCommand {
     Archive(archive::Args),
     File(file::Args),
+    Group(group::Args),
+    Line(line::Args),
+    Link(link::Args),
     Exec(exec::Args),
     Scaffold(scaffold::Args),
     #[command(alias = "pkg")]
     Package(package::Args),
     #[command(alias = "svc")]
     Service(service::Args),
+    User(user::Args),
 }
 
 impl ResourceCommand {
@@ -145,10 +153,14 @@ impl ResourceCommand {
         match self {
             Self::Archive(args) => args.resource(target),
             Self::File(args) => args.resource(target),
+            Self::Group(args) => Ok(args.resource()),
+            Self::Line(args) => args.resource(target),
+            Self::Link(args) => args.resource(target),
             Self::Exec(args) => Ok(args.resource()),
             Self::Scaffold(args) => args.resource(target),
             Self::Package(args) => Ok(args.resource()),
             Self::Service(args) => args.resource(),
+            Self::User(args) => args.resource(),
         }
     }
 }

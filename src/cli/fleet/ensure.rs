@@ -160,6 +160,11 @@ fn reveal(resource: &Resource, entries: &mut Map<String, Value>) {
     if let Properties::Scaffold(scaffold) = &resource.properties {
         entries.insert("source".into(), scaffold.source.as_str().into());
     }
+    if let Properties::User(user) = &resource.properties
+        && !user.password.is_empty()
+    {
+        entries.insert("password".into(), user.password.reveal().into());
+    }
     let Properties::Archive(archive) = &resource.properties else {
         return;
     };

@@ -6,7 +6,8 @@ use ccm_nats::Verb;
 use ccm_nats::registration::{STREAM, StreamOptions};
 use serde_json::{Value, json};
 
-use super::{NODE, World, with_module};
+use super::cases::with_module;
+use super::{NODE, World};
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess};
 use crate::support::nats::NatsServer;

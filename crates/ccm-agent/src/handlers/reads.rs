@@ -166,7 +166,7 @@ pub(crate) fn status_policy_request(resource: &Resource) -> PolicyRequest<'_> {
         verb: Verb::Status.as_str(),
         noop: true,
         type_name: Some(resource.type_name()),
-        name: Some(&resource.common.name),
+        name: Some(resource.policy_name()),
         provider: non_empty(&resource.common.provider),
         command: None,
     }

@@ -137,9 +137,10 @@ impl ApplyError {
         match self {
             Self::Child(ChildError::Manifest(err)) => err.diagnostics(),
             Self::Child(ChildError::Run(err)) => err.diagnostics(),
-            Self::Resource(ResourceError::Scaffold(ScaffoldError::Template {
-                diagnostic, ..
-            })) => vec![(**diagnostic).clone()],
+            Self::Resource(
+                ResourceError::Template { diagnostic, .. }
+                | ResourceError::Scaffold(ScaffoldError::Template { diagnostic, .. }),
+            ) => vec![(**diagnostic).clone()],
             _ => Vec::new(),
         }
     }
@@ -288,11 +289,10 @@ impl Engine<'_> {
                 // The program name may be sensitive.
                 ApplyError::Resource(ResourceError::Run(err)) => err.without_program().to_string(),
                 // A template error may contain sensitive data.
-                ApplyError::Resource(ResourceError::Scaffold(ScaffoldError::Template {
-                    ..
-                })) => {
-                    "template failed; details are hidden because the resource is sensitive".into()
-                }
+                ApplyError::Resource(
+                    ResourceError::Template { .. }
+                    | ResourceError::Scaffold(ScaffoldError::Template { .. }),
+                ) => "template failed; details are hidden because the resource is sensitive".into(),
                 err => err.to_string(),
             });
             return;

@@ -6,7 +6,8 @@ use crate::model::document::DocumentError;
 use crate::model::request::StatusRequest;
 use crate::model::resource::decode::{self, DeclaredResource};
 use crate::model::resource::{
-    Archive, File, InvalidProperty, Package, Properties, Resource, Scaffold, Service, module_path,
+    Archive, File, Group, InvalidProperty, Line, Link, Package, Properties, Resource, Scaffold,
+    Service, User, module_path,
 };
 use crate::model::state::State;
 use crate::resource::{
@@ -37,17 +38,39 @@ pub enum StatusError {
 
 /// Returns a resource without properties, for [`inspect`].
 pub fn resource_to_inspect(type_name: TypeName, name: &str) -> Result<Resource, StatusError> {
+    let resource = without_properties(type_name, name)?;
+    check_path(&resource)?;
+    Ok(resource)
+}
+
+/// Rejects a relative path of a type that is named by its path.
+fn check_path(resource: &Resource) -> Result<(), StatusError> {
+    let path = resource.policy_name();
+    match resource.type_name() {
+        TypeName::Apply
+        | TypeName::Exec
+        | TypeName::Group
+        | TypeName::Package
+        | TypeName::Service
+        | TypeName::User => Ok(()),
+        _ if path.starts_with('/') => Ok(()),
+        type_name => Err(StatusError::RelativePath(type_name, path.into())),
+    }
+}
+
+fn without_properties(type_name: TypeName, name: &str) -> Result<Resource, StatusError> {
     let (properties, is_path) = match type_name {
         TypeName::File => (Properties::File(File::default()), true),
+        TypeName::Group => (Properties::Group(Group::default()), false),
+        TypeName::User => (Properties::User(User::default()), false),
+        TypeName::Line => (Properties::Line(Line::default()), true),
+        TypeName::Link => (Properties::Link(Link::default()), true),
         TypeName::Scaffold => (Properties::Scaffold(Scaffold::default()), true),
         TypeName::Archive => (Properties::Archive(Archive::default()), true),
         TypeName::Package => (Properties::Package(Package::default()), false),
         TypeName::Service => (Properties::Service(Service::default()), false),
         TypeName::Apply | TypeName::Exec => return Err(StatusError::Unsupported(type_name)),
     };
-    if is_path && !name.starts_with('/') {
-        return Err(StatusError::RelativePath(type_name, name.into()));
-    }
     let ensure = match type_name {
         TypeName::Service => "running",
         _ => "present",
@@ -63,10 +86,10 @@ pub fn resource_to_inspect(type_name: TypeName, name: &str) -> Result<Resource, 
 /// Returns the resource of a remote status request. Package modules given by path are rejected, so
 /// that a status request can't run an arbitrary program.
 pub fn resource_from_request(request: &StatusRequest) -> Result<Resource, StatusError> {
-    let mut resource = resource_to_inspect(request.type_name, &request.name)?;
     let Some(properties) = &request.properties else {
-        return Ok(resource);
+        return resource_to_inspect(request.type_name, &request.name);
     };
+    let mut resource = without_properties(request.type_name, &request.name)?;
     let declared = decode::read_resources(request.type_name, properties);
     let mut declared = declared.map_err(StatusError::Properties)?;
     let DeclaredResource {
@@ -78,6 +101,7 @@ pub fn resource_from_request(request: &StatusRequest) -> Result<Resource, Status
     resource.common.provider = declared.common.provider;
     resource.common.sensitive = declared.common.sensitive;
     resource.properties = declared.properties;
+    check_path(&resource)?;
     Ok(resource)
 }
 

@@ -15,9 +15,13 @@ macro_rules! for_each_type {
             Archive = "archive",
             Exec = "exec",
             File = "file",
+            Group = "group",
+            Line = "line",
+            Link = "link",
             Package = "package",
             Scaffold = "scaffold",
             Service = "service",
+            User = "user",
         }
     };
 }

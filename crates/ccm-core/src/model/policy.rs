@@ -7,7 +7,8 @@
 //!
 //! A rule has two sorts of fields. Conditions (`verbs`, `types`, `names`, `providers`, `commands`,
 //! `noop_only`) select what the rule applies to; an omitted condition matches everything. Grants
-//! (`path`, `environment`, `cwd`, `shell`, `guards`, `checks`, `post`, `modules`, `lookups`) permit
+//! (`path`, `environment`, `cwd`, `shell`, `guards`, `checks`, `post`, `validate`, `modules`, `targets`,
+//! `groups`, `homes`, `lookups`) permit
 //! what extends a resource beyond its name and command; an omitted grant permits nothing. A rule
 //! that allows every command line needs no grants for what such a command line could do itself.
 
@@ -18,7 +19,7 @@ mod rule_match;
 use serde::Deserialize;
 use serde::de::Error as _;
 
-use self::operation::{Operation, OperationPart, operations};
+use self::operation::{Operation, OperationPart, link_target, operations};
 use self::rule_match::RuleMatch;
 use super::TypeName;
 use super::document::{DocumentError, Node};
@@ -117,8 +118,16 @@ pub struct Rule {
     pub checks: Vec<String>,
     /// Command lines allowed as post commands of a scaffold.
     pub post: Vec<String>,
+    /// Command lines allowed to check new files.
+    pub validate: Vec<String>,
+    /// Groups allowed for a user, primary or supplementary.
+    pub groups: Vec<String>,
+    /// Home directories allowed for a user.
+    pub homes: Vec<String>,
     /// Paths of the CFEngine package modules that are allowed.
     pub modules: Vec<String>,
+    /// Paths that a link may lead to, besides those of `names`.
+    pub targets: Vec<String>,
     /// Data sources that templates may read.
     pub lookups: Vec<Lookup>,
 }
@@ -243,7 +252,8 @@ impl Policy {
         provider: &str,
         noop: bool,
     ) -> Result<(), Denied> {
-        for operation in operations(verb, resource, provider, noop) {
+        let target = link_target(resource);
+        for operation in operations(verb, resource, target.as_deref(), provider, noop) {
             let (decision, missing_grant) = self.first_match(&operation, |_| false);
             if !decision.is_allowed() {
                 return Err(Denied {
@@ -274,6 +284,7 @@ impl Rule {
             ("guards", &self.guards),
             ("checks", &self.checks),
             ("post", &self.post),
+            ("validate", &self.validate),
         ];
         let lines = lists.into_iter().find_map(|(field, list)| {
             let problem = list.iter().find_map(|line| pattern::problem(line))?;
@@ -284,6 +295,8 @@ impl Rule {
             ("path", &self.path),
             ("cwd", &self.cwd),
             ("modules", &self.modules),
+            ("targets", &self.targets),
+            ("homes", &self.homes),
         ];
         let paths = paths.into_iter().find_map(|(field, list)| {
             let path = list.iter().find(relative)?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TypeName;
 use super::health::HealthResult;
-use super::secret::serialize_text;
+use super::secret::{Secret, serialize_text};
 use super::text::{mtime, timestamp};
 use super::value::Value;
 
@@ -55,8 +55,12 @@ pub enum Detail {
     Service { metadata: ServiceMetadata },
     File { metadata: FileMetadata },
     Exec(ExecDetail),
+    Group { metadata: GroupMetadata },
+    Line { metadata: LineMetadata },
+    Link { metadata: LinkMetadata },
     Archive { metadata: ArchiveMetadata },
     Scaffold { metadata: ScaffoldMetadata },
+    User { metadata: UserMetadata },
     Apply(ApplyDetail),
 }
 
@@ -93,11 +97,15 @@ impl State {
     pub(crate) fn redact_checksums(&mut self) {
         match &mut self.detail {
             Detail::File { metadata } => metadata.checksum.clear(),
+            Detail::Line { metadata } => metadata.checksum.clear(),
             Detail::Archive { metadata } => metadata.checksum.clear(),
             Detail::Package { .. }
             | Detail::Service { .. }
             | Detail::Exec(_)
+            | Detail::Group { .. }
+            | Detail::Link { .. }
             | Detail::Scaffold { .. }
+            | Detail::User { .. }
             | Detail::Apply(_) => {}
         }
     }
@@ -117,6 +125,12 @@ pub struct PreviousState {
     pub mode: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub checksum: String,
+    /// Target of a link.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
+    /// Attributes of a user or group by property; never the password.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
     /// Whether a service was enabled at boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
@@ -135,6 +149,25 @@ impl From<&State> for PreviousState {
                 group: metadata.group.clone(),
                 mode: metadata.mode.clone(),
                 checksum: metadata.checksum.clone(),
+                ..previous
+            },
+            Detail::Line { metadata } => Self {
+                owner: metadata.owner.clone(),
+                group: metadata.group.clone(),
+                mode: metadata.mode.clone(),
+                checksum: metadata.checksum.clone(),
+                ..previous
+            },
+            Detail::Group { metadata } => Self {
+                attributes: metadata.attributes(),
+                ..previous
+            },
+            Detail::User { metadata } => Self {
+                attributes: metadata.attributes(),
+                ..previous
+            },
+            Detail::Link { metadata } => Self {
+                target: metadata.target.clone(),
                 ..previous
             },
             Detail::Service { metadata } => Self {
@@ -157,8 +190,12 @@ impl Detail {
             Self::Service { .. } => TypeName::Service,
             Self::File { .. } => TypeName::File,
             Self::Exec(_) => TypeName::Exec,
+            Self::Group { .. } => TypeName::Group,
+            Self::Line { .. } => TypeName::Line,
+            Self::Link { .. } => TypeName::Link,
             Self::Archive { .. } => TypeName::Archive,
             Self::Scaffold { .. } => TypeName::Scaffold,
+            Self::User { .. } => TypeName::User,
             Self::Apply(_) => TypeName::Apply,
         }
     }
@@ -221,6 +258,126 @@ pub struct ExecDetail {
     pub onlyif_satisfied: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     pub unless_satisfied: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkMetadata {
+    pub name: String,
+    /// Text of the link; invalid UTF-8 is replaced.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    /// Whether `target` is the complete text.
+    #[serde(skip)]
+    pub is_exact: bool,
+}
+
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LineMetadata {
+    pub name: String,
+    pub path: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    pub owner: String,
+    pub group: String,
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    #[serde(with = "mtime")]
+    pub mtime: Option<DateTime<FixedOffset>>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub size: u64,
+    /// Content of the file, which is not part of the published state; `None` if there is no file.
+    #[serde(skip)]
+    pub content: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for LineMetadata {
+    /// Shows no content, which may be secret.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut fields = out.debug_struct("LineMetadata");
+        fields.field("name", &self.name).field("path", &self.path);
+        fields.field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupMetadata {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
+    /// Whether only another source of the name service knows the group.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub foreign: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+}
+
+impl GroupMetadata {
+    fn attributes(&self) -> BTreeMap<String, String> {
+        let gid = self.gid.map(|gid| ("gid".into(), gid.to_string()));
+        gid.into_iter().collect()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UserMetadata {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Name of the primary group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Supplementary groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub home: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub shell: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub comment: String,
+    /// Whether no password is accepted; `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked: Option<bool>,
+    /// Day from which the account is disabled; empty for never.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub expiry: String,
+    /// Whether only another source of the name service knows the user.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub foreign: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    /// Stored password hash; not part of the published state.
+    #[serde(skip)]
+    pub password: Secret,
+    /// Whether a group has the name of the user.
+    #[serde(skip)]
+    pub has_own_group: bool,
+}
+
+impl UserMetadata {
+    fn attributes(&self) -> BTreeMap<String, String> {
+        let number = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
+        let locked = self.locked.map(|locked| locked.to_string());
+        let all = [
+            ("uid", number(self.uid)),
+            ("gid", number(self.gid)),
+            ("groups", self.groups.join(",")),
+            ("home", self.home.clone()),
+            ("shell", self.shell.clone()),
+            ("comment", self.comment.clone()),
+            ("locked", locked.unwrap_or_default()),
+            ("expiry", self.expiry.clone()),
+        ];
+        let set = all.into_iter().filter(|(_, value)| !value.is_empty());
+        set.map(|(name, value)| (name.into(), value)).collect()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,26 +5,36 @@
 //! types is closed, so this is a `match` and not a registry. [`ManagedResource`] combines properties with
 //! their provider, and [`PlannedChange`] adds the actions, so that types can't be mixed up.
 
+pub mod account;
 pub mod archive;
+mod error;
 pub mod exec;
 pub mod file;
+pub mod group;
+pub mod line;
+pub mod link;
 pub mod package;
+mod plan;
 pub mod scaffold;
 pub mod service;
+pub mod user;
+mod walk;
 
-use std::fmt;
 use std::path::Path;
 
-use crate::model::TypeName;
-use crate::model::output::{self, CommandOutput};
+use crate::model::output::CommandOutput;
 use crate::model::resource::{
-    Apply, Archive, Exec, File, InvalidProperty, Package, Properties, Resource, Scaffold, Service,
+    Apply, Archive, Exec, File, Group, Line, Link, Package, Properties, Resource, Scaffold,
+    Service, User,
 };
 use crate::model::state::{Detail, State};
-use crate::model::text::SplitError;
 use crate::system::files::{self, FileError, FileKind};
-use crate::system::{AccountError, Accounts, Clock, LockError, RunError, Runner, UnpackError};
-use ccm_template::{CallError, Env};
+use crate::system::{Accounts, Clock, Runner};
+use ccm_template::Env;
+
+use error::MAX_ERROR_LINES;
+pub use error::{ErrorOutput, ProviderError, ResourceError};
+pub use plan::Plan;
 
 /// Access of resource types to the machine.
 #[derive(Clone, Copy)]
@@ -48,175 +58,19 @@ pub struct Host<'a> {
     pub scaffolds: &'a scaffold::SourceCache,
 }
 
-/// A resource without a usable provider.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProviderError {
-    #[error("no suitable provider found")]
-    NoneSuitable,
-    #[error("invalid resource: provider not found")]
-    NotFound,
-    #[error("invalid resource: provider is not manageable: not applicable to instance")]
-    NotManageable,
-}
-
-/// A failure to inspect or change a resource.
-#[derive(Debug, thiserror::Error)]
-pub enum ResourceError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error(transparent)]
-    Account(#[from] AccountError),
-    #[error("{0}{output}", output = ErrorOutput::of_killed(.0))]
-    Run(#[from] RunError),
-    #[error(transparent)]
-    Split(#[from] SplitError),
-    #[error(transparent)]
-    Service(#[from] service::ServiceError),
-    #[error("invalid guard command: {0}")]
-    Guard(#[source] SplitError),
-    #[error("empty guard command")]
-    EmptyGuard,
-    #[error("no command specified")]
-    NoCommand,
-    #[error(transparent)]
-    Package(#[from] package::PackageError),
-    /// The requester may not read the source; the text names the missing permission.
-    #[error("source: {0}")]
-    SourceDenied(#[source] CallError),
-    #[error("{0} exists as a directory; cannot manage it as a file")]
-    IsDirectory(String),
-    #[error("{0} is a device, socket or FIFO; remove it first to replace it by a file")]
-    SpecialFile(String),
-    #[error("download failed: {0}")]
-    Download(#[source] archive::DownloadError),
-    #[error(transparent)]
-    Unpack(#[from] UnpackError),
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    #[error("archive type not supported")]
-    ArchiveType,
-    #[error("failed to reach desired state: {ensure}: {reason}")]
-    NotReached {
-        ensure: String,
-        reason: String,
-        /// What the service or package manager printed.
-        output: String,
-    },
-    /// Upstream repeats the exit code in this text.
-    #[error("failed to reach desired state: exit code {code} {reason}{error_output}")]
-    ExitCode {
-        code: i32,
-        reason: String,
-        error_output: ErrorOutput,
-    },
-    #[error(transparent)]
-    Scaffold(#[from] scaffold::ScaffoldError),
-    #[error(transparent)]
-    Invalid(#[from] InvalidProperty),
-    #[error("expected the state of a resource of type {wanted}, got {found}")]
-    OtherState { wanted: TypeName, found: TypeName },
-}
-
-impl ResourceError {
-    /// Returns the error of a resource that is not in its wanted state after a change.
-    fn not_reached(resource: &Resource, reason: impl Into<String>) -> Self {
-        Self::NotReached {
-            ensure: resource.common.ensure.clone(),
-            reason: reason.into(),
-            output: String::new(),
-        }
-    }
-
-    /// Returns the last lines of the failed command's output, for the event.
-    pub fn output(&self) -> String {
-        let of_killed = |err: &RunError| err.output().map(CommandOutput::tail);
-        match self {
-            Self::Run(err)
-            | Self::Service(service::ServiceError::Run(err))
-            | Self::Package(package::PackageError::Run(err)) => of_killed(err).unwrap_or_default(),
-            Self::Service(err) => err.output(),
-            Self::Package(err) => err.output(),
-            Self::Scaffold(scaffold::ScaffoldError::Post { output, .. }) => output.clone(),
-            Self::NotReached { output, .. } => output.clone(),
-            Self::ExitCode { error_output, .. } => error_output.output.clone(),
-            _ => String::new(),
-        }
-    }
-
-    /// Returns the error for a state of another type.
-    fn other_state(wanted: TypeName, state: &State) -> Self {
-        let found = state.detail.type_name();
-        Self::OtherState { wanted, found }
-    }
-}
-
-/// The actions that bring a resource to its wanted state, in order.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan<A> {
-    pub actions: Vec<A>,
-    /// The message of a noop run; empty if there is nothing to do.
-    pub message: String,
-    /// The plan was caused by a subscription.
-    pub refreshed: bool,
-    /// The resource was already in its wanted state.
-    pub satisfied: bool,
-    /// The resource is stable after the change.
-    pub settles: bool,
-    /// The actions may change nothing: the resource counts as changed only if its state differs afterwards.
-    pub tentative: bool,
-}
-
-impl<A> Plan<A> {
-    /// Returns the empty plan of a resource in its wanted state.
-    fn stable() -> Self {
-        Self {
-            actions: Vec::new(),
-            message: String::new(),
-            refreshed: false,
-            satisfied: true,
-            settles: true,
-            tentative: false,
-        }
-    }
-
-    /// Returns the plan of a resource that differs from its wanted state.
-    fn with_actions(actions: Vec<A>, message: impl Into<String>) -> Self {
-        Self {
-            actions,
-            message: message.into(),
-            refreshed: false,
-            satisfied: false,
-            settles: true,
-            tentative: false,
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.actions.is_empty()
-    }
-
-    /// Returns the plan with converted actions.
-    fn map<B>(self, convert: impl FnMut(A) -> B) -> Plan<B> {
-        Plan {
-            actions: self.actions.into_iter().map(convert).collect(),
-            message: self.message,
-            refreshed: self.refreshed,
-            satisfied: self.satisfied,
-            settles: self.settles,
-            tentative: self.tentative,
-        }
-    }
-}
-
 /// An action, with the properties and the provider it was planned for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action<'a> {
     Archive(&'a Archive, archive::Action),
     Exec(&'a Exec, exec::Provider, exec::Action),
-    File(&'a File, file::Action),
+    File(&'a File, &'a file::Rendered, file::Action),
+    Group(&'a Group, group::Action),
+    Line(&'a Line, line::Action),
+    Link(&'a Link, link::Action),
     Package(&'a Package, &'a package::Provider, package::Action),
     Scaffold(&'a Scaffold, scaffold::Action),
     Service(service::Provider, service::Action),
+    User(&'a User, user::Action),
 }
 
 /// Progress of a change.
@@ -238,41 +92,6 @@ pub struct ChangeReport {
     pub error_output: Vec<String>,
     /// The output of a command that failed or whose output was requested.
     pub output: CommandOutput,
-}
-
-/// The number of output lines in the error of a command that was started for a user.
-const MAX_ERROR_LINES: usize = 3;
-
-/// The last lines of a command's output, as the end of an error. Displayed on one line; empty if there
-/// are none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorOutput {
-    lines: Vec<String>,
-    /// More of the output, for the event.
-    output: String,
-}
-
-impl ErrorOutput {
-    /// Returns error output of these lines.
-    pub fn new(lines: Vec<String>) -> Self {
-        let output = output::tail(&lines.join("\n"));
-        Self { lines, output }
-    }
-
-    /// Returns the last lines of a command that was killed.
-    fn of_killed(error: &RunError) -> Self {
-        let lines = error.output().map(|it| it.last_lines(MAX_ERROR_LINES));
-        Self::new(lines.unwrap_or_default())
-    }
-}
-
-impl fmt::Display for ErrorOutput {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.lines.is_empty() {
-            return Ok(());
-        }
-        write!(out, ": {}", self.lines.join("; "))
-    }
 }
 
 /// The provider name of nested manifests.
@@ -309,10 +128,14 @@ pub struct ManagedResource<'a> {
 enum Provider<'a> {
     Archive(&'a Archive),
     Exec(&'a Exec, exec::Provider),
-    File(&'a File),
+    File(&'a File, file::Rendered),
+    Group(&'a Group),
+    Line(&'a Line),
+    Link(&'a Link),
     Package(&'a Package, package::Provider),
     Scaffold(&'a Scaffold),
     Service(&'a Service, service::Provider),
+    User(&'a User),
 }
 
 /// The plan for a resource, based on an inspected state.
@@ -348,7 +171,19 @@ pub fn select_provider<'a>(
         Properties::Exec(exec) => Provider::Exec(exec, exec::Provider::select(wanted, host)?),
         Properties::File(file) => {
             only(file::PROVIDER)?;
-            Provider::File(file)
+            Provider::File(file, file::Rendered::default())
+        }
+        Properties::Group(group) => {
+            account::check_provider(wanted, host)?;
+            Provider::Group(group)
+        }
+        Properties::Line(line) => {
+            only(line::PROVIDER)?;
+            Provider::Line(line)
+        }
+        Properties::Link(link) => {
+            only(link::PROVIDER)?;
+            Provider::Link(link)
         }
         Properties::Package(package) => {
             Provider::Package(package, package::Provider::select(wanted, host)?)
@@ -359,6 +194,10 @@ pub fn select_provider<'a>(
         }
         Properties::Service(service) => {
             Provider::Service(service, service::Provider::select(wanted, host)?)
+        }
+        Properties::User(user) => {
+            account::check_provider(wanted, host)?;
+            Provider::User(user)
         }
     };
     Ok(SelectedProvider::Managed(ManagedResource {
@@ -381,7 +220,10 @@ impl ManagedResource<'_> {
         match &self.provider {
             Provider::Archive(_) => archive::PROVIDER,
             Provider::Exec(_, provider) => provider.name(),
-            Provider::File(_) => file::PROVIDER,
+            Provider::File(..) => file::PROVIDER,
+            Provider::Group(_) | Provider::User(_) => account::PROVIDER,
+            Provider::Line(_) => line::PROVIDER,
+            Provider::Link(_) => link::PROVIDER,
             Provider::Package(_, provider) => provider.name(),
             Provider::Scaffold(_) => scaffold::PROVIDER,
             Provider::Service(_, provider) => provider.name(),
@@ -394,12 +236,16 @@ impl ManagedResource<'_> {
         match &self.provider {
             Provider::Archive(archive) => archive::inspect(resource, archive, host),
             Provider::Exec(exec, provider) => exec::inspect(resource, exec, *provider, host),
-            Provider::File(_) => file::inspect(resource, host),
+            Provider::File(..) => file::inspect(resource, host),
+            Provider::Group(_) => group::inspect(resource, host),
+            Provider::Line(line) => line::inspect(resource, line, host),
+            Provider::Link(_) => link::inspect(resource, host),
             Provider::Package(package, provider) => {
                 package::inspect(resource, package, provider, host)
             }
             Provider::Scaffold(scaffold) => scaffold::inspect(resource, scaffold, host),
             Provider::Service(_, provider) => Ok(service::inspect(resource, provider.get(), host)?),
+            Provider::User(_) => user::inspect(resource, host),
         }
     }
 
@@ -416,8 +262,16 @@ impl ManagedResource<'_> {
                 .map(|action| Action::Archive(archive, action)),
             Provider::Exec(exec, provider) => exec::plan(exec, state, refresh)?
                 .map(|action| Action::Exec(exec, *provider, action)),
-            Provider::File(file) => {
-                file::plan(resource, file, state, host)?.map(|action| Action::File(file, action))
+            Provider::File(file, rendered) => file::plan(resource, file, rendered, state, host)?
+                .map(|action| Action::File(file, rendered, action)),
+            Provider::Group(group) => {
+                group::plan(resource, group, state)?.map(|action| Action::Group(group, action))
+            }
+            Provider::Line(line) => {
+                line::plan(resource, line, state)?.map(|action| Action::Line(line, action))
+            }
+            Provider::Link(link) => {
+                link::plan(resource, link, state)?.map(|action| Action::Link(link, action))
             }
             Provider::Package(package, provider) => {
                 package::plan(resource, package, provider, state, host)?
@@ -428,6 +282,9 @@ impl ManagedResource<'_> {
             Provider::Service(service, provider) => {
                 service::plan(resource, service, provider.get(), state, refresh, host)?
                     .map(|action| Action::Service(*provider, action))
+            }
+            Provider::User(user) => {
+                user::plan(resource, user, state, host)?.map(|action| Action::User(user, action))
             }
         };
         Ok(PlannedChange {
@@ -447,7 +304,10 @@ impl ManagedResource<'_> {
         match &self.provider {
             Provider::Archive(archive) => archive::verify(resource, archive, host),
             Provider::Exec(exec, _) => exec::verify(resource, exec, report, host),
-            Provider::File(file) => file::verify(resource, file, host),
+            Provider::File(file, rendered) => file::verify(resource, file, rendered, host),
+            Provider::Group(group) => group::verify(resource, group, host),
+            Provider::Line(line) => line::verify(resource, line, host),
+            Provider::Link(link) => link::verify(resource, link, host),
             Provider::Package(package, provider) => {
                 package::verify(resource, package, provider, report, host)
             }
@@ -455,6 +315,7 @@ impl ManagedResource<'_> {
             Provider::Service(service, provider) => {
                 service::verify(resource, service, provider.get(), host)
             }
+            Provider::User(user) => user::verify(resource, user, host),
         }
     }
 }
@@ -472,11 +333,21 @@ impl<'a> PlannedChange<'a> {
         let mut text = String::new();
         for action in &self.plan.actions {
             match action {
-                Action::File(file, action) => {
-                    file::diff(&mut text, resource, file, state, action, host)?;
+                Action::File(file, rendered, action) => {
+                    file::diff(&mut text, resource, file, rendered, state, action, host)?;
                 }
+                Action::Group(group, _) => group::diff(&mut text, resource, group, state)?,
+                Action::Line(line, action) => {
+                    line::diff(&mut text, resource, line, state, action)?;
+                }
+                Action::Link(link, _) => link::diff(&mut text, resource, link, state)?,
                 Action::Scaffold(scaffold, action) => {
                     scaffold::diff(&mut text, resource, scaffold, *action, host)?;
+                }
+                Action::User(user, _) => {
+                    user::diff(&mut text, resource, user, state, host)?;
+                    // One of several actions shows all differences.
+                    break;
                 }
                 Action::Archive(..)
                 | Action::Exec(..)
@@ -499,10 +370,15 @@ impl<'a> PlannedChange<'a> {
         let mut report = ChangeReport::default();
         for action in &self.plan.actions {
             match action {
-                // The file may be a program of a package provider.
-                Action::File(..) => host.packages.invalidate_providers(),
-                // Any command may install packages.
-                _ => host.packages.invalidate(),
+                // What is written may be a program of a package provider.
+                Action::File(..) | Action::Line(..) | Action::Link(..) => {
+                    host.packages.invalidate_providers();
+                }
+                // Any command may install packages or create accounts.
+                _ => {
+                    host.packages.invalidate();
+                    host.accounts.forget();
+                }
             }
             match action {
                 Action::Archive(archive, action) => {
@@ -512,7 +388,12 @@ impl<'a> PlannedChange<'a> {
                     let output = |line: &str| on_progress(Progress::Line(line));
                     report = exec::run(resource, exec, *provider, host, &output)?;
                 }
-                Action::File(file, action) => file::change(resource, file, state, action, host)?,
+                Action::File(file, rendered, action) => {
+                    file::change(resource, file, rendered, state, action, host)?;
+                }
+                Action::Group(group, action) => group::change(resource, group, *action, host)?,
+                Action::Line(line, action) => line::change(resource, line, state, action, host)?,
+                Action::Link(link, action) => link::change(resource, link, *action, host)?,
                 Action::Package(package, provider, action) => {
                     report = package::change(resource, package, provider, state, action, host)?;
                 }
@@ -522,6 +403,7 @@ impl<'a> PlannedChange<'a> {
                 Action::Service(provider, action) => {
                     service::change(resource, provider.get(), *action, host)?;
                 }
+                Action::User(_, action) => user::change(resource, action, host)?,
             }
         }
         Ok(report)

@@ -4,9 +4,10 @@ use chrono::DateTime;
 
 use super::package::scripted_host::ScriptedHost;
 use super::*;
+use crate::model::TypeName;
 use crate::model::state::{
-    ApplyDetail, ArchiveMetadata, Detail, ExecDetail, FileMetadata, PackageMetadata,
-    ScaffoldMetadata, ServiceMetadata,
+    ApplyDetail, ArchiveMetadata, Detail, ExecDetail, FileMetadata, GroupMetadata, LineMetadata,
+    LinkMetadata, PackageMetadata, ScaffoldMetadata, ServiceMetadata, UserMetadata,
 };
 
 fn resource(type_name: TypeName) -> Resource {
@@ -15,9 +16,13 @@ fn resource(type_name: TypeName) -> Resource {
         TypeName::Archive => Properties::Archive(Archive::default()),
         TypeName::Exec => Properties::Exec(Exec::default()),
         TypeName::File => Properties::File(File::default()),
+        TypeName::Group => Properties::Group(Group::default()),
+        TypeName::Line => Properties::Line(Line::default()),
+        TypeName::Link => Properties::Link(Link::default()),
         TypeName::Package => Properties::Package(Package::default()),
         TypeName::Scaffold => Properties::Scaffold(Scaffold::default()),
         TypeName::Service => Properties::Service(Service::default()),
+        TypeName::User => Properties::User(User::default()),
     };
     Resource::new("/x", "present", properties)
 }
@@ -32,11 +37,23 @@ fn state(type_name: TypeName) -> State {
         TypeName::File => Detail::File {
             metadata: FileMetadata::default(),
         },
+        TypeName::Group => Detail::Group {
+            metadata: GroupMetadata::default(),
+        },
+        TypeName::Line => Detail::Line {
+            metadata: LineMetadata::default(),
+        },
+        TypeName::Link => Detail::Link {
+            metadata: LinkMetadata::default(),
+        },
         TypeName::Package => Detail::Package {
             metadata: PackageMetadata::default(),
         },
         TypeName::Scaffold => Detail::Scaffold {
             metadata: ScaffoldMetadata::default(),
+        },
+        TypeName::User => Detail::User {
+            metadata: UserMetadata::default(),
         },
         TypeName::Service => Detail::Service {
             metadata: ServiceMetadata::default(),
@@ -49,6 +66,7 @@ fn scripted() -> ScriptedHost {
     let scripted = ScriptedHost::new();
     scripted.install_apt();
     scripted.runner.install("systemctl");
+    scripted.runner.install("useradd");
     scripted
 }
 
@@ -60,9 +78,13 @@ fn every_type_has_the_provider_that_events_name() {
         "http",
         "posix",
         "posix",
+        "shadow",
+        "posix",
+        "posix",
         "apt",
         "choria",
         "systemd",
+        "shadow",
     ]) {
         let mut resource = resource(type_name);
         let name_of = |resource: &Resource| {

@@ -1,10 +1,11 @@
 //! Operations: everything that applying one resource does, each checked against the policy's rules.
 //!
-//! The first operation is the resource itself. Health checks, post commands, package modules and
-//! unpack directories are operations of their own. Matching is in `rule_match`.
+//! The first operation is the resource itself. Health checks, post commands, package modules,
+//! unpack directories and targets of links are operations of their own. Matching is in `rule_match`.
 
 use super::{Lookup, PolicyRequest};
 use crate::model::resource::{Exec, Properties, Resource, module_path};
+use crate::model::text::clean_path;
 
 /// Longest text that is compared with patterns; an operation with a longer one is denied.
 pub(super) const MAX_NAME: usize = 4096;
@@ -28,16 +29,42 @@ pub(super) enum OperationPart<'r> {
     Whole(Option<&'r Exec>),
     /// Directory that an archive is unpacked into.
     Directory(&'r str),
+    /// Absolute path that a link leads to.
+    Target(&'r str),
     Check(&'r str),
     Post(&'r str),
+    /// Command that checks a new file.
+    Validate(&'r str),
+    /// Primary or supplementary group of a user.
+    Group(&'r str),
+    /// Home directory of a user.
+    Home(&'r str),
     Module(&'r str),
     Lookup(Lookup),
+}
+
+/// Returns the absolute path that a link leads to, without regard to other links: the text that
+/// [`operations`] needs.
+pub(super) fn link_target(resource: &Resource) -> Option<String> {
+    let Properties::Link(link) = &resource.properties else {
+        return None;
+    };
+    if link.target.is_empty() {
+        return None;
+    }
+    let (directory, _) = resource.common.name.rsplit_once('/')?;
+    let absolute = match link.target.starts_with('/') {
+        true => link.target.clone(),
+        false => format!("{directory}/{}", link.target),
+    };
+    Some(clean_path(&absolute))
 }
 
 /// Returns the operations of applying a resource.
 pub(super) fn operations<'r>(
     verb: &'r str,
     resource: &'r Resource,
+    target: Option<&'r str>,
     provider: &'r str,
     noop: bool,
 ) -> Vec<Operation<'r>> {
@@ -46,7 +73,7 @@ pub(super) fn operations<'r>(
         verb,
         noop,
         type_name: Some(resource.type_name()),
-        name: Some(&common.name),
+        name: Some(resource.policy_name()),
         provider: Some(provider),
         command: resource.command_line(),
     };
@@ -80,6 +107,23 @@ pub(super) fn operations<'r>(
                 ));
             }
         }
+        Properties::File(file) => {
+            if !file.validate.is_empty() {
+                let part = OperationPart::Validate(&file.validate);
+                operations.push(operation("validate command of", part));
+            }
+        }
+        Properties::User(user) => {
+            let groups = user.groups.iter().flatten().map(String::as_str);
+            let groups = groups
+                .chain([user.gid.as_str()])
+                .filter(|group| !group.is_empty());
+            operations
+                .extend(groups.map(|group| operation("group of", OperationPart::Group(group))));
+            if !user.home.is_empty() {
+                operations.push(operation("home of", OperationPart::Home(&user.home)));
+            }
+        }
         Properties::Scaffold(scaffold) => {
             let commands = scaffold.post.iter().flat_map(|post| post.values());
             operations.extend(
@@ -88,10 +132,14 @@ pub(super) fn operations<'r>(
         }
         Properties::Apply(_)
         | Properties::Exec(_)
-        | Properties::File(_)
+        | Properties::Group(_)
+        | Properties::Line(_)
+        | Properties::Link(_)
         | Properties::Package(_)
         | Properties::Service(_) => {}
     }
+    // A link gives the rights of its path to the path that it leads to.
+    operations.extend(target.map(|path| operation("target of", OperationPart::Target(path))));
     // Health checks do not run in noop mode.
     operations.extend(common.health_checks.iter().map(|check| {
         let line = match check.command.as_str() {
@@ -120,8 +168,12 @@ impl<'r> Operation<'r> {
     pub(super) fn text(&self) -> Option<&'r str> {
         match self.part {
             OperationPart::Directory(text)
+            | OperationPart::Target(text)
             | OperationPart::Check(text)
             | OperationPart::Post(text)
+            | OperationPart::Validate(text)
+            | OperationPart::Group(text)
+            | OperationPart::Home(text)
             | OperationPart::Module(text) => Some(text),
             OperationPart::Whole(_) | OperationPart::Lookup(_) => None,
         }
@@ -131,7 +183,10 @@ impl<'r> Operation<'r> {
     pub(super) fn is_command(&self) -> bool {
         matches!(
             self.part,
-            OperationPart::Check(_) | OperationPart::Post(_) | OperationPart::Module(_)
+            OperationPart::Check(_)
+                | OperationPart::Post(_)
+                | OperationPart::Validate(_)
+                | OperationPart::Module(_)
         )
     }
 

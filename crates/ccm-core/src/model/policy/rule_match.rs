@@ -78,6 +78,9 @@ impl Rule {
             }
             (true, _) => lines(&self.names, name),
             (false, OperationPart::Directory(directory)) => paths(&self.names, directory),
+            (false, OperationPart::Target(path)) => {
+                paths(&self.names, path) || paths(&self.targets, path)
+            }
             (false, _) if name.starts_with('/') => paths(&self.names, name),
             (false, _) => self.names.iter().any(|it| pattern::name(it, name)),
         };
@@ -119,9 +122,18 @@ impl Rule {
                     None => RuleMatch::Yes,
                 }
             }
-            OperationPart::Directory(_) => RuleMatch::Yes,
+            OperationPart::Directory(_) | OperationPart::Target(_) => RuleMatch::Yes,
             OperationPart::Check(line) => granted(&self.checks, line).into(),
             OperationPart::Post(line) => granted(&self.post, line).into(),
+            OperationPart::Validate(line) => granted(&self.validate, line).into(),
+            OperationPart::Group(name) => {
+                let is_free = is_open && self.groups.is_empty();
+                (is_free || self.groups.iter().any(|it| pattern::name(it, name))).into()
+            }
+            OperationPart::Home(path) => {
+                let is_free = is_open && self.homes.is_empty();
+                (is_free || paths(&self.homes, path)).into()
+            }
             OperationPart::Module(path) => paths(&self.modules, path).into(),
             OperationPart::Lookup(lookup) => self.lookups.contains(&lookup).into(),
         }
@@ -218,6 +230,22 @@ impl Rule {
             && hit(
                 &self.checks,
                 &[only(matches!(operation.part, OperationPart::Check(_)))],
+            )
+            && hit(
+                &self.targets,
+                &[only(matches!(operation.part, OperationPart::Target(_)))],
+            )
+            && hit(
+                &self.validate,
+                &[only(matches!(operation.part, OperationPart::Validate(_)))],
+            )
+            && hit(
+                &self.groups,
+                &[only(matches!(operation.part, OperationPart::Group(_)))],
+            )
+            && hit(
+                &self.homes,
+                &[only(matches!(operation.part, OperationPart::Home(_)))],
             )
             && hit(
                 &self.post,

@@ -379,3 +379,165 @@ fn an_invalid_rule_is_reported() {
         assert!(found.contains(error), "{found}");
     }
 }
+
+#[test]
+fn what_the_new_types_reach_needs_a_grant() {
+    for (rules, type_name, properties, denial) in [
+        // The target of a link.
+        (
+            "{types: [link], names: ['/srv/**']}",
+            "link",
+            r#"{"name":"/srv/a/l","target":"../b"}"#,
+            "",
+        ),
+        (
+            "{types: [link], names: ['/srv/**']}",
+            "link",
+            r#"{"name":"/srv/a/l","target":"../../etc"}"#,
+            "resource",
+        ),
+        (
+            "{types: [link], names: ['/srv/**']}",
+            "link",
+            r#"{"name":"/srv/l","target":"/etc/shadow"}"#,
+            "resource",
+        ),
+        (
+            "{types: [link], names: ['/srv/**'], targets: ['/usr/**']}",
+            "link",
+            r#"{"name":"/srv/l","target":"/usr/x"}"#,
+            "",
+        ),
+        (
+            "{types: [link], names: ['/srv/**'], targets: ['/usr/**']}",
+            "link",
+            r#"{"name":"/etc/l","target":"/usr/x"}"#,
+            "resource",
+        ),
+        (
+            "{types: [link]}",
+            "link",
+            r#"{"name":"/srv/l","target":"/etc"}"#,
+            "",
+        ),
+        (
+            "{types: [link], names: ['/srv/**']}",
+            "link",
+            r#"{"name":"/srv/l","ensure":"absent"}"#,
+            "",
+        ),
+        (
+            "[{action: deny, targets: ['/etc/**']}, {types: [link]}]",
+            "link",
+            r#"{"name":"/srv/l","target":"/etc/x"}"#,
+            "target of",
+        ),
+        // The path of a line is its name.
+        (
+            "{types: [line], names: ['/srv/**']}",
+            "line",
+            r#"{"name":"/srv/f","line":"a"}"#,
+            "",
+        ),
+        (
+            "{types: [line], names: ['/srv/**']}",
+            "line",
+            r#"{"name":"/srv/f","path":"/etc/passwd","line":"a"}"#,
+            "resource",
+        ),
+        (
+            "{types: [line], names: ['/srv/**']}",
+            "line",
+            r#"{"name":"port","path":"/srv/f","line":"a"}"#,
+            "",
+        ),
+        // The command that validates a file.
+        (
+            "{types: [file], names: ['/srv/**']}",
+            "file",
+            r#"{"name":"/srv/f","ensure":"present","content":"","owner":"root","group":"root","mode":"0644","validate":"evil %"}"#,
+            "validate command of",
+        ),
+        (
+            "{types: [file], names: ['/srv/**'], validate: ['visudo -cf %']}",
+            "file",
+            r#"{"name":"/srv/f","ensure":"present","content":"","owner":"root","group":"root","mode":"0644","validate":"visudo -cf %"}"#,
+            "",
+        ),
+        (
+            "{types: [file], names: ['/srv/**'], validate: ['visudo -cf %']}",
+            "file",
+            r#"{"name":"/srv/f","ensure":"present","content":"","owner":"root","group":"root","mode":"0644","validate":"evil %"}"#,
+            "validate command of",
+        ),
+        // Groups and home directory of a user.
+        (
+            "{types: [user], names: [deploy]}",
+            "user",
+            r#"{"name":"deploy","shell":"/bin/sh"}"#,
+            "",
+        ),
+        (
+            "{types: [user], names: [deploy]}",
+            "user",
+            r#"{"name":"root"}"#,
+            "resource",
+        ),
+        (
+            "{types: [user], names: [deploy]}",
+            "user",
+            r#"{"name":"deploy","groups":["sudo"]}"#,
+            "group of",
+        ),
+        (
+            "{types: [user], names: [deploy]}",
+            "user",
+            r#"{"name":"deploy","gid":"0"}"#,
+            "group of",
+        ),
+        (
+            "{types: [user], names: [deploy], groups: [app]}",
+            "user",
+            r#"{"name":"deploy","gid":"app","groups":["app"]}"#,
+            "",
+        ),
+        (
+            "{types: [user], names: [deploy], groups: [app]}",
+            "user",
+            r#"{"name":"deploy","groups":["app","sudo"]}"#,
+            "group of",
+        ),
+        (
+            "{types: [user], names: [deploy]}",
+            "user",
+            r#"{"name":"deploy","home":"/etc"}"#,
+            "home of",
+        ),
+        (
+            "{types: [user], names: [deploy], homes: ['/home/*']}",
+            "user",
+            r#"{"name":"deploy","home":"/home/deploy"}"#,
+            "",
+        ),
+        (
+            "{types: [group], names: [app]}",
+            "group",
+            r#"{"name":"app","gid":990}"#,
+            "",
+        ),
+        ("{types: [file]}", "group", r#"{"name":"app"}"#, "resource"),
+    ] {
+        let resource = resource(type_name, properties);
+        let result = policy(rules).check_resource("ensure", &resource, "posix", false);
+        let found = result.map_err(|denied| denied.to_string());
+        match denial {
+            "" => assert_eq!(found, Ok(()), "{rules} {properties}"),
+            // The first denied operation of a link is its target.
+            "resource" => assert!(found.is_err(), "{rules} {properties}"),
+            what => {
+                let wanted = format!("denied by policy: {what} {}", resource.label());
+                assert_eq!(found, Err(wanted), "{rules} {properties}");
+            }
+        }
+    }
+}

@@ -6,7 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Common, FieldVisitor, InvalidProperty, TemplateField, check_owner, check_path, is_false, text,
+    Common, FieldVisitor, InvalidProperty, TemplateField, check_owner, check_path,
+    check_present_or_absent, is_false, text,
 };
 use crate::model::secret::{Secret, redact_url, serialize_url};
 use crate::model::text::{quote, url_scheme};
@@ -101,12 +102,7 @@ impl Archive {
             );
             return Err(InvalidProperty::new("url", message));
         }
-        if !matches!(common.ensure.as_str(), "present" | "absent") {
-            return Err(InvalidProperty::new(
-                "ensure",
-                "invalid ensure value: must be one of \"present\" or \"absent\"",
-            ));
-        }
+        check_present_or_absent(common)?;
         if self.cleanup && self.extract_parent.is_empty() {
             let message = "cleanup requires extract_parent to be set";
             return Err(InvalidProperty::new("cleanup", message));

@@ -4,12 +4,15 @@
 //! Does not inspect the node: whether a provider or a path exists is checked in [`crate::resource`].
 //! Reading resources from documents is in [`decode`].
 
+mod account;
 mod apply;
 mod archive;
 mod common;
 pub mod decode;
 mod exec;
 mod file;
+mod line;
+mod link;
 mod package;
 mod scaffold;
 mod service;
@@ -20,11 +23,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use account::{Group, NEVER, User};
 pub use apply::Apply;
 pub use archive::{Archive, ArchiveFormat};
 pub use common::{Common, Control};
 pub use exec::Exec;
 pub use file::{File, FileEnsure, parse_mode};
+pub use line::Line;
+pub use link::Link;
 pub use package::{Package, UpdateIndex, module_path};
 pub use scaffold::Scaffold;
 pub use service::Service;
@@ -164,6 +170,15 @@ impl Resource {
         }
     }
 
+    /// Returns what the rules of a policy compare with their names: the path of the file for a line,
+    /// otherwise the name.
+    pub fn policy_name(&self) -> &str {
+        match &self.properties {
+            Properties::Line(line) => line.file(&self.common.name),
+            _ => &self.common.name,
+        }
+    }
+
     /// Returns the references whose change refreshes this resource.
     pub fn subscribe(&self) -> &[String] {
         match &self.properties {
@@ -172,8 +187,12 @@ impl Resource {
             Properties::Apply(_)
             | Properties::Archive(_)
             | Properties::File(_)
+            | Properties::Group(_)
+            | Properties::Line(_)
+            | Properties::Link(_)
             | Properties::Package(_)
-            | Properties::Scaffold(_) => &[],
+            | Properties::Scaffold(_)
+            | Properties::User(_) => &[],
         }
     }
 
@@ -183,7 +202,12 @@ impl Resource {
         if common.ensure.is_empty() {
             common.ensure = match properties {
                 Properties::Service(_) => "running".into(),
-                Properties::Exec(_) | Properties::Apply(_) => "present".into(),
+                Properties::Exec(_)
+                | Properties::Apply(_)
+                | Properties::Group(_)
+                | Properties::Line(_)
+                | Properties::Link(_)
+                | Properties::User(_) => "present".into(),
                 Properties::Archive(_)
                 | Properties::File(_)
                 | Properties::Package(_)
@@ -196,9 +220,13 @@ impl Resource {
             Properties::Archive(archive) => archive.validate(common),
             Properties::Exec(exec) => exec.validate(common),
             Properties::File(file) => file.validate(common),
+            Properties::Group(group) => group.validate(common),
+            Properties::Line(line) => line.validate(common),
+            Properties::Link(link) => link.validate(common),
             Properties::Package(package) => package.validate(common),
             Properties::Scaffold(scaffold) => scaffold.complete(common),
             Properties::Service(service) => service.validate(common),
+            Properties::User(user) => user.validate(common),
         }
     }
 
@@ -214,29 +242,40 @@ impl Resource {
         match &mut self.properties {
             Properties::File(file) => file.visit_fields(phase, visit),
             Properties::Exec(exec) => exec.visit_fields(phase, visit),
+            Properties::Line(line) => line.visit_fields(phase, visit),
             // The other types have no deferred fields.
             _ if phase == Phase::Deferred => Ok(()),
             Properties::Apply(apply) => apply.visit_fields(visit),
             Properties::Archive(archive) => archive.visit_fields(visit),
             Properties::Scaffold(scaffold) => scaffold.visit_fields(visit),
             Properties::Service(service) => list("Subscribe", &mut service.subscribe, visit),
+            Properties::Group(_) => Ok(()),
+            Properties::Link(link) => link.visit_fields(visit),
             Properties::Package(package) => package.visit_fields(visit),
+            Properties::User(user) => user.visit_fields(visit),
         }
     }
 
     /// Returns the texts that are resolved just before the resource is applied.
     pub(crate) fn deferred_texts(&self) -> impl Iterator<Item = &str> {
-        let (file, exec) = match &self.properties {
-            Properties::File(file) => (Some(file), None),
-            Properties::Exec(exec) => (None, Some(exec)),
+        let (mut file, mut exec, mut line) = (None, None, None);
+        match &self.properties {
+            Properties::File(properties) => file = Some(properties),
+            Properties::Exec(properties) => exec = Some(properties),
+            Properties::Line(properties) => line = Some(properties),
             Properties::Apply(_)
             | Properties::Archive(_)
+            | Properties::Group(_)
+            | Properties::Link(_)
             | Properties::Package(_)
             | Properties::Scaffold(_)
-            | Properties::Service(_) => (None, None),
-        };
+            | Properties::Service(_)
+            | Properties::User(_) => {}
+        }
         let file = file.into_iter().flat_map(File::deferred_texts);
-        file.chain(exec.into_iter().flat_map(Exec::deferred_texts))
+        let exec = exec.into_iter().flat_map(Exec::deferred_texts);
+        let line = line.into_iter().flat_map(Line::deferred_texts);
+        file.chain(exec).chain(line)
     }
 
     /// Returns the resource for events: sensitive properties and the secrets of URLs are redacted.
@@ -252,7 +291,13 @@ impl Resource {
                 Properties::Exec(exec) => exec.redact(),
                 Properties::Apply(apply) => apply.redact(),
                 Properties::Scaffold(scaffold) => scaffold.redact(),
-                Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
+                Properties::Line(line) => line.redact(),
+                Properties::Archive(_)
+                | Properties::Group(_)
+                | Properties::Link(_)
+                | Properties::Package(_)
+                | Properties::Service(_)
+                | Properties::User(_) => {}
             }
         }
         redacted.redact_urls();
@@ -264,8 +309,10 @@ impl Resource {
         let is_url = |text: &str| text.contains("://");
         match &self.properties {
             Properties::Apply(_) | Properties::Archive(_) | Properties::Scaffold(_) => return true,
-            Properties::Exec(_) | Properties::File(_) => {}
-            Properties::Package(_) | Properties::Service(_) => {}
+            Properties::Link(link) if is_url(&link.target) => return true,
+            Properties::Exec(_) | Properties::File(_) | Properties::Line(_) => {}
+            Properties::Link(_) | Properties::Package(_) | Properties::Service(_) => {}
+            Properties::Group(_) | Properties::User(_) => {}
         }
         let references = self.common.require.iter().chain(self.subscribe());
         is_url(&self.common.name)
@@ -332,6 +379,17 @@ fn check_path(
         return Err(InvalidProperty::new(property, not_absolute));
     }
     Ok(())
+}
+
+/// Rejects ensure values other than `present` and `absent`.
+fn check_present_or_absent(common: &Common) -> Result<(), InvalidProperty> {
+    match common.ensure.as_str() {
+        "present" | "absent" => Ok(()),
+        _ => Err(InvalidProperty::new(
+            "ensure",
+            "invalid ensure value: must be one of \"present\" or \"absent\"",
+        )),
+    }
 }
 
 /// Rejects data that is not a mapping or null.

@@ -69,7 +69,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 pub(crate) struct ScriptedHost {
     pub runner: ScriptedRunner,
     pub(crate) clock: FixedClock,
-    accounts: Accounts,
+    pub(crate) accounts: Accounts,
     env: Env,
     pub(crate) services: ServiceCache,
     scaffolds: SourceCache,

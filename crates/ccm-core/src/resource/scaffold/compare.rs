@@ -6,10 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::ScaffoldError;
 use super::post::PostCommands;
 use super::render::{Rendered, RenderedFile};
-use super::tree::{Tree, WalkError, walk};
 use crate::resource::ResourceError;
+use crate::resource::walk::{Tree, WalkError, walk};
 use crate::system::FileError;
 use crate::system::files::{self, FileKind, Metadata};
 
@@ -64,9 +65,11 @@ pub fn compare(
     let seen = files::inspect(target, true)?;
     comparison.target_exists = seen.is_some();
     let tree = match seen.map(|seen| seen.kind) {
-        Some(FileKind::Directory) => walk(target, MAX_FILES).map_err(|err| match err {
+        Some(FileKind::Directory) => walk(target, MAX_FILES, true).map_err(|err| match err {
             WalkError::File(err) => ResourceError::File(err),
-            WalkError::TooMany(err) => ResourceError::Scaffold(err),
+            WalkError::TooMany => {
+                ResourceError::Scaffold(ScaffoldError::too_many(target, MAX_FILES))
+            }
         })?,
         // A dangling link is replaced by a directory.
         None | Some(FileKind::Symlink) => Tree::new(),

@@ -1,7 +1,7 @@
 //! Scaffold errors. Texts known from upstream CCM are kept.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::model::diagnostic::Diagnostic;
 use crate::model::text::{SplitError, quote};
@@ -78,6 +78,16 @@ pub enum ScaffoldError {
         #[source]
         cause: FileError,
     },
+}
+
+impl ScaffoldError {
+    /// Returns the error of a directory with more entries than the limit.
+    pub(super) fn too_many(directory: &Path, limit: usize) -> Self {
+        Self::TooManyFiles {
+            directory: directory.to_owned(),
+            limit,
+        }
+    }
 }
 
 /// A failed post command.

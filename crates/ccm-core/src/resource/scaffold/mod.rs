@@ -14,7 +14,6 @@ mod render;
 mod source;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod write;
 
 use std::fmt::Write as _;

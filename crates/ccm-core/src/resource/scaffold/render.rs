@@ -15,10 +15,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::ScaffoldError;
 use super::error::FunctionError;
-use super::tree::{Tree, WalkError, walk};
 use crate::model::Value;
 use crate::model::text::clean_path;
 use crate::model::value::Map;
+use crate::resource::walk::{Tree, WalkError, walk};
 use crate::system::FileError;
 use crate::system::files::{self, FileKind};
 use ccm_template::engines::{RenderError, Template, render_on};
@@ -378,9 +378,9 @@ fn source_tree(source: &Path) -> Result<Tree, ScaffoldError> {
             )));
         }
     }
-    walk(source, MAX_FILES).map_err(|err| match err {
+    walk(source, MAX_FILES, true).map_err(|err| match err {
         WalkError::File(err) => ScaffoldError::Source(err),
-        WalkError::TooMany(err) => err,
+        WalkError::TooMany => ScaffoldError::too_many(source, MAX_FILES),
     })
 }
 

@@ -99,6 +99,25 @@ impl<'a> Writer<'a> {
         self.store_at(&Location::of(target)?, attributes, durability, fill)
     }
 
+    /// Writes a file like [`Writer::store`], unless `check` refuses the new file. It gets the path of
+    /// the temporary file, which has its final content, owner and mode. If it fails, nothing changes.
+    pub fn store_checked<E: From<FileError>>(
+        self,
+        target: &Path,
+        content: Content<'_>,
+        attributes: &Attributes,
+        durability: Durability,
+        check: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let location = Location::of(target)?;
+        let temporary = Temporary::create(&location, self)?;
+        write(target, content, &temporary.file)?;
+        temporary.prepare(attributes, durability)?;
+        check(&target.with_file_name(&temporary.name))?;
+        temporary.finish(durability)?;
+        Ok(())
+    }
+
     /// Writes a file at an opened location.
     pub(super) fn store_at<E: From<FileError>>(
         self,
@@ -151,7 +170,7 @@ pub fn store_with<E: From<FileError>>(
     Writer::default().store_with(target, attributes, durability, fill)
 }
 
-fn write(target: &Path, content: Content<'_>, mut file: &File) -> Result<(), FileError> {
+pub(super) fn write(target: &Path, content: Content<'_>, mut file: &File) -> Result<(), FileError> {
     match content {
         Content::Bytes(bytes) => file.write_all(bytes),
         Content::File(source) => sparse_copy::copy(&inspect::open_regular(source)?, file),
@@ -208,6 +227,12 @@ impl<'a> Temporary<'a> {
 
     /// Sets owner and mode, and renames the file over the target.
     fn complete(self, attributes: &Attributes, durability: Durability) -> Result<(), FileError> {
+        self.prepare(attributes, durability)?;
+        self.finish(durability)
+    }
+
+    /// Sets owner and mode, and flushes the content.
+    fn prepare(&self, attributes: &Attributes, durability: Durability) -> Result<(), FileError> {
         let (location, file) = (self.location, &self.file);
         let (uid, gid) = attributes.owner().map_err(location.failed("chown"))?;
         if uid.is_some() || gid.is_some() {
@@ -220,6 +245,12 @@ impl<'a> Temporary<'a> {
             // The file system's journal orders owner, mode and rename; only data needs a flush.
             rustix::fs::fdatasync(file).map_err(location.failed("sync"))?;
         }
+        Ok(())
+    }
+
+    /// Renames the file over the target.
+    fn finish(self, durability: Durability) -> Result<(), FileError> {
+        let location = self.location;
         self.rename()?;
         if durability == Durability::Complete {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

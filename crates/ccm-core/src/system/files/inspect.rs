@@ -15,7 +15,8 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::super::{Digest, Digester};
-use super::{FileError, failed};
+use super::safe_open::OpenError;
+use super::{FileError, Location, failed};
 
 /// Size of one read; the buffer is on the stack.
 const CHUNK: usize = 64 * 1024;
@@ -127,6 +128,43 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
 /// Returns the text of a regular file of at most `limit` bytes. Links are followed.
 pub fn read_to_string(path: &Path, limit: u64) -> Result<String, FileError> {
     open_regular(path)?.text(path, limit)
+}
+
+/// Returns metadata and content of a regular file of at most `limit` bytes; `None` if it does not
+/// exist. No symlink that another user could have created is followed, and none at the path itself:
+/// that is an error, because the caller means to replace the file.
+pub fn read_no_follow(path: &Path, limit: u64) -> Result<Option<(Metadata, Vec<u8>)>, FileError> {
+    let location = match Location::resolve(path) {
+        Ok(location) => location,
+        Err(OpenError::Os(Errno::NOENT)) => return Ok(None),
+        Err(err) => return Err(err.during("open", path)),
+    };
+    match FileKind::at(&location)? {
+        None => return Ok(None),
+        Some(FileKind::Symlink) => return Err(FileError::WriteThroughSymlink(path.to_owned())),
+        Some(FileKind::Regular) => {}
+        Some(FileKind::Directory | FileKind::Special) => {
+            return Err(FileError::NotRegular(path.to_owned()));
+        }
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::openat(
+        &location.directory,
+        location.name,
+        flags | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let file = file.map_err(location.failed("open"))?;
+    let stat = rustix::fs::fstat(&file).map_err(location.failed("stat"))?;
+    if FileKind::of(&stat) != FileKind::Regular {
+        return Err(FileError::NotRegular(path.to_owned()));
+    }
+    let metadata = Metadata::from(&stat);
+    let opened = Opened {
+        file: file.into(),
+        stat,
+    };
+    Ok(Some((metadata, opened.content(path, limit)?)))
 }
 
 fn stat_path(path: &Path, follow: bool) -> Result<Option<Stat>, FileError> {

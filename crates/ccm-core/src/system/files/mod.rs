@@ -14,6 +14,7 @@
 //!   `read_beneath`: files inside a directory
 //! - `directory`, `private_dir`, `remove`: directories and removal
 //! - `free_space`: free space of a file system
+//! - `symlink`: symbolic links
 //! - `glob`: file name patterns; `xattr`: extended attributes
 //! - `random_access`, `append`: queues and logs of `ccm` itself, which are not replaced atomically
 
@@ -40,6 +41,7 @@ mod read_beneath;
 mod remove;
 mod safe_open;
 mod sparse_copy;
+mod symlink;
 mod temporaries;
 #[cfg(test)]
 mod tests;
@@ -54,11 +56,14 @@ pub use directory::{check_private_dir, check_writable, create_directory, create_
 pub use free_space::{FreeSpace, free_space};
 pub use glob::{BadPattern, Glob, GlobError, expand};
 pub(crate) use inspect::inspect_and_hash;
-pub use inspect::{FileKind, Metadata, inspect, list, open, read, read_to_string, sha256};
+pub use inspect::{
+    FileKind, Metadata, inspect, list, open, read, read_no_follow, read_to_string, sha256,
+};
 pub use private_dir::PrivateDir;
 pub use random_access::{RandomAccessFile, sync_directory};
 pub use read_beneath::read_beneath;
 pub use remove::{remove, remove_recursive};
+pub use symlink::{Replace, read_link};
 pub use temporaries::Temporaries;
 pub use tree::Tree;
 pub use tree_digest::tree_digest;
@@ -108,6 +113,11 @@ pub enum FileError {
         path = .0.display()
     )]
     HardLinked(PathBuf),
+    #[error(
+        "{} is in the way: it is not a symbolic link; remove it first, or set 'force: true'",
+        .0.display()
+    )]
+    InTheWay(PathBuf),
     #[error("{} is outside of its directory", .0.display())]
     OutsideTree(PathBuf),
     #[error(
@@ -145,6 +155,11 @@ impl FileError {
     /// Whether something on the path does not exist.
     pub fn is_not_found(&self) -> bool {
         self.os_kind() == Some(io::ErrorKind::NotFound)
+    }
+
+    /// Whether this process may not do it.
+    pub fn is_permission_denied(&self) -> bool {
+        self.os_kind() == Some(io::ErrorKind::PermissionDenied)
     }
 
     /// Whether the disk or a quota is full.

@@ -60,7 +60,7 @@ fn find(path: &Path) -> Result<Option<Location<'_>>, FileError> {
     }
 }
 
-fn remove_one(location: &Location<'_>) -> Result<(), Errno> {
+pub(super) fn remove_one(location: &Location<'_>) -> Result<(), Errno> {
     match rustix::fs::unlinkat(&location.directory, location.name, AtFlags::empty()) {
         Err(Errno::ISDIR) => {
             rustix::fs::unlinkat(&location.directory, location.name, AtFlags::REMOVEDIR)

@@ -13,8 +13,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{
-    Attributes, Durability, FileError, FileKind, Location, Writer, change_attributes, failed,
-    safe_open,
+    Attributes, Content, Durability, FileError, FileKind, Location, Writer, atomic_write,
+    change_attributes, failed, remove, safe_open,
 };
 
 /// Mode of created parent directories.
@@ -64,20 +64,44 @@ impl<'a> Tree<'a> {
             .map_err(location.failed("mkdir"))
     }
 
-    /// Sets the permissions of a directory of the tree.
-    pub(crate) fn set_directory_mode(
+    /// Sets owner, group and permissions of a directory of the tree.
+    pub(crate) fn set_directory_attributes(
         &mut self,
         relative: &Path,
-        mode: u32,
+        attributes: &Attributes,
     ) -> Result<(), FileError> {
         let path = self.path.join(relative);
         let handle = self.open_dir(relative)?;
         let stat = rustix::fs::fstat(&handle).map_err(failed("stat", &path))?;
-        let attributes = Attributes {
-            mode: Some(mode),
-            ..Attributes::default()
-        };
-        change_attributes(&handle, &stat, &path, &attributes)
+        change_attributes(&handle, &stat, &path, attributes)
+    }
+
+    /// Writes a file with its attributes. Missing directories are created.
+    pub(crate) fn store(
+        &mut self,
+        relative: &Path,
+        content: Content<'_>,
+        attributes: &Attributes,
+        durability: Durability,
+    ) -> Result<(), FileError> {
+        let path = self.path.join(relative);
+        let location = self.location(relative, &path)?;
+        self.writer
+            .store_at(&location, attributes, durability, |file| {
+                atomic_write::write(&path, content, file)
+            })
+    }
+
+    /// Removes a file, a symlink or an empty directory of the tree.
+    pub(crate) fn remove(&mut self, relative: &Path) -> Result<(), FileError> {
+        let path = self.path.join(relative);
+        let location = self.location(relative, &path)?;
+        // The directory may be the cached one.
+        self.last = None;
+        match remove::remove_one(&location) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(location.failed("remove")(errno)),
+        }
     }
 
     /// Writes a file with content written by `fill`. Missing directories are created.
@@ -185,7 +209,7 @@ impl<'a> Tree<'a> {
 
 impl FileKind {
     /// Returns the type of the file at a location, symlinks not followed.
-    fn at(location: &Location<'_>) -> Result<Option<Self>, FileError> {
+    pub(super) fn at(location: &Location<'_>) -> Result<Option<Self>, FileError> {
         match rustix::fs::statat(
             &location.directory,
             location.name,

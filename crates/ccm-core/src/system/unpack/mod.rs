@@ -20,7 +20,7 @@ use std::io::{self, BufReader, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::files::{self, FileError, PrivateDir, Tree, failed};
+use super::files::{self, Attributes, FileError, PrivateDir, Tree, failed};
 use super::{Cause, Digester};
 use crate::model::resource::ArchiveFormat;
 use rules::{Checked, Checker};
@@ -441,7 +441,11 @@ impl<'t> Writer<'t> {
         // Innermost first: the mode of an outer one may forbid access.
         let selected = self.modes.iter().rev().filter(|(path, _)| select(path));
         for (path, mode) in selected {
-            self.tree.set_directory_mode(path, *mode)?;
+            let attributes = Attributes {
+                mode: Some(*mode),
+                ..Attributes::default()
+            };
+            self.tree.set_directory_attributes(path, &attributes)?;
         }
         Ok(())
     }

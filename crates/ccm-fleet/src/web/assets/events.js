@@ -20,7 +20,7 @@ const MIN_ROW_HEIGHT = 36;
 const MAX_HIGHLIGHTED = 12;
 
 const OUTCOMES = ["failed", "changed", "skipped", "noop", "stable"];
-const TYPES = ["run", "file", "package", "service", "exec", "archive", "scaffold", "apply"];
+const TYPES = ["run", "file", "group", "line", "link", "package", "service", "exec", "archive", "scaffold", "user", "apply"];
 
 /** Creates an empty row. Its text nodes are reused when the row is updated. */
 function createRow() {

@@ -1,9 +1,10 @@
-//! file type: content, owner, group and mode of one path.
+//! file type: content, owner, group and mode of one path; copies of directory trees.
 //!
+//! `content` has the wanted content, `tree` the copies, `validate` the check of a new file.
 //! Links are followed when reading and replaced when writing: the target of a link is never changed.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use chrono::{DateTime, FixedOffset, Local, Utc};
 
@@ -13,6 +14,13 @@ use crate::model::resource::{File, FileEnsure, Resource, parse_mode};
 use crate::model::state::{Detail, FileMetadata, State};
 use crate::system::Digest;
 use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind, Metadata};
+pub use content::Rendered;
+
+mod content;
+mod tree;
+mod validate;
+
+pub use tree::{TreeError, TreePlan};
 
 /// The only provider, always usable.
 pub(super) const PROVIDER: &str = "posix";
@@ -27,9 +35,13 @@ const SPECIAL_BITS: u32 = 0o7000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     CreateDirectory,
-    Remove { recursive: bool },
+    Remove {
+        recursive: bool,
+    },
     SetAttributes,
     Store,
+    /// Copies what differs from the source of a directory.
+    Copy(TreePlan),
 }
 
 /// Reads the state of a path. A dangling link counts as present if the path should be absent, otherwise
@@ -97,22 +109,18 @@ fn wanted_ensure(resource: &Resource) -> FileEnsure {
     FileEnsure::parse(&resource.common.ensure).unwrap_or(FileEnsure::Present)
 }
 
-/// Returns the path of the content source, if reading it is permitted.
-fn source_path(file: &File, host: Host<'_>) -> Result<PathBuf, ResourceError> {
-    let clean = crate::model::text::clean_path(&file.source);
-    let path = host.working_dir.join(clean);
-    host.env
-        .check_read(&path)
-        .map_err(ResourceError::SourceDenied)?;
-    Ok(path)
-}
-
-fn wanted_digest(file: &File, host: Host<'_>) -> Result<Option<Digest>, ResourceError> {
-    match &file.content {
-        _ if !file.source.is_empty() => Ok(Some(files::sha256(&source_path(file, host)?)?)),
-        Some(content) => Ok(Some(Digest::of(content.as_bytes()))),
-        None => Ok(None),
+/// Returns what differs from the source of a directory; nothing if it has no source.
+fn tree_plan(
+    resource: &Resource,
+    file: &File,
+    host: Host<'_>,
+) -> Result<Option<TreePlan>, ResourceError> {
+    if wanted_ensure(resource) != FileEnsure::Directory || file.source.is_empty() {
+        return Ok(None);
     }
+    let wanted = tree::attributes(file, host)?;
+    let plan = tree::compare(Path::new(&resource.common.name), file, &wanted, host)?;
+    Ok((!plan.is_empty()).then_some(plan))
 }
 
 fn seen(state: &State) -> Result<&FileMetadata, ResourceError> {
@@ -122,10 +130,12 @@ fn seen(state: &State) -> Result<&FileMetadata, ResourceError> {
     }
 }
 
-/// Returns the first difference between a state and the wanted properties.
+/// Returns the first difference between a state and the wanted properties. Trees are compared by
+/// [`tree_plan`].
 fn difference(
     resource: &Resource,
     file: &File,
+    rendered: &Rendered,
     state: &State,
     host: Host<'_>,
 ) -> Result<Option<String>, ResourceError> {
@@ -143,7 +153,8 @@ fn difference(
         )));
     }
     if ensure == FileEnsure::Present
-        && let Some(wanted) = wanted_digest(file, host)?
+        && let Some(content) = content::wanted(file, rendered, host)?
+        && let wanted = content.digest()?
         && wanted.to_string() != metadata.checksum
     {
         if resource.common.sensitive {
@@ -196,10 +207,21 @@ fn is_special(resource: &Resource) -> Result<bool, ResourceError> {
 pub(super) fn plan(
     resource: &Resource,
     file: &File,
+    rendered: &Rendered,
     state: &State,
     host: Host<'_>,
 ) -> Result<Plan<Action>, ResourceError> {
-    if difference(resource, file, state, host)?.is_none() {
+    let differs = difference(resource, file, rendered, state, host)?.is_some();
+    if let Some(tree) = tree_plan(resource, file, host)? {
+        let count = tree.count();
+        let mut actions = vec![Action::Copy(tree)];
+        if differs {
+            actions.insert(0, Action::CreateDirectory);
+        }
+        let message = format!("Would have changed {count} files and directories of the tree");
+        return Ok(Plan::with_actions(actions, message));
+    }
+    if !differs {
         return Ok(Plan::stable());
     }
     let is_directory = state.common.ensure == "directory";
@@ -241,6 +263,7 @@ pub(super) fn plan(
 pub(super) fn change(
     resource: &Resource,
     file: &File,
+    rendered: &Rendered,
     state: &State,
     action: &Action,
     host: Host<'_>,
@@ -258,19 +281,26 @@ pub(super) fn change(
             }
             files::create_directory(path, &wanted)?;
         }
+        Action::Copy(plan) => {
+            tree::copy(path, file, plan, &tree::attributes(file, host)?, host)?;
+        }
         Action::Store => {
             let wanted = attributes(resource, file, host)?;
-            let source = match file.source.is_empty() {
-                true => PathBuf::new(),
-                false => source_path(file, host)?,
-            };
-            let content = match &file.content {
-                _ if !file.source.is_empty() => Content::File(&source),
-                Some(content) => Content::Bytes(content.as_bytes()),
+            let source = content::wanted(file, rendered, host)?;
+            let content = match &source {
+                Some(source) => source.content(),
                 None => Content::Bytes(b""),
             };
-            host.files
-                .store(path, content, &wanted, Durability::Content)?;
+            let durability = Durability::Content;
+            if file.validate.is_empty() {
+                host.files.store(path, content, &wanted, durability)?;
+            } else {
+                let check = |new: &Path| {
+                    validate::validate(&file.validate, new, resource.common.sensitive, host)
+                };
+                host.files
+                    .store_checked(path, content, &wanted, durability, check)?;
+            }
         }
     }
     Ok(())
@@ -292,10 +322,14 @@ fn attributes(
 pub(super) fn verify(
     resource: &Resource,
     file: &File,
+    rendered: &Rendered,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     let state = inspect(resource, host)?;
-    let difference = difference(resource, file, &state, host)?;
+    let mut difference = difference(resource, file, rendered, &state, host)?;
+    if difference.is_none() && tree_plan(resource, file, host)?.is_some() {
+        difference = Some("the tree differs from its source".into());
+    }
     check_reached(resource, state, difference)
 }
 
@@ -304,20 +338,22 @@ pub(super) fn diff(
     out: &mut String,
     resource: &Resource,
     file: &File,
+    rendered: &Rendered,
     state: &State,
     action: &Action,
     host: Host<'_>,
 ) -> Result<(), ResourceError> {
     let metadata = seen(state)?;
-    if *action == Action::Store && file.manages_content() {
-        let name = &resource.common.name;
+    let name = &resource.common.name;
+    let sensitive = resource.common.sensitive;
+    if let Action::Copy(plan) = action {
+        return tree::diff(out, Path::new(name), file, plan, sensitive, host);
+    }
+    if *action == Action::Store
+        && let Some(content) = content::wanted(file, rendered, host)?
+    {
         let old = content_of(Path::new(name), state.common.ensure == "present")?;
-        let new = match &file.content {
-            _ if !file.source.is_empty() => content_of(&source_path(file, host)?, true)?,
-            Some(content) => Some(content.clone()),
-            None => Some(String::new()),
-        };
-        let sensitive = resource.common.sensitive;
+        let new = content.text()?;
         diff_content(out, name, old.as_deref(), new.as_deref(), sensitive);
     }
     let ensure = wanted_ensure(resource);

@@ -5,12 +5,18 @@
 //! same run may create the account.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User};
 use parking_lot::Mutex;
+
+use super::files::FileError;
+
+mod local;
+
+pub use local::{LocalAccounts, LocalGroup, LocalUser, ShadowEntry};
 
 /// A failed lookup of a user or group by name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +54,9 @@ pub enum Unresolved {
 pub struct Accounts {
     users: Mutex<Cache>,
     groups: Mutex<Cache>,
+    local: Mutex<Option<Arc<LocalAccounts>>>,
+    /// The directory of the account files, `/etc` if not set.
+    directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +66,45 @@ struct Cache {
 }
 
 impl Accounts {
+    /// Returns accounts with the account files of another directory, for tests.
+    pub fn of_directory(directory: PathBuf) -> Self {
+        Self {
+            directory: Some(directory),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the local account files, which are read once until [`Accounts::forget`].
+    pub fn local(&self) -> Result<Arc<LocalAccounts>, FileError> {
+        let mut local = self.local.lock();
+        if let Some(accounts) = &*local {
+            return Ok(Arc::clone(accounts));
+        }
+        let directory = self.directory.as_deref().unwrap_or(Path::new("/etc"));
+        let accounts = Arc::new(LocalAccounts::read(directory)?);
+        *local = Some(Arc::clone(&accounts));
+        Ok(accounts)
+    }
+
+    /// Returns a user that the system's resolver knows, from whatever source.
+    pub fn find_user(&self, name: &str) -> Result<Option<LocalUser>, AccountError> {
+        let found = User::from_name(name).map_err(|errno| lookup_failed("user", name, errno))?;
+        Ok(found.map(|user| LocalUser {
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+            comment: user.gecos.to_string_lossy().into_owned(),
+            home: user.dir.to_string_lossy().into_owned(),
+            shell: user.shell.to_string_lossy().into_owned(),
+            shadow: None,
+        }))
+    }
+
+    /// Returns the id of a group that the system's resolver knows, from whatever source.
+    pub fn find_group(&self, name: &str) -> Result<Option<u32>, AccountError> {
+        let found = Group::from_name(name).map_err(|errno| lookup_failed("group", name, errno))?;
+        Ok(found.map(|group| group.gid.as_raw()))
+    }
+
     /// Returns the id of a user. A name of digits only is the id itself.
     pub fn uid(&self, name: &str) -> Result<u32, AccountError> {
         id(&self.users, "user", name, |name| {
@@ -108,6 +156,15 @@ impl Accounts {
     pub fn forget(&self) {
         *self.users.lock() = Cache::default();
         *self.groups.lock() = Cache::default();
+        *self.local.lock() = None;
+    }
+}
+
+fn lookup_failed(database: &'static str, name: &str, errno: Errno) -> AccountError {
+    AccountError::Lookup {
+        database,
+        name: name.to_owned(),
+        reason: errno.into(),
     }
 }
 

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::ScaffoldError;
 use crate::system::FileError;
 use crate::system::files::{self, FileKind, Metadata};
 
@@ -15,12 +14,13 @@ pub(super) type Tree = BTreeMap<PathBuf, Metadata>;
 /// A directory that can't be listed.
 pub(super) enum WalkError {
     File(FileError),
-    TooMany(ScaffoldError),
+    /// More entries than the limit.
+    TooMany,
 }
 
 /// Returns the entries below a directory, which may itself be a link. Entries removed during the walk are
-/// left out.
-pub(super) fn walk(root: &Path, limit: usize) -> Result<Tree, WalkError> {
+/// left out. Subdirectories are listed if `is_deep`.
+pub(super) fn walk(root: &Path, limit: usize, is_deep: bool) -> Result<Tree, WalkError> {
     let mut tree = Tree::new();
     let mut queue = vec![PathBuf::new()];
     while let Some(directory) = queue.pop() {
@@ -30,12 +30,9 @@ pub(super) fn walk(root: &Path, limit: usize) -> Result<Tree, WalkError> {
             let seen = files::inspect(&root.join(&path), false).map_err(WalkError::File)?;
             let Some(seen) = seen else { continue };
             if tree.len() >= limit {
-                return Err(WalkError::TooMany(ScaffoldError::TooManyFiles {
-                    directory: root.to_owned(),
-                    limit,
-                }));
+                return Err(WalkError::TooMany);
             }
-            if seen.kind == FileKind::Directory {
+            if is_deep && seen.kind == FileKind::Directory {
                 queue.push(path.clone());
             }
             tree.insert(path, seen);

@@ -1,0 +1,77 @@
+//! Data-driven cases of users and groups from `tests/data/provider/account`: the account files below,
+//! properties in, exact commands and inputs out. `root` is not in these files, but the machine knows it,
+//! as it knows a user of LDAP.
+
+use serde::Deserialize;
+
+use crate::model::TypeName;
+use crate::model::document::parse;
+use crate::model::resource::decode;
+use crate::resource::package::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
+use crate::resource::{SelectedProvider, select_provider};
+use crate::system::Accounts;
+
+const PASSWD: &str = "app:x:1001:1002:App:/srv/app:/bin/sh\nstuck:x:1003:1003::/:/bin/sh\n";
+const SHADOW: &str =
+    "app:$6$salt$hash:19000:0:99999:7::20000:\nstuck:!$6$salt$hash:19000:0:99999:7:::\n";
+const GROUP: &str = "app:x:1002:\nwww:x:33:app\nadm:x:4:app\n";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    #[serde(rename = "type")]
+    type_name: TypeName,
+    properties: serde_json::Value,
+    /// The noop message; nothing for an empty plan.
+    #[serde(default)]
+    message: String,
+    commands: Vec<ScriptedCommand>,
+    #[serde(default)]
+    error: String,
+}
+
+fn run(case: &Case) -> Result<(), String> {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [("passwd", PASSWD), ("shadow", SHADOW), ("group", GROUP)] {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let mut test = ScriptedHost::new();
+    test.accounts = Accounts::of_directory(directory.path().into());
+    test.runner.install("useradd");
+    for command in &case.commands {
+        test.expect(command);
+    }
+    let node = parse(&case.properties.to_string()).unwrap();
+    let mut declared = decode::read_resources(case.type_name, &node).unwrap();
+    let mut resource = declared.remove(0).resource;
+    resource.complete().map_err(|err| err.to_string())?;
+    let Ok(SelectedProvider::Managed(managed)) = select_provider(&resource, test.host()) else {
+        return Err("no provider".into());
+    };
+    let host = test.host();
+    let before = managed.inspect(host).map_err(|err| err.to_string())?;
+    let changed = managed.plan(&before, false, host).and_then(|planned| {
+        let message = planned.plan().message.clone();
+        planned.change(host, &|_| {})?;
+        Ok(message)
+    });
+    let (message, error) = match changed {
+        Ok(message) => (message, String::new()),
+        Err(err) => (case.message.clone(), err.to_string()),
+    };
+    if (message.as_str(), error.as_str()) != (case.message.as_str(), case.error.as_str()) {
+        return Err(format!("message {message:?}, error {error:?}"));
+    }
+    let shown = format!("{before:?}");
+    if shown.contains("hash") {
+        return Err(format!("the state shows a hash: {shown}"));
+    }
+    test.check_calls(&case.commands)
+}
+
+#[test]
+fn users_and_groups_follow_the_table() {
+    let count = run_cases("account", |case: &Case| (case.name.clone(), run(case)));
+    assert!(count > 30, "{count}");
+}
