@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::actions::ActionRequest;
 use super::audit::Origin;
 use super::config::Config;
 use super::identity::identity;
-use super::reply::{ActionReply, Failure, Reply, clipped, on_one_line};
+use ccm_agent::choria_rpc::reply::{ActionReply, Failure, Reply, clipped, on_one_line};
 use ccm_core::system::Clock;
 use ccm_core::system::files::{self, Durability, FileError};
 
@@ -116,13 +116,8 @@ impl Request {
         Ok(request)
     }
 
-    /// Returns the inputs.
-    pub(super) fn inputs(&self) -> Result<Map<String, Value>, Failure> {
-        match &self.data {
-            Value::Null => Ok(Map::new()),
-            Value::Object(data) => Ok(data.clone()),
-            _ => Err(Failure::invalid("the data of a request must be an object")),
-        }
+    pub(super) fn data(&self) -> &Value {
+        &self.data
     }
 }
 

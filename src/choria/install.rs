@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ddl::{self, Ddl};
+use ccm_agent::choria_rpc::ddl::{self, Ddl};
 use super::ruby::ruby;
 use ccm_core::system::files::{self, Attributes, Content, Durability, FileError, FileKind};
 

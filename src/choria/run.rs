@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::audit::{self, AuditError, AuditTarget, Origin};
 use super::config::nats_client;
-use super::ddl::Action;
-use super::reply::{Failure, clipped};
-use super::run_store::{LOCK_TIMEOUT, Record, RunResult, RunStore, RunStoreError, briefs, fitting};
+use ccm_agent::choria_rpc::ddl::Action;
+use ccm_agent::choria_rpc::reply::{Failure, clipped};
+use ccm_agent::choria_rpc::run_store::{LOCK_TIMEOUT, Record, RunResult, RunStore, RunStoreError, briefs, fitting};
 use ccm_core::engine::{Availability, CompletedCheck, EventIds, Level, Line, Mode, Session, Sink};
 use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::model::event::TransactionEvent;

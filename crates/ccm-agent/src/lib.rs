@@ -14,6 +14,7 @@
 mod assignment;
 mod bundle_cache;
 mod choria_events;
+pub mod choria_rpc;
 pub mod config;
 mod connection_log;
 mod data_cache;

@@ -39,7 +39,7 @@ const MAX_TEXT: usize = 512;
 const MAX_EVENT: usize = 64 * 1024;
 
 /// Time that a run waits for a lock; queries hold it only briefly.
-pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Error of the run store.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum RunStoreError {
 
 /// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub enum State {
     Running,
     Finished,
     Failed,
@@ -65,7 +65,7 @@ pub(super) enum State {
 }
 
 impl State {
-    pub(super) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Finished => "finished",
@@ -77,7 +77,7 @@ impl State {
 
 /// Record of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct Record {
     pub run_id: RunId,
     /// Action that started it.
     pub action: String,
@@ -102,7 +102,7 @@ pub(super) struct Record {
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct RunResult {
+pub struct RunResult {
     pub outcome: RunOutcome,
     /// Error that ended the run early or prevented it.
     pub error: String,
@@ -118,7 +118,7 @@ pub(super) struct RunResult {
 
 /// Short form of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct EventBrief {
+pub struct EventBrief {
     /// `type#name`.
     pub resource: String,
     pub outcome: String,
@@ -161,7 +161,7 @@ fn message(event: &TransactionEvent) -> String {
 }
 
 /// Returns failed and changed events in this order, and the number of omitted ones.
-pub(super) fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
+pub fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
     let failed = events.iter().filter(|event| event.blocks());
     let changed = events
         .iter()
@@ -184,7 +184,7 @@ pub(super) fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
 
 /// Returns an event as JSON that fits in a reply: a long one loses its properties and state, and
 /// its messages are shortened.
-pub(super) fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, serde_json::Error> {
+pub fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, serde_json::Error> {
     let mut document = serde_json::to_value(event)?;
     if json::compact(&document)?.len() <= MAX_EVENT {
         return Ok(document);
@@ -204,13 +204,13 @@ pub(super) fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, ser
 
 /// Directory of run records.
 #[derive(Clone, Debug)]
-pub(super) struct RunStore {
+pub struct RunStore {
     directory: PathBuf,
 }
 
 impl RunStore {
     /// Opens the store and creates its directory if necessary.
-    pub(super) fn open(directory: &Path) -> Result<Self, RunStoreError> {
+    pub fn open(directory: &Path) -> Result<Self, RunStoreError> {
         files::create_private_dir(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
@@ -218,17 +218,17 @@ impl RunStore {
     }
 
     /// Acquires the lock for a run.
-    pub(super) fn lock(&self, id: &RunId, clock: &dyn Clock) -> Result<FileLock, LockError> {
+    pub fn lock(&self, id: &RunId, clock: &dyn Clock) -> Result<FileLock, LockError> {
         RunLock::at(self.lock_file()).take(id, LOCK_TIMEOUT, clock)
     }
 
     /// Returns the run that holds the lock, if any.
-    pub(super) fn current(&self) -> Result<Option<RunId>, RunStoreError> {
+    pub fn current(&self) -> Result<Option<RunId>, RunStoreError> {
         Ok(RunLock::at(self.lock_file()).current()?)
     }
 
     /// Writes the record of a run that starts, and removes the oldest records.
-    pub(super) fn begin(&self, record: &Record) -> Result<(), RunStoreError> {
+    pub fn begin(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Cached)?;
         let names = self.names()?;
         let excess = names.len().saturating_sub(MAX_RUNS);
@@ -239,17 +239,17 @@ impl RunStore {
     }
 
     /// Replaces the record of a run that has not ended.
-    pub(super) fn update(&self, record: &Record) -> Result<(), RunStoreError> {
+    pub fn update(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Cached)
     }
 
     /// Writes the record of a run that has ended, durably.
-    pub(super) fn end(&self, record: &Record) -> Result<(), RunStoreError> {
+    pub fn end(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Complete)
     }
 
     /// Returns a run and its state, if it is still stored.
-    pub(super) fn find(&self, id: &RunId) -> Result<Option<(Record, State)>, RunStoreError> {
+    pub fn find(&self, id: &RunId) -> Result<Option<(Record, State)>, RunStoreError> {
         let suffix = format!("-{id}.json");
         let names = self.names()?;
         match names.iter().find(|name| name.ends_with(&suffix)) {
@@ -259,12 +259,12 @@ impl RunStore {
     }
 
     /// Returns the run that started last.
-    pub(super) fn latest(&self) -> Result<Option<(Record, State)>, RunStoreError> {
+    pub fn latest(&self) -> Result<Option<(Record, State)>, RunStoreError> {
         self.newest(|_| true)
     }
 
     /// Returns the run that started last of those that have ended.
-    pub(super) fn latest_ended(&self) -> Result<Option<(Record, State)>, RunStoreError> {
+    pub fn latest_ended(&self) -> Result<Option<(Record, State)>, RunStoreError> {
         self.newest(|record| record.result.is_some())
     }
 
