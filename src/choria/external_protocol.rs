@@ -28,9 +28,6 @@ pub const RPC: &str = "io.choria.mcorpc.external.v1.rpc_request";
 /// Size limit of a request, as in the brokers.
 const MAX_REQUEST: u64 = 8 * 1024 * 1024;
 
-/// Size limit of a reply: encoding more than doubles it, and the default limit of brokers is 1 MB.
-const MAX_REPLY: usize = 384 * 1024;
-
 /// Length limit of a line for the server's log.
 const MAX_LINE: usize = 512;
 
@@ -186,22 +183,10 @@ pub fn serve(call: &Call<'_>) -> Result<Option<String>, ExternalError> {
     } else {
         let request = call.exchange_file("CHORIA_EXTERNAL_REQUEST", 0)?;
         let reply = Reply::from(call.execute(protocol, &request));
-        let (text, reply) = encode(reply)?;
+        let (text, reply) = reply.encode()?;
         let log_line = (!reply.is_ok()).then(|| reply.statusmsg.clone());
         (text, log_line)
     };
     files::write_private(&reply_file, text.as_bytes(), Durability::Cached)?;
     Ok(log_line.map(|text| clipped(&on_one_line(&text), MAX_LINE)))
-}
-
-/// Encodes a reply, or an error reply if it is too long to be sent.
-fn encode(reply: Reply) -> Result<(String, Reply), serde_json::Error> {
-    let text = serde_json::to_string(&reply)?;
-    if text.len() <= MAX_REPLY {
-        return Ok((text, reply));
-    }
-    let bytes = text.len();
-    let reason = format!("the reply has {bytes} bytes, more than can be sent: request less");
-    let reply = Reply::from(Err(Failure::Aborted(reason)));
-    Ok((serde_json::to_string(&reply)?, reply))
 }

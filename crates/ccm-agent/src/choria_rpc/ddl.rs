@@ -234,7 +234,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::choria_rpc::outputs::{ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput};
+    use crate::choria_rpc::outputs::{
+        ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput,
+    };
     use ccm_core::model::TypeName;
     use ccm_value::document::field_names;
 

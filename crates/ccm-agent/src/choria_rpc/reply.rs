@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 /// Length limit of a failure message.
 const MAX_MESSAGE: usize = 1024;
 
+/// Size limit of a reply: encoding more than doubles it, and the default limit of brokers is 1 MB.
+const MAX_REPLY: usize = 384 * 1024;
+
 /// Status codes of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusCode {
@@ -97,6 +100,18 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// Encodes a reply, or an error reply if it is too long to be sent.
+    pub fn encode(self) -> Result<(String, Self), serde_json::Error> {
+        let text = serde_json::to_string(&self)?;
+        if text.len() <= MAX_REPLY {
+            return Ok((text, self));
+        }
+        let bytes = text.len();
+        let reason = format!("the reply has {bytes} bytes, more than can be sent: request less");
+        let reply = Self::from(Err(Failure::Aborted(reason)));
+        Ok((serde_json::to_string(&reply)?, reply))
+    }
+
     pub fn is_ok(&self) -> bool {
         self.statuscode == StatusCode::Ok as u8
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reply::clipped;
 use ccm_core::model::event::{Outcome, Summary, TransactionEvent};
-use ccm_core::model::run::{RunId, RunOutcome};
+use ccm_core::model::run::{RunId, RunOutcome, RunSummary};
 use ccm_core::run::RunLock;
 use ccm_core::system::files::{self, Durability};
 use ccm_core::system::{Clock, FileError, FileLock, LockError};
@@ -31,6 +31,9 @@ const MAX_EVENTS: usize = 100;
 
 /// Size limit of all events of a record together, so that they fit in a reply.
 const MAX_BRIEFS: usize = 128 * 1024;
+
+/// Length limit of a stored error; a manifest can have many problems.
+const MAX_ERROR: usize = 8 * 1024;
 
 /// Length limit of text about one resource.
 const MAX_TEXT: usize = 512;
@@ -116,6 +119,39 @@ pub struct RunResult {
     pub event: Option<serde_json::Value>,
 }
 
+impl RunResult {
+    /// Returns the result of a run. `error` is what ended it early; empty if nothing did.
+    pub fn of(
+        summary: Summary,
+        events: &[TransactionEvent],
+        error: &str,
+        is_invalid: bool,
+        noop: bool,
+    ) -> Self {
+        let error = clipped(error, MAX_ERROR);
+        let (events, omitted) = briefs(events);
+        Self {
+            outcome: RunSummary::outcome_of(&summary, noop, &error),
+            error,
+            is_invalid,
+            summary,
+            events,
+            omitted,
+            event: None,
+        }
+    }
+
+    /// Adds the event of a run for a single resource.
+    #[must_use]
+    pub fn with_event(self, events: &[TransactionEvent]) -> Self {
+        let event = match events {
+            [event] => fitting(event).ok(),
+            _ => None,
+        };
+        Self { event, ..self }
+    }
+}
+
 /// Short form of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventBrief {
@@ -161,7 +197,7 @@ fn message(event: &TransactionEvent) -> String {
 }
 
 /// Returns failed and changed events in this order, and the number of omitted ones.
-pub fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
+fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
     let failed = events.iter().filter(|event| event.blocks());
     let changed = events
         .iter()
@@ -184,7 +220,7 @@ pub fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
 
 /// Returns an event as JSON that fits in a reply: a long one loses its properties and state, and
 /// its messages are shortened.
-pub fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, serde_json::Error> {
+fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, serde_json::Error> {
     let mut document = serde_json::to_value(event)?;
     if json::compact(&document)?.len() <= MAX_EVENT {
         return Ok(document);

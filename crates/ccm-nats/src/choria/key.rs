@@ -117,7 +117,10 @@ mod tests {
     fn a_key_survives_hexadecimal() {
         let key = seed(7).public_key();
         assert_eq!(key.to_hex().parse::<ChoriaKey>().unwrap(), key);
-        assert_eq!(key.to_hex().to_uppercase().parse::<ChoriaKey>().unwrap(), key);
+        assert_eq!(
+            key.to_hex().to_uppercase().parse::<ChoriaKey>().unwrap(),
+            key
+        );
     }
 
     #[test]
@@ -133,8 +136,16 @@ mod tests {
         let signature = seed.sign(b"text");
         assert!(seed.public_key().is_signature_valid(b"text", &signature));
         assert!(!seed.public_key().is_signature_valid(b"texu", &signature));
-        assert!(!seed.public_key().is_signature_valid(b"text", &signature[1..]));
-        assert!(!self::seed(2).public_key().is_signature_valid(b"text", &signature));
+        assert!(
+            !seed
+                .public_key()
+                .is_signature_valid(b"text", &signature[1..])
+        );
+        assert!(
+            !self::seed(2)
+                .public_key()
+                .is_signature_valid(b"text", &signature)
+        );
     }
 
     #[test]

@@ -170,7 +170,10 @@ impl TransportMessage {
     pub fn reply(&self, data: Vec<u8>, sender: &str) -> Self {
         let mut reply = Self::new(data, sender);
         if self.headers.federation.is_some() {
-            reply.headers.federation.clone_from(&self.headers.federation);
+            reply
+                .headers
+                .federation
+                .clone_from(&self.headers.federation);
             reply.headers.trace.clone_from(&self.headers.trace);
         }
         reply

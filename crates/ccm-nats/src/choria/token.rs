@@ -217,7 +217,11 @@ impl StandardClaims {
             return Err(TokenError::Signature);
         }
         if self.purpose != purpose {
-            let wanted = if purpose == CLIENT { "client" } else { "server" };
+            let wanted = if purpose == CLIENT {
+                "client"
+            } else {
+                "server"
+            };
             return Err(TokenError::Purpose(wanted));
         }
         let now = now.timestamp();
@@ -240,9 +244,10 @@ impl StandardClaims {
     /// Verifies that the issuer of the organization vouches for the chain issuer `ID.KEY`, and that
     /// one for this token. Returns the key of the chain issuer.
     fn chain_issuer(&self, named: &str, issuer: &ChoriaKey) -> Result<ChoriaKey, TokenError> {
-        let is_made_at_its_time = self.jti.parse::<EventId>().is_ok_and(|id| {
-            Some(id.time().timestamp()) == self.iat
-        });
+        let is_made_at_its_time = self
+            .jti
+            .parse::<EventId>()
+            .is_ok_and(|id| Some(id.time().timestamp()) == self.iat);
         if !is_made_at_its_time || self.public_key.is_empty() || self.issexp.is_none() {
             return Err(TokenError::Chain);
         }
