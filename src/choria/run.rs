@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::audit::{self, AuditError, AuditTarget, Origin};
 use super::config::nats_client;
 use ccm_agent::choria_rpc::ddl::Action;
-use ccm_agent::choria_rpc::reply::Failure;
-use ccm_agent::choria_rpc::run_store::{LOCK_TIMEOUT, Record, RunResult, RunStore, RunStoreError};
+use ccm_agent::choria_rpc::reply::{Failure, clipped};
+use ccm_agent::choria_rpc::run_store::{
+    LOCK_TIMEOUT, MAX_ERROR, Record, RunResult, RunStore, RunStoreError,
+};
 use ccm_core::engine::{Availability, CompletedCheck, EventIds, Level, Line, Mode, Session, Sink};
 use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::model::event::TransactionEvent;
@@ -26,7 +28,7 @@ use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::registration::Entry;
 use ccm_core::model::request::parse_ensure;
 use ccm_core::model::resource::Resource;
-use ccm_core::model::run::RunId;
+use ccm_core::model::run::{RunId, RunSummary};
 use ccm_core::run::environment::TemplateContext;
 use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::handover::{Handover, HandoverError};

@@ -33,7 +33,7 @@ const MAX_EVENTS: usize = 100;
 const MAX_BRIEFS: usize = 128 * 1024;
 
 /// Length limit of a stored error; a manifest can have many problems.
-const MAX_ERROR: usize = 8 * 1024;
+pub const MAX_ERROR: usize = 8 * 1024;
 
 /// Length limit of text about one resource.
 const MAX_TEXT: usize = 512;

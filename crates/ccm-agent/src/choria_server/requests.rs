@@ -34,6 +34,8 @@ enum Refused {
     Filter(#[from] FilterError),
     #[error(transparent)]
     Trust(#[from] Denied),
+    #[error("signer {0} is not trusted here")]
+    UnknownSigner(String),
     #[error("the token of the caller does not allow this action")]
     Token,
     #[error("the action policy does not allow this action")]
@@ -247,7 +249,11 @@ impl ChoriaServer {
     fn authorize(&self, authentic: &AuthenticRequest, action: &str) -> Result<Requester, Refused> {
         let request = &authentic.request;
         let nkey = authentic.signer.to_user_nkey();
-        let requester = self.node.services.authorizer.requester_of(&nkey)?;
+        let requester = self.node.services.authorizer.requester_of(&nkey);
+        let requester = requester.map_err(|denied| match denied {
+            Denied::Unknown => Refused::UnknownSigner(nkey),
+            denied => denied.into(),
+        })?;
         // Whether a run is noop is checked with its inputs.
         requester.may(&PolicyRequest {
             verb: verb_of(&request.agent, action),

@@ -10,7 +10,7 @@ use crate::choria_rpc::ddl::Ddl;
 use crate::choria_rpc::reply::{ActionReply, Failure};
 use crate::node::VERSION;
 use ccm_core::model::node::Token;
-use ccm_template::path;
+use ccm_template::functions::find_fact;
 
 /// Description of an agent, as in its DDL.
 #[derive(Clone, Debug, Serialize)]
@@ -65,15 +65,15 @@ impl ChoriaServer {
                 "collectives": self.collectives,
             })),
             "get_fact" => input("fact").map(|fact| {
-                let facts = self.node.services.facts.current().all();
-                json!({"fact": fact, "value": path::find(&facts, fact)})
+                let facts = self.node.services.facts.current();
+                json!({"fact": fact, "value": find_fact(&facts, fact)})
             }),
             "get_facts" => input("facts").map(|names| {
-                let facts = self.node.services.facts.current().all();
+                let facts = self.node.services.facts.current();
                 let values: Map<String, Value> = names
                     .split(',')
                     .map(str::trim)
-                    .map(|name| (name.to_owned(), json!(path::find(&facts, name))))
+                    .map(|name| (name.to_owned(), json!(find_fact(&facts, name))))
                     .collect();
                 json!({"values": values})
             }),

@@ -166,3 +166,57 @@ impl ChoriaServerConfig {
         server
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+
+    const KEY: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+    fn problems(choria: &str) -> String {
+        let text = format!("identity: web1\nchoria: {choria}");
+        Config::parse(&text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_server_has_events_as_choria_s_server_publishes_them() {
+        let text = format!(
+            "identity: web1\nchoria: {{server: true, token: /t, seed: /s, \
+             issuers: [{{name: choria, key: {KEY}}}]}}"
+        );
+        let choria = Config::parse(&text).unwrap().choria;
+        assert!(choria.events);
+        assert_eq!(choria.component.as_str(), "server");
+        let server = choria.server.unwrap();
+        assert_eq!(server.collectives, [Token::choria_collective()]);
+        assert_eq!(server.policies, PathBuf::from(POLICIES));
+        assert!(server.settings().unwrap().is_none());
+    }
+
+    #[test]
+    fn there_is_no_server_unless_the_file_says_so() {
+        let text = "identity: web1\nchoria: {token: /t, seed: /s}";
+        assert_eq!(Config::parse(text).unwrap().choria.server, None);
+    }
+
+    #[test]
+    fn a_server_without_a_trust_chain_is_refused() {
+        for (choria, wanted) in [
+            ("{server: true}", "token"),
+            ("{server: true, token: /t, seed: /s}", "issuers"),
+            (
+                "{server: true, token: /t, seed: /s, issuers: []}",
+                "no issuer",
+            ),
+            (
+                "{server: true, token: /t, seed: /s, issuers: [{name: choria, key: abc}]}",
+                "not an ed25519 public key",
+            ),
+            ("{server: true, token: t}", "token"),
+        ] {
+            let found = problems(choria);
+            assert!(found.contains(wanted), "{choria}: {found}");
+        }
+    }
+}

@@ -452,6 +452,3 @@ impl SecureReply {
         &self.sender
     }
 }
-
-#[cfg(test)]
-mod tests;

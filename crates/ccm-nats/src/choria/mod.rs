@@ -17,6 +17,8 @@
 pub mod key;
 pub mod message;
 pub mod security;
+#[cfg(test)]
+mod tests;
 pub mod token;
 
 pub use key::{ChoriaKey, ChoriaKeyError, ChoriaSeed};
