@@ -7,6 +7,7 @@ Most seeds come from tests/data and examples/. Archives and netlink datagrams ar
 that no binary files have to be stored.
 """
 
+import base64
 import gzip
 import hashlib
 import io
@@ -119,6 +120,15 @@ def requests():
             "Ccm-Deadline": "2027-01-15T08:00:00Z", "Ccm-Filter": json.dumps(filters),
             "Ccm-Signer": "UABC", "Ccm-Signature": "AA", "Ccm-Timestamp": "2027-01-15T08:00:00Z"}
     write_seed("envelope", "\n".join(f"{name}: {value}" for name, value in head.items()) + "\0{}")
+    for file in sorted(ROOT.glob("tests/data/interop/choria_server/[0-9]*.json")):
+        exchange = json.loads(file.read_text())
+        for key in ["request", "reply"]:
+            secure = json.loads(base64.b64decode(exchange[key]["data"]))
+            inner = base64.b64decode(secure[key]).decode()
+            token = secure["caller" if key == "request" else "sender"]
+            write_seed("choria", json.dumps(exchange[key]))
+            write_seed("choria", json.dumps(secure) + "\0" + token)
+            write_seed("choria", inner + "\0" + token)
 
 
 def messages():

@@ -7,36 +7,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use super::audit::{self, AuditTarget};
 use super::config::{Config, nats_client};
-use super::ddl::{self, Action, Ddl};
 use super::external_protocol::Request;
-use super::outputs::{
-    FactsOutput, NO_RUN, PingOutput, StatusOutput, apply_output, ensure_output, failure_of, no_run,
-    summary,
-};
-use super::reply::{ActionReply, Failure};
 use super::run::{RunSpec, Task, busy, facts_of, template_context};
-use super::run_store::{Record, RunStore, State};
-use ccm_core::engine::{EventIds, resource_from_request};
-use ccm_core::model::governor::{GovernorClaim, GovernorName, GovernorTimeout};
+use ccm_agent::choria_rpc::ddl::Action;
+use ccm_agent::choria_rpc::inputs::{ActionInput, ApplyInput, EnsureInput, StatusInput};
+use ccm_agent::choria_rpc::outputs::{
+    FactsOutput, PingOutput, StatusOutput, apply_output, ensure_output, failure_of, run_status,
+};
+use ccm_agent::choria_rpc::reply::{ActionReply, Failure};
+use ccm_agent::choria_rpc::run_store::{Record, RunStore, State};
+use ccm_core::engine::EventIds;
 use ccm_core::model::node::NodeName;
-use ccm_core::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
 use ccm_core::model::run::RunId;
-use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::run::pause::PauseStore;
 use ccm_core::run::{self, RunLock};
 use ccm_core::system::{Clock, files};
-use ccm_template::path;
-use ccm_value::json;
-
-/// Part of the DDL's timeout, in seconds, that is left for starting the run and sending the reply.
-const REPLY_MARGIN: u64 = 10;
-
-/// Default time in seconds that `ensure` waits for its run.
-const ENSURE_WAIT: u64 = 10;
 
 /// Poll interval while waiting for a run; doubles from the first to the last value.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -82,15 +69,13 @@ impl ActionRequest<'_> {
             self.audit(&AuditTarget::default(), Some(&reason))?;
             return Err(Failure::Aborted(reason));
         }
-        let data = self.request.inputs()?;
-        ddl::check(action, &data)?;
-        match action {
-            Action::Apply => self.apply(&data, &store),
-            Action::Ensure => self.ensure(&data, &store),
-            Action::Facts => self.facts(&data),
-            Action::Ping => self.ping(&store),
-            Action::RunStatus => self.run_status(&data, &store),
-            Action::Status => self.status(data),
+        match ActionInput::parse(action, self.request.data())? {
+            ActionInput::Apply(input) => self.apply(input, &store),
+            ActionInput::Ensure(input) => self.ensure(input, &store),
+            ActionInput::Facts(query) => self.facts(query.as_deref()),
+            ActionInput::Ping => self.ping(&store),
+            ActionInput::RunStatus(id) => self.run_status(id, &store),
+            ActionInput::Status(input) => self.status(&input),
         }
     }
 
@@ -102,46 +87,29 @@ impl ActionRequest<'_> {
         Ok(())
     }
 
-    fn apply(&self, data: &Map<String, Value>, store: &RunStore) -> Result<ActionReply, Failure> {
-        let what = match (text(data, "source"), text(data, "manifest")) {
-            (Some(source), None) => ManifestSource::Source(source.into()),
-            (None, Some(manifest)) => ManifestSource::Text(manifest.into()),
-            (None, None) => return Err(Failure::MissingData("source or manifest".into())),
-            (Some(_), Some(_)) => {
-                return Err(Failure::invalid("source and manifest exclude each other"));
-            }
-        };
-        let health_check_only = flag(data, "health_check_only");
-        if flag(data, "noop") && health_check_only {
-            return Err(Failure::invalid(
-                "noop and health_check_only exclude each other",
-            ));
-        }
-        let wait = wait_of(data, 0)?;
+    fn apply(&self, input: ApplyInput, store: &RunStore) -> Result<ActionReply, Failure> {
+        let health_check_only = input.mode.health_check_only;
         let spec = RunSpec {
-            noop: (flag(data, "noop") || self.config.noop) && !health_check_only,
+            noop: (input.mode.noop || self.config.noop) && !health_check_only,
             health_check_only,
-            data: plain(data.get("data"))?,
-            governor: governor_of(data)?,
-            ..self.run_spec(Task::Apply(what))?
+            data: input.data,
+            governor: input.governor,
+            ..self.run_spec(Task::Apply(input.manifest))?
         };
-        let (record, state) = self.start(&spec, store, wait)?;
+        let (record, state) = self.start(&spec, store, input.wait)?;
         let failure = failure_of(&record, state);
         Ok(ActionReply::new(&apply_output(&record, state)?)?.failing(failure))
     }
 
-    fn ensure(&self, data: &Map<String, Value>, store: &RunStore) -> Result<ActionReply, Failure> {
-        let wait = wait_of(data, ENSURE_WAIT)?;
-        let request = ensure_request(data)?;
-        let resource = parse_ensure(&request).map_err(Failure::invalid)?;
+    fn ensure(&self, input: EnsureInput, store: &RunStore) -> Result<ActionReply, Failure> {
         let spec = RunSpec {
-            noop: flag(data, "noop") || self.config.noop,
+            noop: input.noop || self.config.noop,
             ..self.run_spec(Task::Ensure {
-                request,
-                label: resource.label(),
+                request: input.request,
+                label: input.resource.label(),
             })?
         };
-        let (record, state) = self.start(&spec, store, wait)?;
+        let (record, state) = self.start(&spec, store, input.wait)?;
         let failure = failure_of(&record, state);
         Ok(ActionReply::new(&ensure_output(&record, state))?.failing(failure))
     }
@@ -233,13 +201,7 @@ impl ActionRequest<'_> {
         }
     }
 
-    fn run_status(
-        &self,
-        data: &Map<String, Value>,
-        store: &RunStore,
-    ) -> Result<ActionReply, Failure> {
-        let id = text(data, "run_id").map(str::parse::<RunId>).transpose();
-        let id = id.map_err(Failure::invalid)?;
+    fn run_status(&self, id: Option<RunId>, store: &RunStore) -> Result<ActionReply, Failure> {
         self.audit(
             &AuditTarget {
                 noop: true,
@@ -248,38 +210,19 @@ impl ActionRequest<'_> {
             },
             None,
         )?;
-        let found = match &id {
-            Some(id) => store.find(id),
-            None => store.latest(),
-        };
-        match (found.map_err(Failure::unknown)?, id) {
-            (Some((record, state)), _) => ActionReply::new(&apply_output(&record, state)?),
-            (None, Some(id)) => Err(Failure::invalid(format!("run {id} is not known"))),
-            (None, None) => ActionReply::new(&no_run()),
-        }
+        run_status(store, id)
     }
 
-    fn status(&self, mut data: Map<String, Value>) -> Result<ActionReply, Failure> {
-        let mut properties = hash(&mut data, "properties");
-        for key in ["name", "provider"] {
-            if let Some(value) = data.get(key) {
-                put_once(&mut properties, key, value)?;
-            }
-        }
-        data.shift_remove("provider");
-        data.insert("protocol".into(), STATUS_REQUEST.into());
-        data.insert("properties".into(), properties.into());
-        let request = json::compact(&data).map_err(Failure::unknown)?;
-        let request = parse_status(&request).map_err(Failure::invalid)?;
+    fn status(&self, input: &StatusInput) -> Result<ActionReply, Failure> {
         self.audit(
             &AuditTarget {
-                label: format!("{}#{}", request.type_name, request.name),
+                label: input.label.clone(),
                 noop: true,
                 run_id: None,
             },
             None,
         )?;
-        let resource = resource_from_request(&request).map_err(Failure::invalid)?;
+        let resource = input.resource.as_ref().map_err(Failure::invalid)?;
         let nats = nats_client(
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),
@@ -291,17 +234,13 @@ impl ActionRequest<'_> {
             &self.config.state_dir,
         );
         let module = self.config.cfengine_module.as_deref();
-        let state = run::inspect(&resource, env.env(Path::new("/")), module, &*self.clock)
+        let state = run::inspect(resource, env.env(Path::new("/")), module, &*self.clock)
             .map_err(Failure::aborted)?;
-        ActionReply::new(&StatusOutput {
-            ensure: state.common.ensure.clone(),
-            state: serde_json::to_value(&state).map_err(Failure::unknown)?,
-        })
+        ActionReply::new(&StatusOutput::of(&state)?)
     }
 
     /// Returns our own facts, without Choria's.
-    fn facts(&self, data: &Map<String, Value>) -> Result<ActionReply, Failure> {
-        let query = text(data, "query");
+    fn facts(&self, query: Option<&str>) -> Result<ActionReply, Failure> {
         self.audit(
             &AuditTarget {
                 label: query.unwrap_or_default().into(),
@@ -311,35 +250,7 @@ impl ActionRequest<'_> {
             None,
         )?;
         let facts = facts_of(&ccm_value::Value::Null, self.clock.clone());
-        let found = match query {
-            None => Some(facts.all()),
-            Some(query) => {
-                // Gather only one section if the query starts with its plain name.
-                let first = query.split(['.', '|']).next().unwrap_or_default();
-                let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-                let root = if !first.is_empty() && first.chars().all(is_plain) {
-                    facts
-                        .section(first)
-                        .map(|section| [(first, section)].into_iter().collect())
-                } else {
-                    Some(facts.all())
-                };
-                root.and_then(|root: ccm_value::Value| path::find(&root, query))
-            }
-        };
-        let found = found.ok_or_else(|| Failure::aborted("no fact matches the query"))?;
-        let found = serde_json::to_value(&found).map_err(Failure::unknown)?;
-        // Clients summarize `value`, which would repeat all facts.
-        ActionReply::new(&match query {
-            Some(_) => FactsOutput {
-                value: Some(found),
-                facts: None,
-            },
-            None => FactsOutput {
-                value: None,
-                facts: Some(found),
-            },
-        })
+        ActionReply::new(&FactsOutput::of(&facts, query)?)
     }
 
     fn ping(&self, store: &RunStore) -> Result<ActionReply, Failure> {
@@ -352,23 +263,8 @@ impl ActionRequest<'_> {
         )?;
         let run_lock = RunLock::of(&self.config.state_dir);
         let current = run_lock.current().map_err(Failure::unknown)?;
-        let (last_run, state) = match store.latest().map_err(Failure::unknown)? {
-            Some((record, state)) => (record.run_id.to_string(), state.as_str()),
-            None => (String::new(), NO_RUN),
-        };
-        let over = store.latest_ended().map_err(Failure::unknown)?;
-        let result = over.and_then(|(record, _)| record.result);
-        let pause = self.paused();
-        ActionReply::new(&PingOutput {
-            identity: self.identity.to_string(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            paused: pause.is_some(),
-            pause_reason: pause.unwrap_or_default(),
-            current_run: current.map(|id| id.to_string()).unwrap_or_default(),
-            last_run,
-            state: state.into(),
-            summary: summary(result.as_ref())?,
-        })
+        let identity = self.identity.as_str();
+        ActionReply::new(&PingOutput::of(identity, self.paused(), current, store)?)
     }
 
     /// Reads the facts file of the Choria server; an empty file contains no facts.
@@ -383,96 +279,5 @@ impl ActionRequest<'_> {
         }
         serde_json::from_str(&text)
             .map_err(|error| Failure::aborted(format!("could not read Choria's facts: {error}")))
-    }
-}
-
-/// Returns the ensure request for the inputs as JSON.
-fn ensure_request(data: &Map<String, Value>) -> Result<String, Failure> {
-    let parts = ["type", "name", "ensure", "provider", "properties"];
-    if let Some(request) = data.get("request") {
-        if let Some(other) = parts.iter().find(|name| data.contains_key(**name)) {
-            let text = format!("request and {other} exclude each other");
-            return Err(Failure::InvalidData(text));
-        }
-        return json::compact(request).map_err(Failure::unknown);
-    }
-    for name in ["type", "name"] {
-        if !data.contains_key(name) {
-            return Err(Failure::MissingData(name.into()));
-        }
-    }
-    let mut properties = hash(&mut data.clone(), "properties");
-    for name in ["name", "ensure", "provider"] {
-        if let Some(value) = data.get(name) {
-            put_once(&mut properties, name, value)?;
-        }
-    }
-    let request = serde_json::json!({
-        "protocol": ENSURE_REQUEST,
-        "type": data.get("type"),
-        "properties": properties,
-    });
-    json::compact(&request).map_err(Failure::unknown)
-}
-
-/// Adds a property that is also an input; giving both is an error.
-fn put_once(properties: &mut Map<String, Value>, name: &str, value: &Value) -> Result<(), Failure> {
-    match properties.insert(name.into(), value.clone()) {
-        None => Ok(()),
-        Some(_) => {
-            let text = format!("{name} is given twice, as an input and in properties");
-            Err(Failure::InvalidData(text))
-        }
-    }
-}
-
-/// Returns the `wait` input.
-fn wait_of(data: &Map<String, Value>, default: u64) -> Result<Duration, Failure> {
-    let timeout = Ddl::embedded().map_err(Failure::unknown)?.metadata.timeout;
-    let most = timeout.saturating_sub(REPLY_MARGIN);
-    let seconds = match data.get("wait") {
-        None => Some(default),
-        Some(value) => value.as_u64().filter(|seconds| *seconds <= most),
-    };
-    let invalid = || Failure::invalid(format!("wait must be from 0 to {most} seconds"));
-    Ok(Duration::from_secs(seconds.ok_or_else(invalid)?))
-}
-
-/// Returns the claim of the `governor` and `governor_timeout` inputs.
-fn governor_of(data: &Map<String, Value>) -> Result<Option<GovernorClaim>, Failure> {
-    let name = text(data, "governor").map(str::parse::<GovernorName>);
-    let timeout = text(data, "governor_timeout").map(str::parse::<GovernorTimeout>);
-    let timeout = timeout.transpose().map_err(Failure::invalid)?;
-    match (name.transpose().map_err(Failure::invalid)?, timeout) {
-        (Some(name), timeout) => Ok(Some(GovernorClaim {
-            name,
-            timeout: timeout.unwrap_or_default(),
-        })),
-        (None, Some(_)) => Err(Failure::invalid("governor_timeout requires governor")),
-        (None, None) => Ok(None),
-    }
-}
-
-fn text<'d>(data: &'d Map<String, Value>, name: &str) -> Option<&'d str> {
-    data.get(name).and_then(Value::as_str)
-}
-
-fn flag(data: &Map<String, Value>, name: &str) -> bool {
-    data.get(name).and_then(Value::as_bool).unwrap_or_default()
-}
-
-/// Removes a map from the inputs; returns an empty one if it is not given.
-fn hash(data: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
-    match data.shift_remove(name) {
-        Some(Value::Object(map)) => map,
-        _ => Map::new(),
-    }
-}
-
-/// Converts an input to a value for templates.
-fn plain(value: Option<&Value>) -> Result<ccm_value::Value, Failure> {
-    match value {
-        Some(value) => serde_json::from_value(value.clone()).map_err(Failure::unknown),
-        None => Ok(ccm_value::Value::Null),
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::reply::{Failure, clipped, on_one_line};
+use ccm_agent::choria_rpc::reply::{Failure, clipped, on_one_line};
 use ccm_core::engine::EventIds;
 use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent};
 use ccm_core::model::node::{NameError, NodeName};

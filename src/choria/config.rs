@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ddl::{Action, UnknownAction};
+use ccm_agent::choria_rpc::ddl::{Action, UnknownAction};
 use ccm_core::model::node::{NameError, NodeName, Token};
 use ccm_core::run::STATE_DIR;
 use ccm_core::system::{FileError, files};

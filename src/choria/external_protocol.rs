@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::actions::ActionRequest;
 use super::audit::Origin;
 use super::config::Config;
 use super::identity::identity;
-use super::reply::{ActionReply, Failure, Reply, clipped, on_one_line};
+use ccm_agent::choria_rpc::reply::{ActionReply, Failure, Reply, clipped, on_one_line};
 use ccm_core::system::Clock;
 use ccm_core::system::files::{self, Durability, FileError};
 
@@ -27,9 +27,6 @@ pub const RPC: &str = "io.choria.mcorpc.external.v1.rpc_request";
 
 /// Size limit of a request, as in the brokers.
 const MAX_REQUEST: u64 = 8 * 1024 * 1024;
-
-/// Size limit of a reply: encoding more than doubles it, and the default limit of brokers is 1 MB.
-const MAX_REPLY: usize = 384 * 1024;
 
 /// Length limit of a line for the server's log.
 const MAX_LINE: usize = 512;
@@ -116,13 +113,8 @@ impl Request {
         Ok(request)
     }
 
-    /// Returns the inputs.
-    pub(super) fn inputs(&self) -> Result<Map<String, Value>, Failure> {
-        match &self.data {
-            Value::Null => Ok(Map::new()),
-            Value::Object(data) => Ok(data.clone()),
-            _ => Err(Failure::invalid("the data of a request must be an object")),
-        }
+    pub(super) fn data(&self) -> &Value {
+        &self.data
     }
 }
 
@@ -191,22 +183,10 @@ pub fn serve(call: &Call<'_>) -> Result<Option<String>, ExternalError> {
     } else {
         let request = call.exchange_file("CHORIA_EXTERNAL_REQUEST", 0)?;
         let reply = Reply::from(call.execute(protocol, &request));
-        let (text, reply) = encode(reply)?;
+        let (text, reply) = reply.encode()?;
         let log_line = (!reply.is_ok()).then(|| reply.statusmsg.clone());
         (text, log_line)
     };
     files::write_private(&reply_file, text.as_bytes(), Durability::Cached)?;
     Ok(log_line.map(|text| clipped(&on_one_line(&text), MAX_LINE)))
-}
-
-/// Encodes a reply, or an error reply if it is too long to be sent.
-fn encode(reply: Reply) -> Result<(String, Reply), serde_json::Error> {
-    let text = serde_json::to_string(&reply)?;
-    if text.len() <= MAX_REPLY {
-        return Ok((text, reply));
-    }
-    let bytes = text.len();
-    let reason = format!("the reply has {bytes} bytes, more than can be sent: request less");
-    let reply = Reply::from(Err(Failure::Aborted(reason)));
-    Ok((serde_json::to_string(&reply)?, reply))
 }

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ddl::{self, Ddl};
 use super::ruby::ruby;
+use ccm_agent::choria_rpc::ddl::{self, Ddl};
 use ccm_core::system::files::{self, Attributes, Content, Durability, FileError, FileKind};
 
 /// Agent directory in a libdir.

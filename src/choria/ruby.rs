@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-use super::ddl::{ActionDdl, Ddl, ValueType};
+use ccm_agent::choria_rpc::ddl::{ActionDdl, Ddl, ValueType};
 
 /// Returns the DDL as Ruby source.
 pub(super) fn ruby(ddl: &Ddl) -> Result<String, fmt::Error> {

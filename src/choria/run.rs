@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::audit::{self, AuditError, AuditTarget, Origin};
 use super::config::nats_client;
-use super::ddl::Action;
-use super::reply::{Failure, clipped};
-use super::run_store::{LOCK_TIMEOUT, Record, RunResult, RunStore, RunStoreError, briefs, fitting};
+use ccm_agent::choria_rpc::ddl::Action;
+use ccm_agent::choria_rpc::reply::{Failure, clipped};
+use ccm_agent::choria_rpc::run_store::{
+    LOCK_TIMEOUT, MAX_ERROR, Record, RunResult, RunStore, RunStoreError,
+};
 use ccm_core::engine::{Availability, CompletedCheck, EventIds, Level, Line, Mode, Session, Sink};
 use ccm_core::facts::{FactPaths, Gatherer};
 use ccm_core::model::event::TransactionEvent;
@@ -47,9 +49,6 @@ const MAX_SPEC: u64 = 64 * 1024 * 1024;
 
 /// Time limit for the start of a detached process, which waits up to a second for each lock.
 const START_LIMIT: Duration = Duration::from_secs(5);
-
-/// Length limit of a stored error; a manifest can have many problems.
-const MAX_ERROR: usize = 8 * 1024;
 
 /// Size limit of the start reply.
 const MAX_START_REPLY: usize = 4096;
@@ -264,21 +263,11 @@ impl RunSpec {
     fn result(&self, session: &Session, error: Option<&RunError>) -> RunResult {
         let is_invalid = error.is_some_and(RunError::is_invalid);
         let error = error.map(ToString::to_string).unwrap_or_default();
-        let error = clipped(&error, MAX_ERROR);
-        let summary = session.summary();
-        let (events, omitted) = briefs(session.events());
-        let event = match (&self.task, session.events()) {
-            (Task::Ensure { .. }, [event]) => fitting(event).ok(),
-            _ => None,
-        };
-        RunResult {
-            outcome: RunSummary::outcome_of(&summary, self.noop, &error),
-            error,
-            is_invalid,
-            summary,
-            events,
-            omitted,
-            event,
+        let events = session.events();
+        let result = RunResult::of(session.summary(), events, &error, is_invalid, self.noop);
+        match &self.task {
+            Task::Ensure { .. } => result.with_event(events),
+            Task::Apply(_) => result,
         }
     }
 

@@ -45,7 +45,7 @@ fn kind(value: &Value) -> &'static str {
 
 /// Fails unless a value has every key of a recorded one, with values of the same types. Further
 /// keys are allowed, as clients ignore them.
-fn assert_form(path: &str, recorded: &Value, found: &Value) {
+pub(crate) fn assert_form(path: &str, recorded: &Value, found: &Value) {
     if recorded.is_null() {
         return;
     }

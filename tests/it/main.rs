@@ -9,6 +9,7 @@
 //! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `cloudevents`: the events that an agent publishes for Choria's tools, by type
 //! - `choria`: the external agent, started as Choria's server starts it
+//! - `choria_server`: the agent as a server of Choria's network, and requests that it must refuse
 //! - `compatibility`: the page of differences from upstream, and differences that no other module shows
 //! - `command_output`: what commands print, in failures, events and replies
 //! - `crash`: kill -9 in the middle, processes left behind
@@ -83,6 +84,7 @@ mod bundle;
 mod cancel;
 mod cfengine;
 mod choria;
+mod choria_server;
 mod cloudevents;
 mod command_output;
 mod compatibility;

@@ -28,6 +28,7 @@ use ccm_core::model::envelope::Envelope;
 use ccm_core::model::node::Refusal as Refused;
 use ccm_core::model::policy::PolicyRequest;
 use ccm_core::model::request::{EnsureResponse, RequestError, StatusResponse, parse_ensure};
+use ccm_core::model::resource::Resource;
 use ccm_core::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
 use ccm_core::run::Request as RunRequest;
 use ccm_core::run::manifest_source::ManifestSource;
@@ -206,16 +207,7 @@ impl Handlers {
             noop: envelope.noop || self.node.identity.noop,
             run_id: None,
         };
-        let command = resource.command_line();
-        let policy_request = PolicyRequest {
-            type_name: Some(resource.type_name()),
-            name: Some(resource.policy_name()),
-            provider: non_empty(&resource.common.provider),
-            verb: Verb::Ensure.as_str(),
-            noop: details.noop,
-            // A rendered command is checked after rendering.
-            command: command.filter(|line| !has_expressions(line)),
-        };
+        let policy_request = ensure_policy_request(&resource, details.noop);
         if let Err(denied) = incoming.requester.may(&policy_request) {
             return self.deny(incoming, &details, &denied.to_string());
         }
@@ -349,7 +341,7 @@ impl Handlers {
         self.node
             .services
             .audit
-            .allowed(&self.node, incoming.verb, &request);
+            .allowed(&self.node, incoming.verb.as_str(), &request);
     }
 
     /// Refuses a request that the policy denies.
@@ -376,7 +368,7 @@ impl Handlers {
     fn malformed(&self, incoming: &IncomingRequest, reason: &str) -> Reply {
         let request = incoming.audit_request(&AuditDetails::default());
         let audit = &self.node.services.audit;
-        audit.denied(&self.node, incoming.verb, &request, MALFORMED);
+        audit.denied(&self.node, incoming.verb.as_str(), &request, MALFORMED);
         error_reply(incoming.verb, code::BAD_REQUEST, reason.to_owned())
     }
 
@@ -392,7 +384,7 @@ impl Handlers {
         self.node
             .services
             .audit
-            .denied(&self.node, verb, &request, &reason);
+            .denied(&self.node, verb.as_str(), &request, &reason);
         error_reply(verb, code, reason)
     }
 
@@ -447,6 +439,21 @@ impl IncomingRequest {
             noop: details.noop || self.envelope.noop,
             run_id: details.run_id.clone(),
         }
+    }
+}
+
+/// Returns an ensure request as policies see it before templates are rendered.
+pub(super) fn ensure_policy_request(resource: &Resource, noop: bool) -> PolicyRequest<'_> {
+    PolicyRequest {
+        type_name: Some(resource.type_name()),
+        name: Some(resource.policy_name()),
+        provider: non_empty(&resource.common.provider),
+        verb: Verb::Ensure.as_str(),
+        noop,
+        // A rendered command is checked after rendering.
+        command: resource
+            .command_line()
+            .filter(|line| !has_expressions(line)),
     }
 }
 

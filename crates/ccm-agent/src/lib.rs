@@ -4,7 +4,7 @@
 //! [`Agent::start`] starts all parts, [`Agent::stop`] stops them in order. Requests are served by
 //! `handlers`; periodic runs come from `schedule`, assignments of the fleet from `assignment`;
 //! every run goes through `run_queue` and `run`. `trust` authorizes requests. `spool` and
-//! `publisher` deliver events, `choria_events` those for Choria. `registration_publisher` publishes
+//! `publisher` deliver events, `choria_events` those for Choria, whose clients `choria_server` serves. `registration_publisher` publishes
 //! services of this node, `registration_watch` watches looked-up ones. `handover_import` takes over
 //! events of runs by other programs on this node. All parts keep working while NATS is unreachable.
 //! [`enroll`] makes this node a member of a fleet, [`doctor`] diagnoses it. How a manifest is applied is in `ccm_core::run`.
@@ -14,6 +14,8 @@
 mod assignment;
 mod bundle_cache;
 mod choria_events;
+pub mod choria_rpc;
+mod choria_server;
 pub mod config;
 mod connection_log;
 mod data_cache;
@@ -46,6 +48,7 @@ pub mod simulate;
 pub mod spool;
 mod trust;
 
+pub use choria_server::ChoriaServerError;
 pub use http_server::{MonitorError, Unhealthy};
 pub use node::{Node, VERSION};
 
@@ -58,6 +61,7 @@ use tokio::task::JoinSet;
 
 use assignment::{Assignments, CheckReply};
 use bundle_cache::BundleCache;
+use choria_server::ChoriaServer;
 use config::{Config, SpoolConfig};
 use handlers::Handlers;
 use handover_import::HandoverImport;
@@ -116,6 +120,8 @@ pub enum AgentError {
     Trust(#[from] TrustError),
     #[error(transparent)]
     Monitor(#[from] MonitorError),
+    #[error(transparent)]
+    Choria(#[from] ChoriaServerError),
     #[error(transparent)]
     Name(#[from] NameError),
     #[error(transparent)]
@@ -187,7 +193,8 @@ impl Agent {
         let cache = BundleCache::open(&config.cache_dir)?;
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.start_publisher(spool);
-        agent.start_choria_events();
+        let brokers = agent.start_choria_server(config).await?;
+        agent.start_choria_events(brokers);
         let logging = connection_log::run(
             agent.node.clone(),
             agent.connection.clone(),
@@ -281,12 +288,27 @@ impl Agent {
         self.publishing.spawn(publishing);
     }
 
+    /// Serves requests of Choria's clients, if that is configured. Returns the connection to
+    /// Choria's brokers.
+    async fn start_choria_server(&mut self, config: &Config) -> Result<Connection, AgentError> {
+        let own = self.connection.clone();
+        let Some(server) = &config.choria.server else {
+            return Ok(own);
+        };
+        let brokers = match server.settings()? {
+            Some(settings) => connect(&settings, ConnectMode::Forever, "choria-ccm").await?,
+            None => own,
+        };
+        let node = self.node.clone();
+        ChoriaServer::start(server, node, brokers.clone(), &mut self.tasks, &self.stop).await?;
+        Ok(brokers)
+    }
+
     /// Publishes events for Choria, until all runs are over.
-    fn start_choria_events(&mut self) {
+    fn start_choria_events(&mut self, brokers: Connection) {
         let stopped = self.stop_publishing.subscribe();
         let choria_events = self.node.services.choria_events.clone();
-        self.publishing
-            .spawn(choria_events.run(self.connection.clone(), stopped));
+        self.publishing.spawn(choria_events.run(brokers, stopped));
     }
 
     /// Publishes services of this node, if registration is configured.

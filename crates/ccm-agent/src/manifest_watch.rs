@@ -411,7 +411,7 @@ impl WatchedManifest {
             };
             node.services
                 .audit
-                .denied(node, Verb::Apply, &request, &reason);
+                .denied(node, Verb::Apply.as_str(), &request, &reason);
         }
     }
 

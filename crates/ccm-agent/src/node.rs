@@ -64,6 +64,8 @@ pub(super) struct Identity {
     pub(super) governor: Option<GovernorClaim>,
     /// Choria collective of the governors.
     pub(super) choria: Token,
+    /// Collectives in which the node serves Choria's clients.
+    pub(super) choria_collectives: Vec<Token>,
     /// Package module for `provider: cfengine` without a module name.
     pub(super) cfengine_module: Option<String>,
     /// Environment variables of the process, for templates.
@@ -172,6 +174,7 @@ impl Node {
             generation: self.generation(),
             recipient: self.identity.recipient.clone(),
             problems: self.state.problems.lock().values().cloned().collect(),
+            choria: self.identity.choria_collectives.clone(),
             facts: self.services.facts.for_selection(),
         }
     }

@@ -125,6 +125,10 @@ pub(super) fn build(
         noop: config.noop,
         governor: config.governor.clone(),
         choria: config.choria.collective.clone(),
+        choria_collectives: match &config.choria.server {
+            Some(server) => server.collectives.clone(),
+            None => Vec::new(),
+        },
         cfengine_module: config.cfengine_module.clone(),
         environ: environ
             .iter()

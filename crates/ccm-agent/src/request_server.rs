@@ -98,7 +98,9 @@ pub(crate) async fn serve(
                 request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
                 ..AuditRequest::default()
             };
-            node.services.audit.denied(&node, verb, &request, NO_REPLY);
+            node.services
+                .audit
+                .denied(&node, verb.as_str(), &request, NO_REPLY);
             node.services.metrics.requested(verb.as_str(), "denied");
             incoming.ignore();
             continue;
@@ -132,7 +134,9 @@ async fn handle(incoming: &ServiceRequest, verb: Verb, node: &Node, handlers: Ha
             request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
             ..AuditRequest::default()
         };
-        node.services.audit.denied(node, verb, &request, reason);
+        node.services
+            .audit
+            .denied(node, verb.as_str(), &request, reason);
         error_reply(verb, code, text)
     };
     let refuse = |code, reason: &str, text: String| refuse_signed("", code, reason, text);

@@ -59,6 +59,8 @@ pub(crate) struct RunResult {
     pub(crate) diff: String,
     /// The same by event, shortened.
     pub(crate) diffs: BTreeMap<EventId, String>,
+    /// The request or the manifest was invalid; nothing was changed.
+    pub(crate) is_invalid: bool,
 }
 
 /// Result of applying one resource.
@@ -105,7 +107,12 @@ impl RunTask {
             recorder: lookups.is_some().then_some(&recorder),
         };
         let mut reporter = Reporter::new(node);
-        let CompletedRun { run, session, .. } = node.with_context(&scope, |context| {
+        let CompletedRun {
+            run,
+            session,
+            error,
+            ..
+        } = node.with_context(&scope, |context| {
             run::apply(&request, context, &mut reporter)
         });
         if let Some(lookups) = lookups {
@@ -116,6 +123,7 @@ impl RunTask {
             events: session.events().to_vec(),
             diff: reporter.diff,
             diffs: reporter.diffs,
+            is_invalid: error.as_ref().is_some_and(RunError::is_invalid),
         }
     }
 }
@@ -260,7 +268,7 @@ impl Node {
                 let reason = refusal.to_string();
                 self.services
                     .audit
-                    .denied(self, Verb::Apply, &request, &reason);
+                    .denied(self, Verb::Apply.as_str(), &request, &reason);
             }
         }
         let resolved = resolved.map_err(|problem| DataError::Unavailable(problem.into()))?;

@@ -30,8 +30,8 @@ use ccm_template::functions::find_fact;
 use ccm_template::go::version::{Version, satisfies};
 use ccm_template::pattern::{self, PatternError};
 
-/// Name of this agent in Choria's filters.
-const AGENT: &str = "ccm";
+/// Agents of a node in Choria's filters, unless it serves Choria's own agents as well.
+const AGENTS: &[&str] = &["ccm"];
 
 /// Maximum number of regular expressions in a filter: compiling them is expensive.
 const MAX_PATTERNS: usize = 100;
@@ -109,6 +109,7 @@ pub fn matches(filter: &Filter, node: &NodeAttributes<'_>) -> Result<bool, Filte
 #[derive(Clone, Debug)]
 pub struct Matcher {
     is_for_agent: bool,
+    agents: &'static [&'static str],
     identity: Identities,
     groups: Vec<Name>,
     facts: Vec<Condition>,
@@ -118,6 +119,14 @@ pub struct Matcher {
 impl Matcher {
     /// Compiles a filter.
     pub fn new(filter: &Filter) -> Result<Self, FilterError> {
+        Self::with_agents(filter, AGENTS)
+    }
+
+    /// Compiles a filter for nodes with these agents.
+    pub fn with_agents(
+        filter: &Filter,
+        agents: &'static [&'static str],
+    ) -> Result<Self, FilterError> {
         let names = [&filter.identity, &filter.groups, &filter.agent];
         let patterns = names.into_iter().flatten().filter(|name| is_pattern(name));
         let is_pattern_filter = |fact: &&FactFilter| fact.operator == Operator::Matches;
@@ -126,7 +135,8 @@ impl Matcher {
         }
         let mut is_for_agent = true;
         for agent in &filter.agent {
-            is_for_agent &= Name::new(agent, Case::Sensitive)?.is(AGENT);
+            let name = Name::new(agent, Case::Sensitive)?;
+            is_for_agent &= agents.iter().any(|agent| name.is(agent));
         }
         if filter.compound.iter().any(Vec::is_empty) {
             return Err(FilterError::NoExpression);
@@ -134,6 +144,7 @@ impl Matcher {
         let expressions = filter.compound.iter().flatten();
         Ok(Self {
             is_for_agent,
+            agents,
             identity: Identities::new(&filter.identity)?,
             groups: collect(&filter.groups, |name| Name::new(name, Case::Insensitive))?,
             facts: collect(&filter.facts, Condition::new)?,
@@ -169,7 +180,7 @@ impl Matcher {
         facts: Facts,
     ) -> Result<bool, FilterError> {
         let names_facts = self.expressions.iter().any(|it| it.names_facts);
-        let extras = extras(node, &facts, names_facts);
+        let extras = extras(node, self.agents, &facts, names_facts);
         let env = Env {
             facts,
             restricted: true,
@@ -442,6 +453,7 @@ impl Expression {
 /// Data that the functions of expressions have access to.
 struct FunctionData {
     groups: Vec<Token>,
+    agents: &'static [&'static str],
     facts: Facts,
     labels: Labels,
     calls: AtomicUsize,
@@ -470,7 +482,12 @@ const FUNCTIONS: [(&str, FilterFunction); 4] = [
 ];
 
 /// Returns the variables and functions of expressions, in addition to `Facts`.
-fn extras(node: &NodeAttributes<'_>, facts: &Facts, names_facts: bool) -> Extras {
+fn extras(
+    node: &NodeAttributes<'_>,
+    agents: &'static [&'static str],
+    facts: &Facts,
+    names_facts: bool,
+) -> Extras {
     let groups = node.groups.iter().map(|group| Value::from(group.as_str()));
     let groups: Value = groups.collect();
     let mut extras = Extras {
@@ -478,7 +495,7 @@ fn extras(node: &NodeAttributes<'_>, facts: &Facts, names_facts: bool) -> Extras
             ("identity", node.identity.as_str().into()),
             ("groups", groups.clone()),
             ("classes", groups),
-            ("agents", vec![Value::from(AGENT)].into()),
+            ("agents", agents.iter().map(|it| Value::from(*it)).collect()),
             ("labels", node.labels.to_value()),
             ("Labels", node.labels.to_value()),
         ]
@@ -490,6 +507,7 @@ fn extras(node: &NodeAttributes<'_>, facts: &Facts, names_facts: bool) -> Extras
     }
     let data = Arc::new(FunctionData {
         groups: node.groups.to_vec(),
+        agents,
         facts: facts.clone(),
         labels: node.labels.clone(),
         calls: AtomicUsize::new(0),
@@ -507,7 +525,7 @@ fn extras(node: &NodeAttributes<'_>, facts: &Facts, names_facts: bool) -> Extras
     extras
 }
 
-/// Evaluates a fact filter, or reports whether a text is the name of a group or of the agent.
+/// Evaluates a fact filter, or reports whether a text is the name of a group or of an agent.
 fn with(data: &FunctionData, args: &[Value]) -> Result<Value, CallError> {
     let [Value::Str(query)] = args else {
         return Err("with requires a text".into());
@@ -517,7 +535,8 @@ fn with(data: &FunctionData, args: &[Value]) -> Result<Value, CallError> {
         return Ok(condition.holds(&data.facts, &data.labels)?.into());
     }
     let name = Name::new(query, Case::Insensitive)?;
-    let mut names = data.groups.iter().map(Token::as_str).chain([AGENT]);
+    let agents = data.agents.iter().copied();
+    let mut names = data.groups.iter().map(Token::as_str).chain(agents);
     Ok(names.any(|it| name.is(it)).into())
 }
 

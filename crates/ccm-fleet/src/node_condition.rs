@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::inventory::Inventory;
 use ccm_core::model::governor::GovernorName;
-use ccm_core::model::node::{NodeName, NodeStatus};
+use ccm_core::model::node::{NodeName, NodeStatus, Token};
 use ccm_core::model::run::CurrentRun;
 use ccm_value::text::to_the_second;
 
@@ -71,7 +71,8 @@ impl Condition {
         };
         let mut found = conditions(status, newest);
         found.sort_by_key(|(kind, _)| *kind);
-        let reasons: Vec<String> = found.iter().map(|(_, reason)| reason.clone()).collect();
+        let mut reasons: Vec<String> = found.iter().map(|(_, reason)| reason.clone()).collect();
+        reasons.extend(choria_note(status));
         let kind = found.first().map(|(kind, _)| *kind);
         Self {
             kind: kind.unwrap_or(ConditionKind::Online),
@@ -90,6 +91,12 @@ impl Condition {
             (kind, _) => kind.as_str().into(),
         }
     }
+}
+
+/// Returns in which collectives a node serves Choria's clients, if it does.
+fn choria_note(status: &NodeStatus) -> Option<String> {
+    let collectives: Vec<&str> = status.choria.iter().map(Token::as_str).collect();
+    (!collectives.is_empty()).then(|| format!("serves Choria in {}", collectives.join(", ")))
 }
 
 /// Returns all conditions of an online node with their reasons.
@@ -214,6 +221,13 @@ mod tests {
         let mut found = conditions(status, Some(newest));
         found.sort_by_key(|(kind, _)| *kind);
         found.into_iter().map(|(kind, _)| kind).collect()
+    }
+
+    #[test]
+    fn a_node_that_serves_choria_says_so() {
+        let status = status(serde_json::json!({"choria": ["mcollective", "ops"]}));
+        let note = choria_note(&status);
+        assert_eq!(note.as_deref(), Some("serves Choria in mcollective, ops"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`subject`]: every subject and key, as types
 //! - [`kv`] and [`object`]: key-value buckets and object stores
 //! - [`event_feed`]: the events of the event stream, in order
+//! - [`choria`]: Choria's network protocol and tokens
 //! - [`governor`]: slots of Choria governors
 //! - [`registration`]: service registrations
 //! - [`enrolment_token`]: enrolment tokens as text
@@ -29,6 +30,7 @@ use ccm_value::text::{go_duration, quote};
 
 pub mod backoff;
 pub mod blocking;
+pub mod choria;
 pub mod connection;
 pub mod context;
 mod direct_get;

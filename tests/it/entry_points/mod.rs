@@ -3,6 +3,7 @@
 //!
 //! Manifests go through `ccm apply`, NATS `apply`, an assignment and Choria's `apply`; a case of one
 //! plain resource goes through `ccm ensure`, the pipe, NATS `ensure` and Choria's `ensure` as well.
+//! Choria's actions are called both ways: by the external agent, and by the server in the daemon.
 //! Everything is compared with `ccm apply`. What may differ is written down in [`comparable`],
 //! [`without_flag_defaults`] and [`plain_error`], and nowhere else. `parity` holds what a table can't compare: what the daemon learns of runs that others
 //! make.
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use self::cases::{Case, cases};
 
 use crate::choria::Server;
+use crate::choria_server::{self, Call};
 use crate::support::agent::{self, AgentProcess, stored_events};
 use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, when};
@@ -39,6 +41,8 @@ struct Result {
 /// Every entry point, with one daemon on one server.
 struct World {
     choria: Server,
+    /// A client of the Choria server in the daemon.
+    choria_client: choria_server::Client,
     nats: NatsServer,
     client: Connection,
     agent: AgentProcess,
@@ -58,10 +62,12 @@ impl World {
         let client = nats.client().await;
         agent::init(&client).await;
         let choria = Server::new();
-        let lines = format!("interval: 1h\n{lines}");
+        let served = choria_server::server_lines(&choria.env);
+        let lines = format!("interval: 1h\n{served}{lines}");
         let agent = AgentProcess::start(&choria.env, NODE, &nats.url(), &lines);
         agent::request_json(&client, NODE, Verb::Ping, "").await;
         let world = Self {
+            choria_client: choria_server::Client::connect(&nats.url()).await,
             choria,
             nats,
             client,
@@ -97,6 +103,8 @@ impl World {
             Way::Assignment => self.assigned(case, text).await,
             Way::ChoriaApply => self.by_choria(case, text).await,
             Way::ChoriaEnsure => self.one_by_choria(case, text).await?,
+            Way::ChoriaServerApply => self.by_choria_server(case, text).await,
+            Way::ChoriaServerEnsure => self.one_by_choria_server(case, text).await?,
         };
         let mut events: Vec<Value> = events.iter().map(|event| comparable(event, text)).collect();
         if way == Way::Ensure {
@@ -254,6 +262,42 @@ impl World {
         let event = reply.data["event"].as_object();
         if event.is_none_or(|event| event.is_empty()) {
             return Some((Vec::new(), Some(reply.message)));
+        }
+        Some((self.next_events(case).await, None))
+    }
+
+    async fn by_choria_server(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
+        let data = json!({"manifest": case.manifest(directory), "noop": case.noop, "wait": 50});
+        let reply = self
+            .choria_client
+            .reply(&Call::rpc("ccm", "apply", data))
+            .await;
+        match reply["data"]["error"]
+            .as_str()
+            .filter(|error| !error.is_empty())
+        {
+            Some(error) => (Vec::new(), Some(error.to_owned())),
+            None => (self.next_events(case).await, None),
+        }
+    }
+
+    async fn one_by_choria_server(
+        &self,
+        case: &Case,
+        directory: &str,
+    ) -> Option<(Vec<Value>, Option<String>)> {
+        let (type_name, properties) = case.single(directory)?;
+        let request: Value =
+            serde_json::from_str(&ensure_request(&type_name, &properties)).unwrap();
+        let data = json!({"request": request, "noop": case.noop, "wait": 50});
+        let reply = self
+            .choria_client
+            .reply(&Call::rpc("ccm", "ensure", data))
+            .await;
+        let event = reply["data"]["event"].as_object();
+        if event.is_none_or(|event| event.is_empty()) {
+            let message = reply["statusmsg"].as_str().unwrap().to_owned();
+            return Some((Vec::new(), Some(message)));
         }
         Some((self.next_events(case).await, None))
     }
@@ -439,9 +483,11 @@ enum Way {
     Assignment,
     ChoriaApply,
     ChoriaEnsure,
+    ChoriaServerApply,
+    ChoriaServerEnsure,
 }
 
-const OTHERS: [Way; 7] = [
+const OTHERS: [Way; 9] = [
     Way::Ensure,
     Way::Pipe,
     Way::NatsApply,
@@ -449,6 +495,8 @@ const OTHERS: [Way; 7] = [
     Way::Assignment,
     Way::ChoriaApply,
     Way::ChoriaEnsure,
+    Way::ChoriaServerApply,
+    Way::ChoriaServerEnsure,
 ];
 
 fn outcome(event: &Value) -> &'static str {

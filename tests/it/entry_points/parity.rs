@@ -108,8 +108,7 @@ async fn a_refresh_that_a_choria_run_leaves_is_made_by_the_daemon() {
 
 #[tokio::test]
 async fn the_services_checks_and_warnings_of_a_choria_run_reach_the_daemon() {
-    let world =
-        World::with("choria: {events: true}\nregistration: jetstream\nmonitor_port: 0\n").await;
+    let world = World::with("registration: jetstream\nmonitor_port: 0\n").await;
     let options = StreamOptions::default();
     let client = &world.client;
     client.init_registrations(STREAM, options).await.unwrap();

@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use choria::Choria;
+pub use choria::{Choria, ChoriaServerConfig, Issuer};
 pub use trust::{Signer, Trust};
 
 use ccm_core::engine::Level;

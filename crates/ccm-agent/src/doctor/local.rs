@@ -2,16 +2,25 @@
 
 use std::path::Path;
 
+use chrono::TimeDelta;
+
+use crate::choria_server;
 use crate::config::{Config, ConfigError};
 use ccm_core::model::diagnosis::Check;
+use ccm_core::model::node::Token;
 use ccm_core::run::RunLock;
+use ccm_core::system::Clock;
 use ccm_core::system::files::{self, FileError, FreeSpace};
-use ccm_value::text::byte_size;
+use ccm_value::text::{byte_size, to_the_second};
 
 const CONFIGURATION: &str = "configuration";
 const STATE_DIRECTORY: &str = "state_directory";
 const DISK_SPACE: &str = "disk_space";
 const RUN_LOCK: &str = "run_lock";
+const CHORIA: &str = "choria";
+
+/// Validity of the token of Choria below which it should be renewed.
+const MIN_VALIDITY: TimeDelta = TimeDelta::days(14);
 
 /// Names of the checks that need a configuration.
 pub(super) const NAMES: [&str; 3] = [STATE_DIRECTORY, DISK_SPACE, RUN_LOCK];
@@ -53,6 +62,33 @@ pub(super) fn checks(config: &Config) -> [Check; 3] {
         Err(err) => Check::not_checked(DISK_SPACE, err.to_string()),
     };
     [usable, space, run_lock(&config.state_dir)]
+}
+
+/// Checks token, seed and issuers, if the agent serves Choria's clients.
+pub(super) fn choria(config: &Config, clock: &dyn Clock) -> Option<Check> {
+    let server = config.choria.server.as_ref()?;
+    let now = clock.now();
+    let chain = choria_server::trust_chain(server);
+    let key = choria_server::load_key(server, &chain, config.identity.as_str(), now);
+    let key = match key {
+        Ok(key) => key,
+        Err(err) => {
+            let remedy = "issue a token for this node with `choria jwt server`, and list its issuer \
+                          in choria.issuers";
+            return Some(Check::failed(CHORIA, err.to_string(), remedy));
+        }
+    };
+    let collectives: Vec<&str> = server.collectives.iter().map(Token::as_str).collect();
+    let expiry = key.claims().expiry().unwrap_or(now);
+    let found = format!(
+        "serves Choria's clients in {}; the token expires {}",
+        collectives.join(", "),
+        to_the_second(&expiry)
+    );
+    Some(match expiry - now < MIN_VALIDITY {
+        true => Check::warning(CHORIA, found, "issue a new token with `choria jwt server`"),
+        false => Check::ok(CHORIA, found),
+    })
 }
 
 fn state_directory(directory: &Path) -> Check {

@@ -40,6 +40,7 @@ impl Doctor<'_> {
             Ok(config) => {
                 let agent = process::Agent::find(config);
                 checks.extend(local::checks(config));
+                checks.extend(local::choria(config, self.clock));
                 checks.push(unit);
                 checks.extend(process::checks(&agent, config, self.clock));
                 checks.push(process::trust(config, settings.as_ref(), agent.status()));

@@ -10,7 +10,6 @@ use crate::node::Node;
 use ccm_core::engine::Level;
 use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent, DenialLimit};
 use ccm_core::model::run::RunId;
-use ccm_nats::Verb;
 
 /// Longest recorded text of a request, in characters.
 const MAX_TEXT: usize = 256;
@@ -34,12 +33,12 @@ pub(crate) struct Audit(Mutex<DenialLimit>);
 
 impl Audit {
     /// Records an allowed request.
-    pub(crate) fn allowed(&self, node: &Node, verb: Verb, request: &AuditRequest<'_>) {
+    pub(crate) fn allowed(&self, node: &Node, verb: &str, request: &AuditRequest<'_>) {
         record(node, verb, request, AuditDecision::Allowed, "", 0);
     }
 
     /// Records a denied request and the reason.
-    pub(crate) fn denied(&self, node: &Node, verb: Verb, request: &AuditRequest<'_>, reason: &str) {
+    pub(crate) fn denied(&self, node: &Node, verb: &str, request: &AuditRequest<'_>, reason: &str) {
         let second = node.services.clock.now().timestamp();
         let mut limit = self.0.lock();
         let unrecorded = limit.take(second);
@@ -59,7 +58,7 @@ impl Audit {
 
 fn record(
     node: &Node,
-    verb: Verb,
+    verb: &str,
     request: &AuditRequest<'_>,
     decision: AuditDecision,
     reason: &str,
@@ -72,7 +71,7 @@ fn record(
         identity: node.identity.name.clone(),
         collective: node.identity.collective.clone(),
         subject: request.subject.into(),
-        verb: verb.as_str().into(),
+        verb: verb.into(),
         decision,
         reason: reason.into(),
         signer: request.signer.into(),

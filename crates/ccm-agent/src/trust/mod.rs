@@ -15,7 +15,7 @@ mod last_accepted;
 pub(crate) mod loopback;
 mod read_policy;
 pub(crate) mod refusals;
-mod replay_cache;
+pub(crate) mod replay_cache;
 mod rollout_proof;
 mod signed_sources;
 pub(crate) mod signer_refresh;
@@ -283,6 +283,19 @@ impl Authorizer {
         match &self.rules {
             None => Ok(Requester::default()),
             Some(rules) => rules.admit(self.clock.now(), verb, subject, headers, body),
+        }
+    }
+
+    /// Returns the requester of a request that was authenticated by other means, by the key that
+    /// signed it.
+    pub(crate) fn requester_of(&self, key: &str) -> Result<Requester, Denied> {
+        let Some(rules) = &self.rules else {
+            return Ok(Requester::default());
+        };
+        match rules.find(key) {
+            Some(signer) => Ok(signer.requester.clone()),
+            None if !rules.required => Ok(Requester::default()),
+            None => Err(Denied::Unknown),
         }
     }
 

@@ -49,13 +49,13 @@ const REMOVED: [u8; 32] = [0; 32];
 
 /// Signer and its quota.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SignerQuota {
+pub(crate) struct SignerQuota {
     tag: Tag,
     max: usize,
 }
 
 impl SignerQuota {
-    pub(super) fn new(key: &str, has_policy: bool) -> Self {
+    pub(crate) fn new(key: &str, has_policy: bool) -> Self {
         let digest = Digest::of(key.as_bytes());
         let (tag, _) = digest
             .as_bytes()
@@ -73,7 +73,7 @@ impl SignerQuota {
 }
 
 /// Accepted requests in memory and on disk.
-pub(super) struct ReplayCache {
+pub(crate) struct ReplayCache {
     path: PathBuf,
     file: RandomAccessFile,
     /// Number of records in the file, including the first.
@@ -95,7 +95,7 @@ pub(super) struct ReplayCache {
 
 impl ReplayCache {
     /// Opens the cache.
-    pub(super) fn open(path: &Path, boot: &str, now: DateTime<Utc>) -> Result<Self, FileError> {
+    pub(crate) fn open(path: &Path, boot: &str, now: DateTime<Utc>) -> Result<Self, FileError> {
         let boot = boot_digest(boot)?;
         let requests = match files::read(path, MAX_BYTES) {
             Ok(bytes) => read(&bytes, &boot),
@@ -124,7 +124,7 @@ impl ReplayCache {
     }
 
     /// Stores a request signed at `made` until it expires. Fails if it is known.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         now: DateTime<Utc>,
         made: DateTime<Utc>,

@@ -175,6 +175,9 @@ pub struct NodeStatus {
     /// What keeps the node from managing its resources, such as an unusable state directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+    /// Collectives in which the agent serves Choria's clients; empty if it serves none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choria: Vec<Token>,
     /// Facts for selections, without frequently changing values.
     #[serde(default)]
     pub facts: Value,

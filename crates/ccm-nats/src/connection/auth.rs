@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_nats::{Auth, AuthError, ConnectOptions};
 use nkeys::KeyPair;
 
+use crate::choria::{ChoriaKeyError, ChoriaSeed};
 use crate::context::{Login, SecretError, Settings};
 use ccm_value::secret::Secret;
 
@@ -23,6 +24,8 @@ pub(super) enum LoginError {
     Seed,
     #[error("the seed can't sign")]
     Sign,
+    #[error(transparent)]
+    ChoriaSeed(#[from] ChoriaKeyError),
 }
 
 /// Returns connect options with the authentication of the settings.
@@ -34,7 +37,9 @@ pub(super) fn options(settings: &Settings) -> ConnectOptions {
     ConnectOptions::with_auth_callback(move |nonce| {
         let (login, token) = &*identity;
         let auth = respond(login, &nonce).map(|mut auth| {
-            auth.token = token.as_ref().map(|token| token.reveal().to_owned());
+            if let Some(token) = token {
+                auth.token = Some(token.reveal().to_owned());
+            }
             auth
         });
         std::future::ready(auth.map_err(AuthError::new))
@@ -71,6 +76,14 @@ fn respond(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
             if let Some(seed) = seed.as_ref().map(Secret::reveal) {
                 auth.signature = Some(sign(seed, nonce)?.1);
             }
+        }
+        Login::Choria { token, seed } => {
+            let seed = ChoriaSeed::parse(&seed.read()?)?;
+            let token = token.read()?.reveal().trim().to_owned();
+            auth.signature = Some(seed.sign(nonce));
+            // Choria's brokers read the token from either, depending on their configuration.
+            auth.jwt = Some(token.clone());
+            auth.token = Some(token);
         }
     }
     Ok(auth)

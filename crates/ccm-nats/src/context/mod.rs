@@ -111,6 +111,11 @@ pub enum Login {
         jwt: Secret,
         seed: Option<Secret>,
     },
+    /// A token of Choria with its ed25519 seed, for Choria's brokers.
+    Choria {
+        token: CredentialSource,
+        seed: CredentialSource,
+    },
 }
 
 /// TLS settings.

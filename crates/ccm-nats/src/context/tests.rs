@@ -131,6 +131,7 @@ fn credentials_have_an_order_of_precedence() {
             Login::Creds(_) => "creds",
             Login::Nkey(_) => "nkey",
             Login::Jwt { .. } => "jwt",
+            Login::Choria { .. } => "choria",
         }
     };
     assert_eq!(

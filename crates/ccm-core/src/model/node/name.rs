@@ -77,6 +77,11 @@ impl Token {
         Self("mcollective".into())
     }
 
+    /// Returns the component name of Choria's server in lifecycle events.
+    pub fn choria_server() -> Self {
+        Self("server".into())
+    }
+
     /// Returns the name of this program.
     pub fn program() -> Self {
         Self("ccm".into())

@@ -86,6 +86,7 @@ function statusCard(row, status, lastSeen) {
     ["Started", status && when(status.started)],
     ["Version", row.version],
     ["Groups", row.groups.join(", ")],
+    ["Choria", status?.choria && `serves Choria's clients in ${status.choria.join(", ")}`],
     ["Spool", status && `${status.spool.pending} pending, ${status.spool.dropped} dropped`],
   ]));
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reply::clipped;
 use ccm_core::model::event::{Outcome, Summary, TransactionEvent};
-use ccm_core::model::run::{RunId, RunOutcome};
+use ccm_core::model::run::{RunId, RunOutcome, RunSummary};
 use ccm_core::run::RunLock;
 use ccm_core::system::files::{self, Durability};
 use ccm_core::system::{Clock, FileError, FileLock, LockError};
@@ -32,6 +32,9 @@ const MAX_EVENTS: usize = 100;
 /// Size limit of all events of a record together, so that they fit in a reply.
 const MAX_BRIEFS: usize = 128 * 1024;
 
+/// Length limit of a stored error; a manifest can have many problems.
+pub const MAX_ERROR: usize = 8 * 1024;
+
 /// Length limit of text about one resource.
 const MAX_TEXT: usize = 512;
 
@@ -39,7 +42,7 @@ const MAX_TEXT: usize = 512;
 const MAX_EVENT: usize = 64 * 1024;
 
 /// Time that a run waits for a lock; queries hold it only briefly.
-pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Error of the run store.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +60,7 @@ pub enum RunStoreError {
 
 /// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub enum State {
     Running,
     Finished,
     Failed,
@@ -65,7 +68,7 @@ pub(super) enum State {
 }
 
 impl State {
-    pub(super) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Finished => "finished",
@@ -77,7 +80,7 @@ impl State {
 
 /// Record of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct Record {
     pub run_id: RunId,
     /// Action that started it.
     pub action: String,
@@ -102,7 +105,7 @@ pub(super) struct Record {
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct RunResult {
+pub struct RunResult {
     pub outcome: RunOutcome,
     /// Error that ended the run early or prevented it.
     pub error: String,
@@ -116,9 +119,42 @@ pub(super) struct RunResult {
     pub event: Option<serde_json::Value>,
 }
 
+impl RunResult {
+    /// Returns the result of a run. `error` is what ended it early; empty if nothing did.
+    pub fn of(
+        summary: Summary,
+        events: &[TransactionEvent],
+        error: &str,
+        is_invalid: bool,
+        noop: bool,
+    ) -> Self {
+        let error = clipped(error, MAX_ERROR);
+        let (events, omitted) = briefs(events);
+        Self {
+            outcome: RunSummary::outcome_of(&summary, noop, &error),
+            error,
+            is_invalid,
+            summary,
+            events,
+            omitted,
+            event: None,
+        }
+    }
+
+    /// Adds the event of a run for a single resource.
+    #[must_use]
+    pub fn with_event(self, events: &[TransactionEvent]) -> Self {
+        let event = match events {
+            [event] => fitting(event).ok(),
+            _ => None,
+        };
+        Self { event, ..self }
+    }
+}
+
 /// Short form of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct EventBrief {
+pub struct EventBrief {
     /// `type#name`.
     pub resource: String,
     pub outcome: String,
@@ -161,7 +197,7 @@ fn message(event: &TransactionEvent) -> String {
 }
 
 /// Returns failed and changed events in this order, and the number of omitted ones.
-pub(super) fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
+fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
     let failed = events.iter().filter(|event| event.blocks());
     let changed = events
         .iter()
@@ -184,7 +220,7 @@ pub(super) fn briefs(events: &[TransactionEvent]) -> (Vec<EventBrief>, usize) {
 
 /// Returns an event as JSON that fits in a reply: a long one loses its properties and state, and
 /// its messages are shortened.
-pub(super) fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, serde_json::Error> {
+fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, serde_json::Error> {
     let mut document = serde_json::to_value(event)?;
     if json::compact(&document)?.len() <= MAX_EVENT {
         return Ok(document);
@@ -204,13 +240,13 @@ pub(super) fn fitting(event: &TransactionEvent) -> Result<serde_json::Value, ser
 
 /// Directory of run records.
 #[derive(Clone, Debug)]
-pub(super) struct RunStore {
+pub struct RunStore {
     directory: PathBuf,
 }
 
 impl RunStore {
     /// Opens the store and creates its directory if necessary.
-    pub(super) fn open(directory: &Path) -> Result<Self, RunStoreError> {
+    pub fn open(directory: &Path) -> Result<Self, RunStoreError> {
         files::create_private_dir(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
@@ -218,17 +254,17 @@ impl RunStore {
     }
 
     /// Acquires the lock for a run.
-    pub(super) fn lock(&self, id: &RunId, clock: &dyn Clock) -> Result<FileLock, LockError> {
+    pub fn lock(&self, id: &RunId, clock: &dyn Clock) -> Result<FileLock, LockError> {
         RunLock::at(self.lock_file()).take(id, LOCK_TIMEOUT, clock)
     }
 
     /// Returns the run that holds the lock, if any.
-    pub(super) fn current(&self) -> Result<Option<RunId>, RunStoreError> {
+    pub fn current(&self) -> Result<Option<RunId>, RunStoreError> {
         Ok(RunLock::at(self.lock_file()).current()?)
     }
 
     /// Writes the record of a run that starts, and removes the oldest records.
-    pub(super) fn begin(&self, record: &Record) -> Result<(), RunStoreError> {
+    pub fn begin(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Cached)?;
         let names = self.names()?;
         let excess = names.len().saturating_sub(MAX_RUNS);
@@ -239,17 +275,17 @@ impl RunStore {
     }
 
     /// Replaces the record of a run that has not ended.
-    pub(super) fn update(&self, record: &Record) -> Result<(), RunStoreError> {
+    pub fn update(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Cached)
     }
 
     /// Writes the record of a run that has ended, durably.
-    pub(super) fn end(&self, record: &Record) -> Result<(), RunStoreError> {
+    pub fn end(&self, record: &Record) -> Result<(), RunStoreError> {
         self.write(record, Durability::Complete)
     }
 
     /// Returns a run and its state, if it is still stored.
-    pub(super) fn find(&self, id: &RunId) -> Result<Option<(Record, State)>, RunStoreError> {
+    pub fn find(&self, id: &RunId) -> Result<Option<(Record, State)>, RunStoreError> {
         let suffix = format!("-{id}.json");
         let names = self.names()?;
         match names.iter().find(|name| name.ends_with(&suffix)) {
@@ -259,12 +295,12 @@ impl RunStore {
     }
 
     /// Returns the run that started last.
-    pub(super) fn latest(&self) -> Result<Option<(Record, State)>, RunStoreError> {
+    pub fn latest(&self) -> Result<Option<(Record, State)>, RunStoreError> {
         self.newest(|_| true)
     }
 
     /// Returns the run that started last of those that have ended.
-    pub(super) fn latest_ended(&self) -> Result<Option<(Record, State)>, RunStoreError> {
+    pub fn latest_ended(&self) -> Result<Option<(Record, State)>, RunStoreError> {
         self.newest(|record| record.result.is_some())
     }
 

@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 /// Length limit of a failure message.
 const MAX_MESSAGE: usize = 1024;
 
+/// Size limit of a reply: encoding more than doubles it, and the default limit of brokers is 1 MB.
+const MAX_REPLY: usize = 384 * 1024;
+
 /// Status codes of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusCode {
@@ -23,7 +26,7 @@ pub enum StatusCode {
 
 /// Failure of an action.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub enum Failure {
     #[error("{0}")]
     Aborted(String),
     #[error("{0}")]
@@ -37,16 +40,16 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn aborted(reason: impl ToString) -> Self {
+    pub fn aborted(reason: impl ToString) -> Self {
         Self::Aborted(reason.to_string())
     }
 
-    pub(super) fn invalid(reason: impl ToString) -> Self {
+    pub fn invalid(reason: impl ToString) -> Self {
         Self::InvalidData(reason.to_string())
     }
 
     /// Returns an internal error.
-    pub(super) fn unknown(reason: impl ToString) -> Self {
+    pub fn unknown(reason: impl ToString) -> Self {
         Self::UnknownError(reason.to_string())
     }
 
@@ -63,14 +66,14 @@ impl Failure {
 
 /// Result of an action: output data, and a failure if the run failed.
 #[derive(Debug)]
-pub(super) struct ActionReply {
+pub struct ActionReply {
     pub data: Map<String, Value>,
     pub failure: Option<Failure>,
 }
 
 impl ActionReply {
     /// Returns a reply with the fields of an output.
-    pub(super) fn new(output: &impl Serialize) -> Result<Self, Failure> {
+    pub fn new(output: &impl Serialize) -> Result<Self, Failure> {
         match serde_json::to_value(output).map_err(Failure::unknown)? {
             Value::Object(data) => Ok(Self {
                 data,
@@ -83,21 +86,33 @@ impl ActionReply {
     }
 
     #[must_use]
-    pub(super) fn failing(self, failure: Option<Failure>) -> Self {
+    pub fn failing(self, failure: Option<Failure>) -> Self {
         Self { failure, ..self }
     }
 }
 
 /// Reply file.
 #[derive(Debug, Serialize)]
-pub(super) struct Reply {
+pub struct Reply {
     statuscode: u8,
     pub statusmsg: String,
     data: Map<String, Value>,
 }
 
 impl Reply {
-    pub(super) fn is_ok(&self) -> bool {
+    /// Encodes a reply, or an error reply if it is too long to be sent.
+    pub fn encode(self) -> Result<(String, Self), serde_json::Error> {
+        let text = serde_json::to_string(&self)?;
+        if text.len() <= MAX_REPLY {
+            return Ok((text, self));
+        }
+        let bytes = text.len();
+        let reason = format!("the reply has {bytes} bytes, more than can be sent: request less");
+        let reply = Self::from(Err(Failure::Aborted(reason)));
+        Ok((serde_json::to_string(&reply)?, reply))
+    }
+
+    pub fn is_ok(&self) -> bool {
         self.statuscode == StatusCode::Ok as u8
     }
 }
@@ -119,7 +134,7 @@ impl From<Result<ActionReply, Failure>> for Reply {
 }
 
 /// Shortens a text to a number of characters, with an ellipsis.
-pub(super) fn clipped(text: &str, max: usize) -> String {
+pub fn clipped(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.into(),
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
@@ -127,7 +142,7 @@ pub(super) fn clipped(text: &str, max: usize) -> String {
 }
 
 /// Replaces control characters, so that the text stays on one log line.
-pub(super) fn on_one_line(text: &str) -> String {
+pub fn on_one_line(text: &str) -> String {
     let replace = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(replace).collect()
 }

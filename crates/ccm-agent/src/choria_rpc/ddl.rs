@@ -13,7 +13,7 @@ use super::reply::Failure;
 use ccm_value::document::unknown_name;
 
 /// JSON DDL as it is installed.
-pub const TEXT: &str = include_str!("../../ddl/ccm.json");
+pub const TEXT: &str = include_str!("../../../../ddl/ccm.json");
 
 /// Input that Ruby clients add.
 const CLIENT_INPUT: &str = "process_results";
@@ -177,7 +177,7 @@ impl Ddl {
 }
 
 /// Validates the inputs of an action; returns the first error.
-pub(super) fn check(action: Action, data: &Map<String, Value>) -> Result<(), Failure> {
+pub fn check(action: Action, data: &Map<String, Value>) -> Result<(), Failure> {
     let ddl = Ddl::embedded().map_err(Failure::unknown)?;
     let known = ddl.action(action).map(|found| &found.input);
     let known = known.ok_or_else(|| Failure::unknown("the action is not in the DDL"))?;
@@ -234,7 +234,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::choria::{ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput};
+    use crate::choria_rpc::outputs::{
+        ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput,
+    };
     use ccm_core::model::TypeName;
     use ccm_value::document::field_names;
 
@@ -245,7 +247,7 @@ mod tests {
     fn check_json(action: Action, data: Value) -> Result<(), (u8, String)> {
         let result = check(action, data.as_object().unwrap());
         result.map_err(|failure| {
-            let reply = serde_json::to_value(crate::choria::reply::Reply::from(Err(failure)));
+            let reply = serde_json::to_value(crate::choria_rpc::reply::Reply::from(Err(failure)));
             let reply = reply.unwrap();
             let code = u8::try_from(reply["statuscode"].as_u64().unwrap()).unwrap();
             (code, reply["statusmsg"].as_str().unwrap().to_owned())

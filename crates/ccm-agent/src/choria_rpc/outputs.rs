@@ -3,12 +3,15 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::reply::Failure;
-use super::run_store::{Record, RunResult, State};
+use super::reply::{ActionReply, Failure};
+use super::run_store::{Record, RunResult, RunStore, State};
+use ccm_core::model::run::RunId;
+use ccm_template::env::Facts;
+use ccm_template::path;
 use ccm_value::text::go_time;
 
 /// State if there never was a run.
-pub(super) const NO_RUN: &str = "none";
+const NO_RUN: &str = "none";
 
 /// Output of `apply` and `run_status`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -76,8 +79,87 @@ pub struct PingOutput {
     pub summary: Value,
 }
 
+impl StatusOutput {
+    /// Returns the output for the state of a resource.
+    pub fn of(state: &ccm_core::model::state::State) -> Result<Self, Failure> {
+        Ok(Self {
+            ensure: state.common.ensure.clone(),
+            state: serde_json::to_value(state).map_err(Failure::unknown)?,
+        })
+    }
+}
+
+impl FactsOutput {
+    /// Returns the fact that a query finds, or all facts without a query.
+    pub fn of(facts: &Facts, query: Option<&str>) -> Result<Self, Failure> {
+        let found = match query {
+            None => Some(facts.all()),
+            Some(query) => {
+                // Gather only one section if the query starts with its plain name.
+                let first = query.split(['.', '|']).next().unwrap_or_default();
+                let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+                let root = if !first.is_empty() && first.chars().all(is_plain) {
+                    let section = facts.section(first);
+                    section.map(|section| [(first, section)].into_iter().collect())
+                } else {
+                    Some(facts.all())
+                };
+                root.and_then(|root: ccm_value::Value| path::find(&root, query))
+            }
+        };
+        let found = found.ok_or_else(|| Failure::aborted("no fact matches the query"))?;
+        let found = serde_json::to_value(&found).map_err(Failure::unknown)?;
+        // Clients summarize `value`, which would repeat all facts.
+        let (value, facts) = match query {
+            Some(_) => (Some(found), None),
+            None => (None, Some(found)),
+        };
+        Ok(Self { value, facts })
+    }
+}
+
+impl PingOutput {
+    /// Returns the output of a node. `pause` is the reason of its pause, `current` its active run.
+    pub fn of(
+        identity: &str,
+        pause: Option<String>,
+        current: Option<RunId>,
+        store: &RunStore,
+    ) -> Result<Self, Failure> {
+        let (last_run, state) = match store.latest().map_err(Failure::unknown)? {
+            Some((record, state)) => (record.run_id.to_string(), state.as_str()),
+            None => (String::new(), NO_RUN),
+        };
+        let over = store.latest_ended().map_err(Failure::unknown)?;
+        let result = over.and_then(|(record, _)| record.result);
+        Ok(Self {
+            identity: identity.into(),
+            version: crate::VERSION.into(),
+            paused: pause.is_some(),
+            pause_reason: pause.unwrap_or_default(),
+            current_run: current.map(|id| id.to_string()).unwrap_or_default(),
+            last_run,
+            state: state.into(),
+            summary: summary(result.as_ref())?,
+        })
+    }
+}
+
+/// Returns the output of `run_status` for a run, or for the latest one.
+pub fn run_status(store: &RunStore, id: Option<RunId>) -> Result<ActionReply, Failure> {
+    let found = match &id {
+        Some(id) => store.find(id),
+        None => store.latest(),
+    };
+    match (found.map_err(Failure::unknown)?, id) {
+        (Some((record, state)), _) => ActionReply::new(&apply_output(&record, state)?),
+        (None, Some(id)) => Err(Failure::invalid(format!("run {id} is not known"))),
+        (None, None) => ActionReply::new(&no_run()),
+    }
+}
+
 /// Returns the failure of a run, if it failed.
-pub(super) fn failure_of(record: &Record, state: State) -> Option<Failure> {
+pub fn failure_of(record: &Record, state: State) -> Option<Failure> {
     let id = &record.run_id;
     match (state, &record.result) {
         (State::Lost, _) => Some(Failure::aborted(format!(
@@ -98,7 +180,7 @@ pub(super) fn failure_of(record: &Record, state: State) -> Option<Failure> {
 }
 
 /// Returns the output for a run.
-pub(super) fn apply_output(record: &Record, state: State) -> Result<ApplyOutput, Failure> {
+pub fn apply_output(record: &Record, state: State) -> Result<ApplyOutput, Failure> {
     let result = record.result.as_ref();
     let count = |count: fn(&RunResult) -> usize| result.map(count).unwrap_or_default();
     let events = result.map(|result| serde_json::to_value(&result.events));
@@ -130,7 +212,7 @@ pub(super) fn apply_output(record: &Record, state: State) -> Result<ApplyOutput,
     })
 }
 
-pub(super) fn summary(result: Option<&RunResult>) -> Result<Value, Failure> {
+fn summary(result: Option<&RunResult>) -> Result<Value, Failure> {
     match result {
         Some(result) => serde_json::to_value(&result.summary).map_err(Failure::unknown),
         None => Ok(Map::new().into()),
@@ -138,7 +220,7 @@ pub(super) fn summary(result: Option<&RunResult>) -> Result<Value, Failure> {
 }
 
 /// Returns the output for a run of one resource.
-pub(super) fn ensure_output(record: &Record, state: State) -> EnsureOutput {
+pub fn ensure_output(record: &Record, state: State) -> EnsureOutput {
     let result = record.result.as_ref();
     let event = result.and_then(|result| result.event.as_ref());
     let field = |key: &str| event.and_then(|event| event.get(key));
@@ -169,7 +251,7 @@ pub(super) fn ensure_output(record: &Record, state: State) -> EnsureOutput {
 }
 
 /// Returns the output if there never was a run.
-pub(super) fn no_run() -> ApplyOutput {
+fn no_run() -> ApplyOutput {
     ApplyOutput {
         state: NO_RUN.into(),
         summary: Map::new().into(),
