@@ -12,12 +12,19 @@ use async_nats::jetstream::kv::{
 };
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures_util::stream::{self, StreamExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::direct_get::{ReadRequest, StoredMessage};
+use super::direct_get::{ReadRequest, Reader, StoredMessage};
 use super::stream_reader::{self, StreamItem};
 use super::{Cause, Connection, Denial, NatsError, Subject};
+
+/// Most keys that one request reads; servers reply with at most 1024 messages.
+const MAX_KEYS: usize = 512;
+
+/// Number of concurrent requests for single keys.
+const MAX_CONCURRENT: usize = 64;
 
 /// A key with its value and revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +176,53 @@ impl Bucket {
         };
         Ok(match stored.and_then(|stored| change(stored, prefix)) {
             Some(Change::Put(entry)) => Some(entry),
+            _ => None,
+        })
+    }
+
+    /// Returns the values of those of these keys that have one, at least as new as the leader of the
+    /// bucket had them when this was called. A request reads hundreds of keys.
+    pub async fn get_many_latest(&self, keys: &[String]) -> Result<Vec<Entry>, NatsError> {
+        let mut entries = Vec::with_capacity(keys.len());
+        for group in keys.chunks(MAX_KEYS) {
+            match self.get_group(group).await? {
+                Some(found) => entries.extend(found),
+                None => {
+                    let reads = stream::iter(group.to_vec())
+                        .map(|key| async move { self.get_latest(&key).await });
+                    let read: Vec<_> = reads.buffer_unordered(MAX_CONCURRENT).collect().await;
+                    for entry in read {
+                        entries.extend(entry?);
+                    }
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Reads keys with one request. Returns nothing if the replica that replied knows none of them or
+    /// lags behind the leader, or if the server does not support the request.
+    async fn get_group(&self, keys: &[String]) -> Result<Option<Vec<Entry>>, NatsError> {
+        let prefix = &self.store.prefix;
+        let mut subjects = Vec::with_capacity(keys.len());
+        for key in keys {
+            if key.contains(['*', '>']) {
+                return Err(self.bad_key(key));
+            }
+            subjects.push(check_filter(self.name(), prefix, key)?.to_string());
+        }
+        let new_messages = ReadRequest::new_messages(&self.store.stream_name, format!("{prefix}>"));
+        let mut reader = Reader::open(&self.connection, &new_messages, false).await?;
+        let leader_has = reader.after();
+        Ok(match reader.last_of(&subjects).await? {
+            Some((messages, up_to)) if up_to >= leader_has => {
+                let changes = messages.into_iter().filter_map(|one| change(one, prefix));
+                let entries = changes.filter_map(|change| match change {
+                    Change::Put(entry) => Some(entry),
+                    _ => None,
+                });
+                Some(entries.collect())
+            }
             _ => None,
         })
     }

@@ -21,7 +21,7 @@ mod lease;
 mod observer;
 mod restore;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
@@ -37,7 +37,9 @@ use super::late_reports;
 use super::nats_waits::NatsWaits;
 use super::node_progress::{self, ReportSummary};
 use super::planner::{self, Decision};
-use super::rollout_store::{RolloutError, RolloutStore, RolloutWatch, StoredRollout};
+use super::rollout_store::{
+    RolloutError, RolloutHead, RolloutStore, RolloutWatch, StoredForm, StoredRollout,
+};
 use ccm_core::model::node::{NodeName, NodeReport, Token};
 use ccm_core::model::rollout::{Lease, Rollout};
 use ccm_core::system::{Clock as _, SystemClock};
@@ -49,16 +51,20 @@ use ccm_nats::{Connection, NatsError, Subjects};
 pub const LEASE: Duration = Lease::default_duration();
 
 /// Maximum number of nodes assigned between two writes of the rollout.
-const MAX_CHUNK: usize = 256;
+const MAX_CHUNK: usize = 1024;
 
 /// Number of concurrent requests.
-const MAX_CONCURRENT: usize = 32;
+const MAX_CONCURRENT: usize = 256;
 
 /// Interval of repeated notifications; a node may have been reconnecting.
 const NUDGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time for which reports are collected before they are recorded.
 const REPORT_WINDOW: Duration = Duration::from_millis(50);
+
+/// Interval at which results are stored while a wave goes on. Nothing is lost with a controller that
+/// dies before: the reports of the nodes are stored by themselves.
+const STORE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Timeout for the initial read of all reports.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -170,8 +176,9 @@ impl Controller {
 
     /// Returns the time until the lease of a rollout is free, unless it is renewed: it must be observed
     /// for its duration, from the first call on.
-    pub fn lease_remaining(&self, stored: &StoredRollout) -> Duration {
-        self.leases.remaining(stored, Instant::now())
+    pub fn lease_remaining(&self, head: &RolloutHead) -> Duration {
+        let now = Instant::now();
+        self.leases.remaining(&head.rollout, head.revision, now)
     }
 
     /// Follows a rollout until it is at rest or `stop` completes, through outages of NATS. `observe` is
@@ -242,6 +249,8 @@ struct Drive<'c, T: FnMut(FollowEvent<'_>)> {
     names: BTreeMap<Token, NodeName>,
     /// Last reports of the nodes of the plan.
     reported: BTreeMap<NodeName, ReportSummary>,
+    /// Nodes whose last report is not recorded in the rollout.
+    unrecorded: BTreeSet<NodeName>,
     stored: StoredRollout,
     /// The rollout has changes that are not stored.
     is_dirty: bool,
@@ -269,14 +278,15 @@ impl Verified {
 /// Opens the buckets of a rollout, and reads it unless it is known.
 async fn open(
     controller: &Controller,
-    target: &FollowTarget,
+    target: &mut FollowTarget,
 ) -> Result<(RolloutStore, AssignmentStore, StoredRollout), RolloutError> {
     let (connection, subjects) = (&controller.connection, &controller.subjects);
     let rollouts = RolloutStore::open(connection, subjects).await?;
     let assignments = AssignmentStore::open(connection, subjects).await?;
-    let stored = match target {
-        FollowTarget::Id(id) => rollouts.get(id).await?,
-        FollowTarget::Stored(stored) => (**stored).clone(),
+    let id = target.id().clone();
+    let stored = match std::mem::replace(target, FollowTarget::Id(id.clone())) {
+        FollowTarget::Id(_) => rollouts.get(&id).await?,
+        FollowTarget::Stored(stored) => *stored,
     };
     Ok((rollouts, assignments, stored))
 }
@@ -284,18 +294,18 @@ async fn open(
 impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     async fn begin(
         controller: &'c Controller,
-        target: FollowTarget,
+        mut target: FollowTarget,
         role: Role,
         observer: &'c mut Observer<T>,
     ) -> Result<Self, RolloutError> {
         let (rollouts, assignments, stored) = loop {
-            match open(controller, &target).await {
+            match open(controller, &mut target).await {
                 Err(err) if err.is_outage() => observer.wait(&err).await,
                 opened => break opened?,
             }
         };
         let (connection, subjects) = (&controller.connection, &controller.subjects);
-        let planned = stored.rollout.plan.waves.iter().flat_map(|it| &it.nodes);
+        let planned = stored.rollout.plan.nodes();
         let names = planned.map(|node| (node.token(), node.clone())).collect();
         let mut drive = Self {
             controller,
@@ -307,6 +317,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             reports: connection.watch_bucket(REPORTED, &subjects.all_keys())?,
             names,
             reported: BTreeMap::new(),
+            unrecorded: BTreeSet::new(),
             stored,
             is_dirty: false,
             may_be_incomplete: true,
@@ -337,6 +348,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             let (connection, subjects) = (&self.controller.connection, &self.controller.subjects);
             let (all, _) = self.rollouts.list().await?;
             late_reports::store(connection, subjects, &self.rollouts, &all).await?;
+            self.rollouts.remove_orphans(&self.stored).await?;
         }
         Ok(())
     }
@@ -388,7 +400,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             return Ok(self.stored.rollout.state.is_finished());
         }
         if !self.holds_lease() {
-            match (self.role, self.controller.lease_remaining(&self.stored)) {
+            match (self.role, self.lease_remaining()) {
                 (Role::Watch, _) => {
                     if self.wait(WATCH_CHECK).await? == Waited::Limit {
                         self.controller.connection.check_leader(ROLLOUTS).await?;
@@ -407,7 +419,13 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         match self.step(now).await? {
             Next::Again => {}
             Next::Wait(until) => {
-                if self.is_dirty || self.is_lease_due() {
+                // Results of a wave that goes on are stored together.
+                let written = self.renewed.map_or(STORE_INTERVAL, |at| at.elapsed());
+                let unstored = match until {
+                    Some(_) if self.is_dirty => STORE_INTERVAL.saturating_sub(written),
+                    _ => Duration::ZERO,
+                };
+                if self.is_lease_due() || self.is_dirty && unstored.is_zero() {
                     // After a conflict there is something else to decide.
                     self.store().await?;
                     return Ok(false);
@@ -416,8 +434,9 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
                 let left = until.map(|until| (until - now).to_std().unwrap_or_default());
                 // Not for longer: the clock may jump.
                 let renewal = self.controller.lease / 3;
-                self.wait(left.map_or(renewal, |left| left.min(renewal)))
-                    .await?;
+                let limits = [left, self.is_dirty.then_some(unstored)];
+                let limit = limits.into_iter().flatten().fold(renewal, Duration::min);
+                self.wait(limit).await?;
             }
         }
         Ok(false)
@@ -441,9 +460,15 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         self.record_reports();
         let decision = planner::decide(&self.stored.rollout, now);
         match decision {
-            Decision::Assign(nodes) => self.assign(nodes, now).await?,
+            Decision::Assign(mut nodes) => {
+                self.limit_chunk(&mut nodes);
+                self.assign(nodes, now).await?;
+            }
             Decision::Unreachable(nodes) => self.record_unreachable(nodes).await?,
-            Decision::Restore(nodes) => self.restore(nodes, now).await?,
+            Decision::Restore(mut nodes) => {
+                self.limit_chunk(&mut nodes);
+                self.restore(nodes, now).await?;
+            }
             Decision::Wait(until) => return Ok(Next::Wait(until)),
             Decision::Rest => return Ok(Next::Wait(None)),
             decision => {
@@ -454,6 +479,13 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         Ok(Next::Again)
     }
 
+    /// Leaves as many nodes as are assigned between two writes. Their reports count again: a restored
+    /// node may have reported its assignment before.
+    fn limit_chunk(&mut self, nodes: &mut Vec<NodeName>) {
+        nodes.truncate(MAX_CHUNK);
+        self.unrecorded.extend(nodes.iter().cloned());
+    }
+
     fn is_under_way(&self) -> bool {
         self.stored.rollout.state.is_active()
     }
@@ -461,6 +493,15 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     fn holds_lease(&self) -> bool {
         let lease = self.stored.rollout.lease.as_ref();
         lease.is_some_and(|lease| lease.holder == self.controller.holder)
+    }
+
+    /// Returns the time until the lease of another controller is free.
+    fn lease_remaining(&self) -> Duration {
+        let StoredRollout {
+            rollout, revision, ..
+        } = &self.stored;
+        let leases = &self.controller.leases;
+        leases.remaining(rollout, *revision, Instant::now())
     }
 
     /// Reports whether the lease must be renewed.
@@ -489,10 +530,9 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     }
 
     async fn write(&mut self, may_be_incomplete: bool) -> Result<bool, RolloutError> {
-        let StoredRollout { rollout, revision } = &mut self.stored;
-        match self.rollouts.update(rollout, *revision).await {
-            Ok(written) => {
-                *revision = written;
+        match self.rollouts.update(&self.stored).await {
+            Ok((revision, layout)) => {
+                (self.stored.revision, self.stored.layout) = (revision, layout);
                 self.is_dirty = false;
                 self.may_be_incomplete |= may_be_incomplete;
                 self.renewed = Some(Instant::now());
@@ -500,7 +540,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
                 Ok(true)
             }
             Err(err) if err.is_conflict() => {
-                let (id, revision) = (rollout.id.clone(), *revision);
+                let (id, revision) = (self.stored.rollout.id.clone(), self.stored.revision);
                 let stored = self.rollouts.get_newer(&id, revision).await?;
                 self.replace(stored);
                 Ok(false)
@@ -516,17 +556,15 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         self.verified = None;
         self.renewed = None;
         self.is_dirty = false;
+        self.unrecorded = self.reported.keys().cloned().collect();
         self.observer.change(&self.stored.rollout);
     }
 
     /// Waits for a report, for a change of the rollout by others, or for this time at most.
     async fn wait(&mut self, limit: Duration) -> Result<Waited, RolloutError> {
         tokio::select! {
-            stored = self.changes.next() => {
-                let stored = stored?;
-                if stored.revision > self.stored.revision {
-                    self.replace(stored);
-                }
+            form = self.changes.next() => {
+                self.load_newer(form?).await?;
                 return Ok(Waited::Change);
             }
             change = self.reports.next() => self.receive(change)?,
@@ -538,6 +576,19 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             self.receive(change)?;
         }
         Ok(Waited::Change)
+    }
+
+    /// Replaces our copy if this is newer.
+    async fn load_newer(&mut self, form: StoredForm) -> Result<(), RolloutError> {
+        if form.revision() > self.stored.revision {
+            let id = form.id().clone();
+            let stored = match self.rollouts.load(form, None).await? {
+                Some(stored) => stored,
+                None => self.rollouts.get(&id).await?,
+            };
+            self.replace(stored);
+        }
+        Ok(())
     }
 
     /// Reads the current reports of all nodes.
@@ -563,6 +614,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
                     let incarnation = self.assignments.incarnation();
                     let summary = ReportSummary::new(&report, &self.stored.rollout, incarnation);
                     self.reported.insert(name.clone(), summary);
+                    self.unrecorded.insert(name.clone());
                 }
                 Ok(())
             }
@@ -572,8 +624,12 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     }
 
     fn record_reports(&mut self) {
-        for (node, report) in &self.reported {
-            self.is_dirty |= node_progress::record_report(&mut self.stored.rollout, node, report);
+        // A report may be older than the assignment that it is compared with next.
+        for node in std::mem::take(&mut self.unrecorded) {
+            if let Some(report) = self.reported.get(&node) {
+                let rollout = &mut self.stored.rollout;
+                self.is_dirty |= node_progress::record_report(rollout, &node, report);
+            }
         }
     }
 }

@@ -74,6 +74,15 @@ pub(super) enum Start {
 }
 
 impl ReadRequest {
+    /// Returns a request for the messages that are stored from now on.
+    pub(super) fn new_messages(stream: impl Into<String>, filter: impl Into<String>) -> Self {
+        Self {
+            stream: stream.into(),
+            filter: filter.into(),
+            start: Start::New,
+        }
+    }
+
     /// Returns a request for the last message of each matching subject.
     pub(super) fn last(stream: impl Into<String>, filter: impl Into<String>) -> Self {
         Self {

@@ -53,6 +53,41 @@ impl Reader {
         self.scan(last).await
     }
 
+    /// Reads the last message of each of these subjects, at most a thousand. Returns them with the
+    /// last sequence of the replica that replied; nothing if it has none of them, or if the server
+    /// does not support the request.
+    pub(crate) async fn last_of(
+        &mut self,
+        subjects: &[String],
+    ) -> Result<Option<(Vec<StoredMessage>, u64)>, NatsError> {
+        let mut found = Vec::new();
+        let mut request = json!({ "multi_last": subjects, "max_bytes": BATCH_BYTES });
+        while self.is_direct {
+            match self.request_direct(&request).await? {
+                BatchReply::Batch {
+                    messages,
+                    left,
+                    up_to: Some(up_to),
+                } => {
+                    let end = messages.last().map_or(0, |it| it.sequence);
+                    found.extend(messages);
+                    if left.unwrap_or(0) == 0 {
+                        return Ok(Some((found, up_to)));
+                    }
+                    request = json!({
+                        "multi_last": subjects, "max_bytes": BATCH_BYTES,
+                        "seq": end.saturating_add(1), "up_to_seq": up_to,
+                    });
+                }
+                BatchReply::Batch { .. }
+                | BatchReply::Empty
+                | BatchReply::TooMany
+                | BatchReply::Unsupported => break,
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads all messages and keeps the last one of each subject.
     async fn scan(&mut self, last: u64) -> Result<(), NatsError> {
         let mut newest: BTreeMap<String, StoredMessage> = BTreeMap::new();
