@@ -16,7 +16,7 @@ use futures_util::stream::{self, StreamExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::direct_get::{ReadRequest, Reader, StoredMessage};
+use super::direct_get::{ReadRequest, Reader, Start, StoredMessage};
 use super::stream_reader::{self, StreamItem};
 use super::{Cause, Connection, Denial, NatsError, Subject};
 
@@ -211,7 +211,8 @@ impl Bucket {
             }
             subjects.push(check_filter(self.name(), prefix, key)?.to_string());
         }
-        let new_messages = ReadRequest::new_messages(&self.store.stream_name, format!("{prefix}>"));
+        let all = ReadRequest::last(&self.store.stream_name, format!("{prefix}>"));
+        let new_messages = all.starting_at(Start::New);
         let mut reader = Reader::open(&self.connection, &new_messages, false).await?;
         let leader_has = reader.after();
         Ok(match reader.last_of(&subjects).await? {
@@ -283,6 +284,48 @@ impl Bucket {
             _ => None,
         });
         Ok(entries.collect())
+    }
+
+    /// Returns the keys that match a pattern, without reading their values. Removed keys may be among
+    /// them.
+    pub async fn keys(&self, filter: &str) -> Result<Vec<String>, NatsError> {
+        let prefix = &self.store.prefix;
+        let subject = check_filter(self.name(), prefix, filter)?;
+        let request = self
+            .connection
+            .api(&format!("STREAM.INFO.{}", self.store.stream_name));
+        let listed = self.store.stream.info_with_subjects(subject.as_str());
+        let listed = self.connection.unless_denied(&request, listed).await?;
+        let mut listed = listed.map_err(|err| failed("list", self.name(), err))?;
+        let mut keys = Vec::new();
+        while let Some(found) = listed.next().await {
+            let (subject, _) = found.map_err(|err| failed("list", self.name(), err))?;
+            keys.extend(subject.strip_prefix(prefix.as_str()).map(str::to_owned));
+        }
+        Ok(keys)
+    }
+
+    /// Calls `each` with the changes of all keys that match a pattern, the oldest first, as a watch
+    /// would; of several changes of a key the last one counts. Keeps a batch of them in memory, not
+    /// all.
+    pub async fn read(
+        &self,
+        filter: &str,
+        mut each: impl FnMut(Change) + Send,
+    ) -> Result<(), NatsError> {
+        let prefix = &self.store.prefix;
+        let subject = check_filter(self.name(), prefix, filter)?;
+        let wanted = ReadRequest::last(&self.store.stream_name, subject.as_str());
+        let wanted = wanted.starting_at(Start::LastOrAll);
+        stream_reader::read_retrying(&self.connection, &wanted, |item| match item {
+            None => each(Change::Restart),
+            Some(stored) => {
+                if let Some(change) = change(stored, prefix) {
+                    each(change);
+                }
+            }
+        })
+        .await
     }
 
     /// Watches keys that match a pattern.

@@ -5,7 +5,11 @@
 //! reports, all with the documents of a real agent. It does not evaluate manifests: each bundle is one
 //! resource, whose result the simulated executor decides. Nodes may disconnect and restart by chance.
 //!
-//! Every connection has a group of nodes and one task that announces them.
+//! Every connection has a group of nodes and one task that announces them. Replies are in `requests`,
+//! assignments and reports in `runs`.
+
+mod requests;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,29 +23,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::AgentError;
-use super::super::handlers::{Reply, body_reply, code, error_reply};
 use super::super::node::VERSION;
 use super::{Options, SimulatedExecutor, facts, hash_fraction, node_name};
-use ccm_core::filter::{Matcher, NodeAttributes};
-use ccm_core::model::drift::{Drift, ReportSource};
-use ccm_core::model::envelope::{Envelope, IDENTITY};
-use ccm_core::model::event::{Summary, TransactionEvent};
-use ccm_core::model::label::Labels;
-use ccm_core::model::node::{
-    Assignment, BundleRef, NODE_STATUS, NodeName, NodeReport, NodeStatus, REPORT, StoredFacts,
-};
-use ccm_core::model::request::{EnsureResponse, RequestError, parse_ensure};
+use ccm_core::model::node::{NODE_STATUS, NodeName, NodeStatus, StoredFacts};
+use ccm_core::model::request::RequestError;
 use ccm_core::model::resource::Resource;
-use ccm_core::model::run::{RUN_SUMMARY, RunSummary, Trigger};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::connection::{Message, Subscription};
+use ccm_nats::connection::Subscription;
 use ccm_nats::kv::Bucket;
-use ccm_nats::micro::{ERROR, ERROR_CODE};
 use ccm_nats::streams::{DESIRED, FACTS, NODES, REPORTED};
-use ccm_nats::{
-    ConnectMode, Connection, Headers, NatsError, Settings, Subject, Subjects, Verb, connect,
-};
-use ccm_template::env::Facts;
+use ccm_nats::{ConnectMode, Connection, NatsError, Settings, Subjects, Verb, connect};
 use ccm_value::json;
 
 /// Number of concurrent requests of a group.
@@ -49,6 +40,9 @@ const MAX_CONCURRENT: usize = 128;
 
 /// Time for which a restarting node is away.
 const RESTART_TIME: Duration = Duration::from_secs(1);
+
+/// Delay after an event or report could not be stored.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Most messages queued per subscription.
 const BACKLOG: usize = 4096;
@@ -419,242 +413,5 @@ impl Group {
             let _ = self.facts.purge(&key).await;
         });
         removals.for_each_concurrent(MAX_CONCURRENT, |it| it).await;
-    }
-
-    /// Handles a request to a node.
-    async fn receive(self: Arc<Self>, index: usize, message: Arc<Message>) {
-        let verb = message.subject.rsplit('.').next();
-        let Some(verb) = verb.and_then(|it| it.parse::<Verb>().ok()) else {
-            return;
-        };
-        if verb == Verb::Nudge {
-            tokio::spawn(self.clone().follow(index));
-        }
-        if message.reply.is_none() {
-            return;
-        }
-        if verb == Verb::Ensure {
-            // Takes a while.
-            tokio::spawn(async move { self.reply(index, verb, &message).await });
-        } else {
-            self.reply(index, verb, &message).await;
-        }
-    }
-
-    async fn reply(&self, index: usize, verb: Verb, message: &Message) {
-        let Some(node) = self.nodes.get(index) else {
-            return;
-        };
-        let reply = self.handle(node, verb, message).await;
-        let headers = Headers::new()
-            .with(IDENTITY, node.name.as_str())
-            .unwrap_or_default();
-        let (headers, body) = match reply {
-            Reply::Ignored => return,
-            Reply::Body(body) => (headers, body),
-            Reply::Error { code, text, body } => {
-                let code = code.to_string();
-                let with_error = headers
-                    .with(ERROR, &text)
-                    .and_then(|it| it.with(ERROR_CODE, &code));
-                (with_error.unwrap_or_default(), body)
-            }
-        };
-        let to = message
-            .reply
-            .as_ref()
-            .and_then(|it| it.parse::<Subject>().ok());
-        if let Some(to) = to {
-            // If this fails, the caller times out.
-            let _ = self.connection.publish(&to, headers, body.into()).await;
-        }
-    }
-
-    async fn handle(&self, node: &SharedNode, verb: Verb, message: &Message) -> Reply {
-        let envelope = match Envelope::from_headers(|name| message.header(name)) {
-            Ok(envelope) => envelope,
-            Err(err) => return error_reply(verb, code::BAD_REQUEST, err.to_string()),
-        };
-        if !envelope.filter.is_empty() {
-            let attributes = NodeAttributes {
-                identity: &node.name,
-                groups: &self.options.groups,
-                facts: &Facts::Known(facts(node.number, self.options.nodes)),
-                labels: &Labels::default(),
-            };
-            let matched = Matcher::new(&envelope.filter).and_then(|it| it.matches(&attributes));
-            match matched {
-                Ok(true) => {}
-                Ok(false) => return Reply::Ignored,
-                Err(err) => return error_reply(verb, code::BAD_REQUEST, err.to_string()),
-            }
-        }
-        match verb {
-            Verb::Ping | Verb::Nudge => body_reply(&self.status(node)),
-            Verb::Facts => body_reply(&facts(node.number, self.options.nodes)),
-            Verb::Ensure => {
-                let text = String::from_utf8_lossy(&message.body);
-                match parse_ensure(&text) {
-                    Ok(resource) => {
-                        let event = self.change(node, &Arc::new(resource), envelope.noop).await;
-                        self.publish_event(node, &event).await;
-                        body_reply(&EnsureResponse::new(Ok(event)))
-                    }
-                    Err(err) => error_reply(verb, code::BAD_REQUEST, err.to_string()),
-                }
-            }
-            Verb::Apply | Verb::Status | Verb::Pause | Verb::Resume | Verb::Cancel => {
-                let text =
-                    "simulated nodes with shared connections only reply to ping, facts and ensure";
-                error_reply(verb, code::BAD_REQUEST, text.into())
-            }
-        }
-    }
-
-    /// Returns the event of a resource after its simulated duration.
-    async fn change(
-        &self,
-        node: &SharedNode,
-        resource: &Arc<Resource>,
-        noop: bool,
-    ) -> TransactionEvent {
-        let mut event = node.executor.outcome_event(&SystemClock, resource, noop);
-        event.duration = node.executor.duration_of(&event);
-        tokio::time::sleep(event.duration).await;
-        event
-    }
-
-    async fn publish_event(&self, node: &SharedNode, event: &TransactionEvent) {
-        let outcome = super::super::event_sink::outcome_token(event);
-        let subject = self
-            .subjects
-            .event(&node.name.token(), &event.type_name, outcome);
-        if let Ok(body) = json::compact(event) {
-            // A simulated event may be lost with its simulation.
-            let id = event.event_id.as_str();
-            let _ = self
-                .connection
-                .publish_stored(&subject, id, body.into())
-                .await;
-        }
-    }
-
-    /// Follows the assignment of a node: once at a time, and again if it changed meanwhile.
-    async fn follow(self: Arc<Self>, index: usize) {
-        let Some(node) = self.nodes.get(index) else {
-            return;
-        };
-        {
-            let mut memory = node.memory.lock();
-            if memory.is_running {
-                memory.is_outdated = true;
-                return;
-            }
-            memory.is_running = true;
-        }
-        loop {
-            let Ok(_run) = self.runs.acquire().await else {
-                return;
-            };
-            // A nudge follows if the controller gets no report.
-            let _ = self.converge(node).await;
-            let mut memory = node.memory.lock();
-            if !std::mem::take(&mut memory.is_outdated) {
-                memory.is_running = false;
-                return;
-            }
-        }
-    }
-
-    async fn converge(&self, node: &SharedNode) -> Result<(), SimulationError> {
-        let key = self.key(node);
-        let Some(entry) = self.desired.get(&key).await? else {
-            return Ok(());
-        };
-        let assignment: Assignment = serde_json::from_slice(&entry.value)?;
-        if node.memory.lock().generation == assignment.generation {
-            return Ok(());
-        }
-        let mut events = Vec::with_capacity(assignment.manifests.len());
-        for bundle in &assignment.manifests {
-            let resource = self.resource(bundle)?;
-            events.push(self.change(node, &resource, assignment.noop).await);
-        }
-        for event in &events {
-            self.publish_event(node, event).await;
-        }
-        let report = self.report(node, &assignment, &events);
-        if let Some(run) = &report.run {
-            let subject = self.subjects.run_event(&node.name.token(), run.outcome);
-            let body = json::compact(run)?.into();
-            let id = run.event_id.as_str();
-            self.connection.publish_stored(&subject, id, body).await?;
-        }
-        self.reported
-            .put(&key, json::compact(&report)?.into())
-            .await?;
-        node.memory.lock().generation = assignment.generation;
-        Ok(())
-    }
-
-    /// Returns the resource that stands for a bundle.
-    fn resource(&self, bundle: &BundleRef) -> Result<Arc<Resource>, SimulationError> {
-        let object = bundle.object();
-        let mut resources = self.resources.lock();
-        if let Some(resource) = resources.get(&object) {
-            return Ok(resource.clone());
-        }
-        let request = serde_json::json!({
-            "protocol": "io.choria.ccm.v1.resource.ensure.request",
-            "type": "exec",
-            "properties": {"name": format!("/usr/bin/apply {object}")},
-        });
-        let resource = Arc::new(parse_ensure(&request.to_string())?);
-        resources.insert(object, resource.clone());
-        Ok(resource)
-    }
-
-    fn report(
-        &self,
-        node: &SharedNode,
-        assignment: &Assignment,
-        events: &[TransactionEvent],
-    ) -> NodeReport {
-        let now = SystemClock.now();
-        let summary = Summary::of(None, events);
-        let run = RunSummary {
-            protocol: RUN_SUMMARY.into(),
-            event_id: node.executor.next_id(now),
-            run_id: node.executor.next_id(now),
-            identity: node.name.clone(),
-            collective: self.options.collective.clone(),
-            source: "simulated".into(),
-            trigger: Trigger::Assignment,
-            outcome: RunSummary::outcome_of(&summary, assignment.noop, ""),
-            noop: assignment.noop,
-            health_check_only: false,
-            generation: Some(assignment.generation),
-            request_id: String::new(),
-            caller: String::new(),
-            error: String::new(),
-            timestamp: now,
-            summary,
-        };
-        let drift = events.iter();
-        let drift = drift.filter_map(|event| Drift::from_event(event, assignment.noop, ""));
-        NodeReport {
-            protocol: REPORT.into(),
-            identity: node.name.clone(),
-            generation: assignment.generation,
-            incarnation: assignment.incarnation.clone(),
-            manifests: assignment.manifests.clone(),
-            run: (!events.is_empty()).then_some(run),
-            drift: drift.collect(),
-            unchecked: Vec::new(),
-            source: ReportSource::Run,
-            error: String::new(),
-            refusal: None,
-            timestamp: now,
-        }
     }
 }

@@ -19,6 +19,7 @@
 mod actions;
 mod lease;
 mod observer;
+mod reports;
 mod restore;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,19 +32,18 @@ use tokio::time::Instant;
 use self::lease::LeaseObserver;
 pub use self::observer::FollowEvent;
 use self::observer::Observer;
+use self::reports::Waited;
 use super::assignments::AssignmentStore;
 use super::decision::{self, Proofs, TrustedSigners};
 use super::late_reports;
 use super::nats_waits::NatsWaits;
-use super::node_progress::{self, ReportSummary};
+use super::node_progress::ReportSummary;
 use super::planner::{self, Decision};
-use super::rollout_store::{
-    RolloutError, RolloutHead, RolloutStore, RolloutWatch, StoredForm, StoredRollout,
-};
-use ccm_core::model::node::{NodeName, NodeReport, Token};
+use super::rollout_store::{RolloutError, RolloutHead, RolloutStore, RolloutWatch, StoredRollout};
+use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::rollout::{Lease, Rollout};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::kv::{Change, Watch};
+use ccm_nats::kv::Watch;
 use ccm_nats::streams::{REPORTED, ROLLOUTS};
 use ccm_nats::{Connection, NatsError, Subjects};
 
@@ -58,9 +58,6 @@ const MAX_CONCURRENT: usize = 256;
 
 /// Interval of repeated notifications; a node may have been reconnecting.
 const NUDGE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Time for which reports are collected before they are recorded.
-const REPORT_WINDOW: Duration = Duration::from_millis(50);
 
 /// Interval at which results are stored while a wave goes on. Nothing is lost with a controller that
 /// dies before: the reports of the nodes are stored by themselves.
@@ -225,15 +222,6 @@ enum Next {
     Again,
     /// Wait for a report, or until this time.
     Wait(Option<DateTime<Utc>>),
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waited {
-    /// With a report or a change of the rollout.
-    Change,
-    /// After its maximum duration.
-    Limit,
 }
 
 /// A rollout that is being followed.
@@ -479,13 +467,6 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         Ok(Next::Again)
     }
 
-    /// Leaves as many nodes as are assigned between two writes. Their reports count again: a restored
-    /// node may have reported its assignment before.
-    fn limit_chunk(&mut self, nodes: &mut Vec<NodeName>) {
-        nodes.truncate(MAX_CHUNK);
-        self.unrecorded.extend(nodes.iter().cloned());
-    }
-
     fn is_under_way(&self) -> bool {
         self.stored.rollout.state.is_active()
     }
@@ -558,78 +539,5 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         self.is_dirty = false;
         self.unrecorded = self.reported.keys().cloned().collect();
         self.observer.change(&self.stored.rollout);
-    }
-
-    /// Waits for a report, for a change of the rollout by others, or for this time at most.
-    async fn wait(&mut self, limit: Duration) -> Result<Waited, RolloutError> {
-        tokio::select! {
-            form = self.changes.next() => {
-                self.load_newer(form?).await?;
-                return Ok(Waited::Change);
-            }
-            change = self.reports.next() => self.receive(change)?,
-            () = tokio::time::sleep(limit) => return Ok(Waited::Limit),
-        }
-        // Reports often arrive together; they are recorded together.
-        let end = Instant::now() + REPORT_WINDOW;
-        while let Ok(change) = tokio::time::timeout_at(end, self.reports.next()).await {
-            self.receive(change)?;
-        }
-        Ok(Waited::Change)
-    }
-
-    /// Replaces our copy if this is newer.
-    async fn load_newer(&mut self, form: StoredForm) -> Result<(), RolloutError> {
-        if form.revision() > self.stored.revision {
-            let id = form.id().clone();
-            let stored = match self.rollouts.load(form, None).await? {
-                Some(stored) => stored,
-                None => self.rollouts.get(&id).await?,
-            };
-            self.replace(stored);
-        }
-        Ok(())
-    }
-
-    /// Reads the current reports of all nodes.
-    async fn read_current_reports(&mut self) -> Result<(), RolloutError> {
-        loop {
-            match self.reports.next().await {
-                Some(Change::Current) => return Ok(()),
-                change => self.receive(change)?,
-            }
-        }
-    }
-
-    fn receive(&mut self, change: Option<Change>) -> Result<(), RolloutError> {
-        match change {
-            None => Err(NatsError::Closed.into()),
-            Some(Change::Put(entry)) => {
-                let token = self.controller.subjects.parse_key(&entry.key);
-                let name = token.and_then(|token| self.names.get(&token));
-                // An unreadable report is ignored: the node counts as not having reported.
-                if let Some(name) = name
-                    && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
-                {
-                    let incarnation = self.assignments.incarnation();
-                    let summary = ReportSummary::new(&report, &self.stored.rollout, incarnation);
-                    self.reported.insert(name.clone(), summary);
-                    self.unrecorded.insert(name.clone());
-                }
-                Ok(())
-            }
-            Some(Change::Denied(denial)) => Err(NatsError::from(denial).into()),
-            Some(Change::Restart | Change::Current | Change::Removed { .. }) => Ok(()),
-        }
-    }
-
-    fn record_reports(&mut self) {
-        // A report may be older than the assignment that it is compared with next.
-        for node in std::mem::take(&mut self.unrecorded) {
-            if let Some(report) = self.reported.get(&node) {
-                let rollout = &mut self.stored.rollout;
-                self.is_dirty |= node_progress::record_report(rollout, &node, report);
-            }
-        }
     }
 }

@@ -65,6 +65,8 @@ pub(super) struct ReadRequest {
 pub(super) enum Start {
     /// The last message of each subject, then the messages stored after them.
     LastPerSubject,
+    /// The last message of each subject, or all messages, the oldest first, if there are many subjects.
+    LastOrAll,
     /// The next message to be stored.
     New,
     /// The first message stored at or after this time.
@@ -74,13 +76,9 @@ pub(super) enum Start {
 }
 
 impl ReadRequest {
-    /// Returns a request for the messages that are stored from now on.
-    pub(super) fn new_messages(stream: impl Into<String>, filter: impl Into<String>) -> Self {
-        Self {
-            stream: stream.into(),
-            filter: filter.into(),
-            start: Start::New,
-        }
+    /// Returns the request with another start.
+    pub(super) fn starting_at(self, start: Start) -> Self {
+        Self { start, ..self }
     }
 
     /// Returns a request for the last message of each matching subject.
@@ -232,6 +230,7 @@ impl Reader {
     async fn begin(&mut self, last: u64) -> Result<(), NatsError> {
         match self.options.start {
             Start::LastPerSubject => self.snapshot(last).await?,
+            Start::LastOrAll => self.begin_last_or_all().await?,
             Start::New => self.next = last.saturating_add(1),
             Start::At(sequence) => {
                 self.next = sequence.max(1);
