@@ -102,6 +102,13 @@ impl Topology {
             let made = self.run(&["init", "--replicas", "3"]);
             when(made.code == Some(0), made)
         });
+        for url in nodes.split(',') {
+            // A server of a site needs a moment until it has a connection to the hub.
+            let _listed = wait_for("the streams behind a server", || {
+                let listed = self.run(&["--server", url, "rollout", "list"]);
+                when(listed.code == Some(0), listed)
+            });
+        }
         let count = NODES.to_string();
         let args = [
             "fleet",
@@ -165,11 +172,16 @@ impl Topology {
         });
     }
 
+    fn addresses(&self) -> Vec<async_nats::ServerAddr> {
+        let servers = self.servers.values();
+        servers.map(|it| it.url.parse().unwrap()).collect()
+    }
+
     /// Returns the name of the server that leads a stream.
     async fn leader(&self, stream: &str) -> String {
-        let urls: Vec<&str> = self.servers.values().map(|it| it.url.as_str()).collect();
+        let urls = self.addresses();
         eventually("a leader", async || {
-            let client = async_nats::connect(urls.join(",")).await?;
+            let client = async_nats::connect(&urls[..]).await?;
             let jetstream = async_nats::jetstream::new(client);
             let mut stream = jetstream.get_stream(stream).await?;
             let info = stream.info().await?;
@@ -187,8 +199,7 @@ impl Topology {
         let nodes = rollouts[0]["nodes"].as_object().unwrap();
         let changed = nodes.values().filter(|it| **it == json!("changed"));
         assert_eq!(changed.count(), NODES, "{nodes:?}");
-        let urls: Vec<&str> = self.servers.values().map(|it| it.url.as_str()).collect();
-        let client = async_nats::connect(urls.join(",")).await.unwrap();
+        let client = async_nats::connect(&self.addresses()[..]).await.unwrap();
         let jetstream = async_nats::jetstream::new(client);
         let stream = jetstream.get_stream("CCM_EVENTS").await.unwrap();
         let filter = "ccm.v1.default.event.*.run.>";

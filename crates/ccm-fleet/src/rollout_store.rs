@@ -123,7 +123,7 @@ pub struct RolloutHead {
 /// What a key holds.
 #[derive(Debug)]
 pub(super) enum StoredForm {
-    Whole(StoredRollout),
+    Whole(Box<StoredRollout>),
     /// The head of a rollout in chunks, and its revision.
     Head(Box<Head>, u64),
 }
@@ -145,12 +145,10 @@ impl StoredForm {
 
     fn into_head(self) -> RolloutHead {
         match self {
-            Self::Whole(StoredRollout {
-                rollout, revision, ..
-            }) => RolloutHead {
-                tally: rollout.tally(),
-                rollout,
-                revision,
+            Self::Whole(stored) => RolloutHead {
+                tally: stored.rollout.tally(),
+                rollout: stored.rollout,
+                revision: stored.revision,
             },
             Self::Head(head, revision) => RolloutHead {
                 rollout: head.rollout,
@@ -498,7 +496,7 @@ pub(super) fn read(entry: Entry) -> Result<StoredForm, RolloutError> {
         Some(head) => StoredForm::Head(Box::new(head), entry.revision),
         None => {
             let rollout = rollout_encoding::decode(&entry.value).map_err(failed)?;
-            StoredForm::Whole(StoredRollout::whole(rollout, entry.revision))
+            StoredForm::Whole(Box::new(StoredRollout::whole(rollout, entry.revision)))
         }
     };
     let rollout = match &form {

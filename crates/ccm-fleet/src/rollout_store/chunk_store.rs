@@ -31,7 +31,7 @@ impl RolloutStore {
         before: Option<(&Rollout, &Layout)>,
     ) -> Result<Option<StoredRollout>, RolloutError> {
         let (head, revision) = match form {
-            StoredForm::Whole(stored) => return Ok(Some(stored)),
+            StoredForm::Whole(stored) => return Ok(Some(*stored)),
             StoredForm::Head(head, revision) => (*head, revision),
         };
         let id = head.rollout.id.clone();

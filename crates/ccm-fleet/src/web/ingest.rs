@@ -235,7 +235,7 @@ async fn load_rollout(
 ) -> Result<Option<StoredRollout>, RolloutError> {
     let form = rollout_store::read(entry)?;
     let form = match form {
-        StoredForm::Whole(stored) => return Ok(Some(stored)),
+        StoredForm::Whole(stored) => return Ok(Some(*stored)),
         head => head,
     };
     let before = shared.read().rollout(form.id());
