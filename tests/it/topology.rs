@@ -90,30 +90,43 @@ impl Topology {
         }
     }
 
-    /// Creates the streams, starts the nodes before one server, and stores the bundle `app`.
-    fn prepare(&mut self, controller: &[&str], nodes: &[&str]) {
+    /// Creates the streams, starts the nodes before some servers, and stores the bundle `app`. Nodes of a
+    /// site name the JetStream domain of the hub.
+    fn prepare(&mut self, controller: &[&str], nodes: &[&str], domain: Option<&str>) {
         let urls = |names: &[&str]| {
             let urls: Vec<&str> = names.iter().map(|it| &*self.servers[*it].url).collect();
             urls.join(",")
         };
         let (controller, nodes) = (urls(controller), urls(nodes));
         self.env.set("NATS_URL", &controller);
+        let config = self.env.at("config");
+        self.env.set("XDG_CONFIG_HOME", &config);
         let _made = wait_for("the streams", || {
             let made = self.run(&["init", "--replicas", "3"]);
             when(made.code == Some(0), made)
         });
+        let write_context = |url: &str| {
+            let context = match domain {
+                Some(domain) => json!({"url": url, "jetstream_domain": domain}),
+                None => json!({"url": url}),
+            };
+            let file = "config/nats/context/nodes.json";
+            self.env.write(file, context.to_string());
+        };
         for url in nodes.split(',') {
             // A server of a site needs a moment until it has a connection to the hub.
+            write_context(url);
             let _listed = wait_for("the streams behind a server", || {
-                let listed = self.run(&["--server", url, "rollout", "list"]);
+                let listed = self.run(&["--context", "nodes", "rollout", "list"]);
                 when(listed.code == Some(0), listed)
             });
         }
+        write_context(&nodes);
         let count = NODES.to_string();
         let args = [
             "fleet",
-            "--server",
-            &nodes,
+            "--context",
+            "nodes",
             "simulate",
             "--nodes",
             &count,
@@ -225,7 +238,7 @@ impl Drop for Topology {
 #[tokio::test]
 async fn a_cluster_loses_a_server_and_the_leader() {
     let mut topology = Topology::start("cluster");
-    topology.prepare(&["n1", "n2", "n3"], &["n1", "n2", "n3"]);
+    topology.prepare(&["n1", "n2", "n3"], &["n1", "n2", "n3"], None);
     let rollout = topology.begin_rollout();
     topology.wait_for_wave(1);
     let leader = topology.leader("KV_CCM_ROLLOUTS").await;
@@ -242,7 +255,7 @@ async fn a_cluster_loses_a_server_and_the_leader() {
 #[tokio::test]
 async fn a_site_is_cut_off_and_returns() {
     let mut topology = Topology::start("leaf");
-    topology.prepare(&["n1", "n2", "n3"], &["site-a", "site-b"]);
+    topology.prepare(&["n1", "n2", "n3"], &["site-a", "site-b"], Some("hub"));
     let rollout = topology.begin_rollout();
     topology.wait_for_wave(1);
     topology.kill("site-a");
@@ -256,7 +269,7 @@ async fn a_site_is_cut_off_and_returns() {
 #[tokio::test]
 async fn nodes_behind_a_gateway_converge_while_a_server_of_each_cluster_is_killed() {
     let mut topology = Topology::start("gateway");
-    topology.prepare(&["e1", "e2", "e3"], &["w1", "w2", "w3"]);
+    topology.prepare(&["e1", "e2", "e3"], &["w1", "w2", "w3"], None);
     let rollout = topology.begin_rollout();
     topology.wait_for_wave(1);
     topology.kill("w1");
