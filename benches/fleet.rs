@@ -1,9 +1,10 @@
-//! Benchmark of a simulated fleet: ping, ensure and a rollout in four waves through `ccm fleet`,
-//! against a broadcast to the same number of plain subscribers; and a query by fact, against a bare
-//! read of the same keys.
+//! Benchmark of a simulated fleet: ping and ensure through `ccm fleet`, against a broadcast to the same
+//! number of plain subscribers; a query by fact, against a bare read of the same keys; and a rollout in
+//! waves, against its bare reads and writes.
 //!
-//! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. Needs `nats-server` in PATH, or
-//! the one that `scripts/test` installs.
+//! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. With `CCM_BENCH_CONNECTIONS=8`
+//! the simulated nodes and the plain subscribers share connections, for more nodes than sockets. Needs
+//! `nats-server` in PATH, or the one that `scripts/test` installs.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,7 +18,7 @@ use std::io::BufRead as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ccm_nats::streams::{FACTS, LABELS, NODES, REPORTED};
+use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED};
 use ccm_nats::{ConnectMode, Connection, Headers, ReplyLimits, Settings, Subject, connect};
 use futures_util::stream::{self, StreamExt as _};
 
@@ -25,22 +26,25 @@ mod server;
 
 use server::{Process, server};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 const ROUNDS: usize = 5;
 
 /// Environment variable of the process that runs the plain subscribers: the server URL.
 const SUBSCRIBERS: &str = "CCM_BENCH_SUBSCRIBERS";
 
 fn main() {
-    let nodes = std::env::var("CCM_BENCH_NODES").map_or(5_000, |text| text.parse().unwrap());
-    ccm_core::system::raise_open_files(nodes as u64 * 2 + 500).unwrap();
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let nodes = number("CCM_BENCH_NODES").unwrap_or(5_000);
+    let connections = number("CCM_BENCH_CONNECTIONS");
+    let files = connections.unwrap_or(nodes) as u64 * 2 + 500;
+    ccm_core::system::raise_open_files(files).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     match std::env::var(SUBSCRIBERS) {
-        Ok(url) => runtime.block_on(subscribers(&url, nodes)),
-        Err(_) => runtime.block_on(measure(nodes)),
+        Ok(url) => runtime.block_on(subscribers(&url, nodes, connections.unwrap_or(nodes))),
+        Err(_) => runtime.block_on(measure(nodes, connections)),
     }
 }
 
@@ -55,11 +59,12 @@ async fn connect_to(url: &str) -> Connection {
         .unwrap()
 }
 
-/// Runs the plain subscribers: a connection each, 300 bytes in reply.
-async fn subscribers(url: &str, nodes: usize) {
-    let connections = stream::iter(0..nodes).map(|_| connect_to(url));
+/// Runs the plain subscribers, evenly spread over connections: 300 bytes in reply.
+async fn subscribers(url: &str, nodes: usize, connections: usize) {
+    let connections = stream::iter(0..connections).map(|_| connect_to(url));
     let connections: Vec<Connection> = connections.buffer_unordered(64).collect().await;
-    for connection in connections {
+    let spread = connections.iter().cycle().take(nodes);
+    for connection in spread.cloned().collect::<Vec<_>>() {
         let mut requests = connection.subscribe(&subject("bench.all")).await.unwrap();
         tokio::spawn(async move {
             while let Some(message) = requests.next().await {
@@ -103,6 +108,31 @@ async fn bare_read(url: &str) -> Duration {
     began.elapsed()
 }
 
+/// Makes the reads and writes of a rollout and nothing else, with another collective: the records of
+/// all nodes are read, and for each node an assignment is written, read, reported, and published as two
+/// events.
+async fn bare_rollout(url: &str, nodes: usize) -> Duration {
+    let began = Instant::now();
+    let connection = &connect_to(url).await;
+    bare_read(url).await;
+    let bucket = async |name| connection.bucket(name).await.unwrap();
+    let (desired, reported) = &(bucket(DESIRED).await, bucket(REPORTED).await);
+    let each = stream::iter(0..nodes).map(|number| async move {
+        let key = format!("bench.node{number:06}");
+        let body = || vec![b'x'; 700].into();
+        desired.create(&key, body()).await.unwrap();
+        desired.get(&key).await.unwrap().unwrap();
+        for kind in ["exec.changed", "run.changed"] {
+            let to = subject(&format!("ccm.v1.bench.event.node{number:06}.{kind}"));
+            let id = format!("bench-{kind}-{number}");
+            connection.publish_stored(&to, &id, body()).await.unwrap();
+        }
+        reported.put(&key, body()).await.unwrap();
+    });
+    each.buffer_unordered(512).count().await;
+    began.elapsed()
+}
+
 /// Starts a process and waits for its first line of output.
 fn start(mut command: Command) -> Process {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -135,7 +165,7 @@ fn ccm(url: &str, args: &[&str]) -> (Duration, u64, Output) {
     (took, peak.unwrap_or_else(|| panic!("{stderr}")), output)
 }
 
-async fn measure(nodes: usize) {
+async fn measure(nodes: usize, connections: Option<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let (_server, url) = server(dir.path());
     let (_, _, init) = ccm(&url, &["init"]);
@@ -175,6 +205,9 @@ async fn measure(nodes: usize) {
         "--nodes",
     ]);
     command.arg(nodes.to_string());
+    if let Some(connections) = connections {
+        command.args(["--connections", &connections.to_string()]);
+    }
     let simulation = start(command);
     println!(
         "simulated nodes: started in {:.1?}, memory {}",
@@ -209,8 +242,12 @@ async fn measure(nodes: usize) {
         let (took, peak, _) = rounds.min_by_key(|(took, ..)| *took).unwrap();
         (took, peak)
     };
-    let (took, peak) = best(&ping, &all_replied);
+    let (took, peak) = best(&["ping", "--all"], &|output| output.status.success());
     print("ping, all nodes replied", took, peak);
+    let (took, peak) = best(&ping, &all_replied);
+    print("ping with complete replies in JSON", took, peak);
+    let (took, peak) = best(&["nodes"], &|output| output.status.success());
+    print("list of nodes", took, peak);
     let expression = "Facts.host.info.platform == 'debian' && Facts.tier == 'web'";
     let args = ["query", expression, "--csv"];
     let matching = nodes.div_ceil(4);
@@ -238,6 +275,7 @@ async fn measure(nodes: usize) {
     let site = site.to_str().unwrap();
     let (_, _, pushed) = ccm(&url, &["bundle", "push", site, "--name", "app"]);
     assert!(pushed.status.success(), "{pushed:?}");
+    let bare = bare_rollout(&url, nodes).await;
     let args = [
         "rollout",
         "start",
@@ -252,7 +290,13 @@ async fn measure(nodes: usize) {
     ];
     let (took, peak, output) = ccm(&url, &args);
     assert!(output.status.success(), "{output:?}");
-    print("rollout in four waves, all converged", took, peak);
+    println!(
+        "rollout in four waves, all converged: {took:.1?}, {:.1} x its bare reads and writes ({bare:.1?}); \
+         controller peak {:.1} MiB, {:.1} KiB per node",
+        took.as_secs_f64() / bare.as_secs_f64(),
+        peak as f64 / 1024.0,
+        peak as f64 / nodes as f64
+    );
     println!(
         "memory of the simulated nodes afterwards: {}",
         server::resident(simulation.0.id())

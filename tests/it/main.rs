@@ -32,6 +32,7 @@
 //! - `http`: the client against servers that behave well and badly
 //! - `install`: installation of the packages that we ship
 //! - `interop`: recorded exchanges of the real choria and nats commands, sent again
+//! - `large_rollout`: rollouts in chunks, on simulated nodes that share connections
 //! - `log_levels`: the log lines that `--info` and `--debug` add
 //! - `monitoring`: documents, dashboard and alerts name existing metrics
 //! - `nats`: the NATS layer with real servers, and together with another client
@@ -57,6 +58,7 @@
 //! - `spool`: events on a disk that is full
 //! - `symlink_races`: another user who replaces paths with links while files are managed
 //! - `tidy`: rules about the source itself
+//! - `topology`: rollouts on clusters, sites and gateways whose servers are killed
 //! - `trust`: forged requests, policies, floods, secrets, and the permissions that we ship
 //! - `vectors`: recorded cases, shared with other implementations
 //! - `version_skew`: messages and records of the previous minor version, both ways
@@ -110,6 +112,7 @@ mod health;
 mod http;
 mod install;
 mod interop;
+mod large_rollout;
 mod line;
 mod link;
 mod log_levels;
@@ -142,6 +145,7 @@ mod spool;
 mod support;
 mod symlink_races;
 mod tidy;
+mod topology;
 mod trust;
 mod vectors;
 mod version_skew;

@@ -100,7 +100,7 @@ impl EventSink {
 }
 
 /// Returns the outcome of an event as a subject token.
-fn outcome_token(event: &TransactionEvent) -> &'static str {
+pub(crate) fn outcome_token(event: &TransactionEvent) -> &'static str {
     match event.outcome() {
         Outcome::Failed => "failed",
         Outcome::Skipped => "skipped",

@@ -462,7 +462,7 @@ fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-fn body_reply(document: &impl serde::Serialize) -> Reply {
+pub(super) fn body_reply(document: &impl serde::Serialize) -> Reply {
     match json::compact(document) {
         Ok(body) => Reply::Body(body),
         Err(err) => Reply::Error {

@@ -1,9 +1,11 @@
 //! Simulated nodes: real protocol, schedule and assignments with an executor that changes nothing,
 //! to try a fleet on one machine.
 //!
-//! Every node has its own connection. Spool, publisher and bundle cache are shared by all nodes.
-//! `synthetic_events` generates events without runs.
+//! Every node has its own connection; spool, publisher and bundle cache are shared by all nodes.
+//! `shared_nodes` are smaller nodes that share connections. `synthetic_events` generates events without
+//! runs.
 
+mod shared_nodes;
 mod synthetic_events;
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,11 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::shared_nodes::SharedNodes;
 use self::synthetic_events::SyntheticEvents;
 use super::bundle_cache::BundleCache;
 use super::config::{Config, SpoolConfig};
@@ -26,7 +30,8 @@ use ccm_core::engine::apply_manifest::RunError;
 use ccm_core::engine::{EventIds, Session, Sink};
 use ccm_core::manifest::Manifest;
 use ccm_core::model::event::TransactionEvent;
-use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::id::EventId;
+use ccm_core::model::node::{NameError, NodeName, Token};
 use ccm_core::model::resource::Resource;
 use ccm_core::run::executor::{EngineSetup, EnsureError, Executor};
 use ccm_core::run::log::Log;
@@ -53,6 +58,13 @@ pub struct Options {
     pub beat: Duration,
     /// Synthetic events per second of all nodes together.
     pub events: u32,
+    /// Number of connections that the nodes share; one per node if not set.
+    pub connections: Option<usize>,
+    /// Share of nodes that lose their connection, in each heartbeat interval and for one interval.
+    /// Nodes with shared connections only.
+    pub disconnect_rate: f64,
+    /// Share of nodes that restart in each heartbeat interval. Nodes with shared connections only.
+    pub restart_rate: f64,
 }
 
 /// Executor that reports events without changing anything.
@@ -114,11 +126,21 @@ impl SimulatedExecutor {
     fn event(&self, clock: &dyn Clock, resource: &Arc<Resource>, noop: bool) -> TransactionEvent {
         let began = clock.monotonic();
         let mut event = self.outcome_event(clock, resource, noop);
-        // Half to one and a half of the average, derived from the unique id.
-        let fraction = hash_fraction(event.event_id.as_str());
-        clock.sleep(self.latency.mul_f64(0.5 + fraction));
+        clock.sleep(self.duration_of(&event));
         event.duration = clock.monotonic().saturating_sub(began);
         event
+    }
+
+    /// Returns the simulated duration: half to one and a half of the average, derived from the unique
+    /// id of the event.
+    fn duration_of(&self, event: &TransactionEvent) -> Duration {
+        let fraction = hash_fraction(event.event_id.as_str());
+        self.latency.mul_f64(0.5 + fraction)
+    }
+
+    /// Returns an event id greater than all before it.
+    fn next_id(&self, now: DateTime<Utc>) -> EventId {
+        self.ids.lock().next(now)
     }
 
     /// Returns the event of a resource at once.
@@ -129,7 +151,7 @@ impl SimulatedExecutor {
         noop: bool,
     ) -> TransactionEvent {
         let now = clock.now();
-        let id = self.ids.lock().next(now);
+        let id = self.next_id(now);
         let mut event = TransactionEvent::begin(id, now, "simulated", resource);
         let label = resource.label();
         event.noop = noop;
@@ -167,16 +189,53 @@ fn hash_fraction(text: &str) -> f64 {
 }
 
 /// A running simulation.
-pub struct Simulation {
+pub struct Simulation(Nodes);
+
+/// The nodes of a simulation.
+enum Nodes {
+    Separate(Box<SeparateNodes>),
+    Shared(SharedNodes),
+}
+
+impl Simulation {
+    /// Starts the nodes, with their files, if they have any, below `directory`.
+    pub async fn start(
+        options: &Options,
+        settings: &Settings,
+        directory: &Path,
+        log: Log,
+    ) -> Result<Self, AgentError> {
+        Ok(Self(match options.connections {
+            Some(connections) => {
+                Nodes::Shared(SharedNodes::start(options, settings, connections).await?)
+            }
+            None => {
+                let nodes = SeparateNodes::start(options, settings, directory, log).await?;
+                Nodes::Separate(Box::new(nodes))
+            }
+        }))
+    }
+
+    /// Stops the nodes.
+    pub async fn stop(self) {
+        match self.0 {
+            Nodes::Separate(nodes) => nodes.stop().await,
+            Nodes::Shared(nodes) => nodes.stop().await,
+        }
+    }
+}
+
+/// Nodes with a connection each.
+struct SeparateNodes {
     agents: Vec<Agent>,
     synthetic_events: Option<SyntheticEvents>,
     publishing: JoinSet<()>,
     stop_publishing: watch::Sender<bool>,
 }
 
-impl Simulation {
+impl SeparateNodes {
     /// Starts the nodes, with their files below `directory`.
-    pub async fn start(
+    async fn start(
         options: &Options,
         settings: &Settings,
         directory: &Path,
@@ -246,7 +305,7 @@ impl Simulation {
     }
 
     /// Stops the nodes, several at a time, and then the shared parts.
-    pub async fn stop(self) {
+    async fn stop(self) {
         let Self {
             agents,
             synthetic_events,
@@ -263,14 +322,17 @@ impl Simulation {
     }
 }
 
+fn node_name(number: usize, domain: &str) -> Result<NodeName, NameError> {
+    format!("sim{number:05}.{domain}").parse()
+}
+
 fn config(
     options: &Options,
     number: usize,
     directory: &Path,
     spool: &SpoolConfig,
 ) -> Result<Config, AgentError> {
-    let name = format!("sim{number:05}.{}", options.domain);
-    let identity: NodeName = name.parse()?;
+    let identity = node_name(number, &options.domain)?;
     let state_dir = directory.join(identity.as_str());
     Ok(Config {
         collective: options.collective.clone(),

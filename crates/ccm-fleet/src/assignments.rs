@@ -5,6 +5,7 @@
 //! controller can continue. Which nodes are assigned, and when, is decided in the executor;
 //! signatures are made in [`super::decision`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use chrono::{DateTime, Utc};
 use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, NodeStatus, Pause};
 use ccm_core::model::rollout::Rollout;
-use ccm_nats::kv::Bucket;
+use ccm_nats::kv::{Bucket, Entry};
 use ccm_nats::streams::{DESIRED, NODES};
 use ccm_nats::{Bytes, Connection, Headers, NatsError, Subjects, Verb};
 use ccm_value::json;
@@ -77,6 +78,34 @@ pub(super) enum Presence {
     },
 }
 
+impl From<Entry> for CurrentAssignment {
+    fn from(entry: Entry) -> Self {
+        let revision = entry.revision;
+        match serde_json::from_slice(&entry.value) {
+            Ok(assignment) => Self::Assigned {
+                assignment,
+                revision,
+            },
+            Err(err) => Self::Broken {
+                cause: Arc::new(err),
+                revision,
+            },
+        }
+    }
+}
+
+impl From<Entry> for Presence {
+    fn from(entry: Entry) -> Self {
+        // A node with an unreadable status is online all the same.
+        let status = serde_json::from_slice::<NodeStatus>(&entry.value).ok();
+        Self::Online {
+            requires_signature: status.as_ref().is_some_and(requires_signature),
+            problem: status.as_ref().and_then(|it| it.problems.first().cloned()),
+            pause: status.and_then(|status| status.pause),
+        }
+    }
+}
+
 /// Result of writing an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WriteResult {
@@ -117,36 +146,35 @@ impl AssignmentStore {
 
     /// Returns the current assignment of a node, as the leader of the bucket has it: an older one from
     /// a lagging replica would be taken for the previous one, or for one written by others.
-    pub(super) async fn find(&self, node: &NodeName) -> Result<CurrentAssignment, NatsError> {
+    async fn find(&self, node: &NodeName) -> Result<CurrentAssignment, NatsError> {
         let entry = self.desired.get_latest(&self.key(node)).await?;
-        let Some(entry) = entry else {
-            return Ok(CurrentAssignment::Nothing);
-        };
-        let revision = entry.revision;
-        Ok(match serde_json::from_slice(&entry.value) {
-            Ok(assignment) => CurrentAssignment::Assigned {
-                assignment,
-                revision,
-            },
-            Err(err) => CurrentAssignment::Broken {
-                cause: Arc::new(err),
-                revision,
-            },
-        })
+        Ok(entry.map_or(CurrentAssignment::Nothing, CurrentAssignment::from))
     }
 
-    /// Returns the presence of a node.
-    pub(super) async fn presence(&self, node: &NodeName) -> Result<Presence, NatsError> {
-        let Some(entry) = self.nodes.get(&self.key(node)).await? else {
-            return Ok(Presence::Offline);
-        };
-        // A node with an unreadable status is online all the same.
-        let status = serde_json::from_slice::<NodeStatus>(&entry.value).ok();
-        Ok(Presence::Online {
-            requires_signature: status.as_ref().is_some_and(requires_signature),
-            problem: status.as_ref().and_then(|it| it.problems.first().cloned()),
-            pause: status.and_then(|status| status.pause),
-        })
+    /// Returns the current assignments of nodes in their order, as the leader of the bucket has them.
+    pub(super) async fn find_many(
+        &self,
+        nodes: &[NodeName],
+    ) -> Result<Vec<CurrentAssignment>, NatsError> {
+        let keys: Vec<String> = nodes.iter().map(|node| self.key(node)).collect();
+        let found = self.desired.get_many_latest(&keys).await?;
+        let mut found: HashMap<String, Entry> =
+            found.into_iter().map(|it| (it.key.clone(), it)).collect();
+        let found = keys.iter().map(|key| found.remove(key));
+        let found = found.map(|it| it.map_or(CurrentAssignment::Nothing, CurrentAssignment::from));
+        Ok(found.collect())
+    }
+
+    /// Returns the presence of nodes, in their order.
+    pub(super) async fn presence_of(&self, nodes: &[NodeName]) -> Result<Vec<Presence>, NatsError> {
+        let keys: Vec<String> = nodes.iter().map(|node| self.key(node)).collect();
+        let found = self.nodes.get_many_latest(&keys).await?;
+        let mut found: HashMap<String, Entry> =
+            found.into_iter().map(|it| (it.key.clone(), it)).collect();
+        let found = keys.iter().map(|key| found.remove(key));
+        Ok(found
+            .map(|it| it.map_or(Presence::Offline, Presence::from))
+            .collect())
     }
 
     /// Writes an assignment over the one that was read, in the incarnation of the fleet.

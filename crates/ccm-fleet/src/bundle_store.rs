@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::bundle::Packed;
 use super::bundle_diff::{BundleDiff, diff};
-use super::rollout_store::{RolloutError, list_all_collectives};
+use super::rollout_store::{RolloutError, list_active};
 use ccm_core::model::node::{Assignment, BundleRef, NameError, Token};
 use ccm_core::model::rollout::Rollout;
 use ccm_core::model::signature::signature_location;
@@ -277,7 +277,7 @@ impl BundleStore {
                 users.nodes.insert(entry.key);
             }
         }
-        for stored in list_all_collectives(&self.connection).await? {
+        for stored in list_active(&self.connection).await? {
             if is_needed(&stored.rollout, bundle) {
                 users.rollouts.insert(stored.rollout.id);
             }

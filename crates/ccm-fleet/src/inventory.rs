@@ -11,15 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 
 use super::selection::{Resolved, Selection, SelectionError, resolve};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{BundleRef, NodeName, NodeReport, NodeStatus, StoredFacts, Token};
+use ccm_core::model::node::{BundleRef, NodeName, NodeStatus, StoredFacts, Token};
 use ccm_core::model::run::RunOutcome;
-use ccm_nats::kv::Entry;
+use ccm_nats::kv::{Change, Entry};
 use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED};
 use ccm_nats::{Connection, Denial, NatsError, Subjects};
 use ccm_value::Value;
+use ccm_value::text::timestamp;
 
 /// The last report of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,134 +68,195 @@ pub struct Inventory {
     unreadable: Vec<Unreadable>,
 }
 
+/// How much of presence an inventory keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    /// No facts and runs.
+    Names,
+    All,
+}
+
+/// The last value of each key of a bucket.
+type Records<T> = BTreeMap<String, Result<T, BadRecord>>;
+
+/// The parts of a report that an inventory needs.
+#[derive(Deserialize)]
+struct ReportHead {
+    identity: NodeName,
+    #[serde(with = "timestamp")]
+    timestamp: DateTime<Utc>,
+    #[serde(default)]
+    manifests: Vec<BundleRef>,
+    #[serde(default)]
+    run: Option<RunHead>,
+}
+
+#[derive(Deserialize)]
+struct RunHead {
+    outcome: RunOutcome,
+}
+
 impl Inventory {
+    /// Reads the inventory with as much detail as a selection needs.
+    pub async fn load_for(
+        connection: &Connection,
+        subjects: &Subjects,
+        selection: &Selection,
+    ) -> Result<Self, NatsError> {
+        if selection.has_only_names() {
+            Self::load_names(connection, subjects).await
+        } else {
+            Self::load(connection, subjects).await
+        }
+    }
+
+    /// Reads which nodes are online or known, with their labels; no facts, runs and reports.
+    async fn load_names(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
+        let present = |entry: &Entry| status_of(subjects, entry, Detail::Names);
+        let keys = async |bucket| match connection.bucket(bucket).await {
+            Ok(bucket) => Ok(Some((bucket.keys(&subjects.all_keys()).await?, bucket))),
+            // A fleet, or permissions, of an older version.
+            Err(err) if bucket == FACTS && (err.is_not_found() || err.is_denied()) => Ok(None),
+            Err(err) => Err(err),
+        };
+        let (nodes, labels, facts, assigned, reports) = tokio::try_join!(
+            read(connection, NODES, subjects, present),
+            read(connection, LABELS, subjects, |entry| labels_of(
+                subjects, entry
+            )),
+            keys(FACTS),
+            keys(DESIRED),
+            keys(REPORTED),
+        )?;
+        let mut inventory = Self::default();
+        inventory.add_present(nodes);
+        for (keys, bucket) in [facts, assigned, reports].into_iter().flatten() {
+            let is_new = |key: &String| {
+                let name = parse_name(subjects, key);
+                name.is_ok_and(|name| !inventory.known.contains_key(&name))
+            };
+            let new: Vec<String> = keys.into_iter().filter(is_new).collect();
+            // Some of them may have been removed.
+            for entry in bucket.get_many_latest(&new).await? {
+                if let Ok(name) = name_of(subjects, &entry) {
+                    inventory.known.entry(name).or_default();
+                }
+            }
+        }
+        inventory.add_labels(labels);
+        Ok(inventory)
+    }
+
     /// Reads the inventory from the fleet's buckets.
     pub async fn load(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
-        let keys = subjects.all_keys();
-        let read = async |name| connection.bucket(name).await?.entries(&keys).await;
+        let detail = Detail::All;
         let facts = async {
-            match read(FACTS).await {
+            match read(connection, FACTS, subjects, |entry| {
+                facts_of(subjects, entry)
+            })
+            .await
+            {
                 // A fleet of an older version.
-                Err(err) if err.is_not_found() => Ok((Vec::new(), None)),
+                Err(err) if err.is_not_found() => Ok((Records::new(), None)),
                 // Permissions of an older version.
-                Err(NatsError::Denied(denial)) => Ok((Vec::new(), Some(denial))),
-                result => result.map(|entries| (entries, None)),
+                Err(NatsError::Denied(denial)) => Ok((Records::new(), Some(denial))),
+                result => result.map(|records| (records, None)),
             }
         };
-        let (nodes, (facts, denial), labels, assignments, reports) = tokio::try_join!(
-            read(NODES),
-            facts,
-            read(LABELS),
-            read(DESIRED),
-            read(REPORTED)
+        let (nodes, labels) = tokio::try_join!(
+            read(connection, NODES, subjects, |entry| status_of(
+                subjects, entry, detail
+            )),
+            read(connection, LABELS, subjects, |entry| labels_of(
+                subjects, entry
+            )),
         )?;
-        let mut inventory = Self::from_entries(subjects, &nodes, &facts, &labels, &reports);
-        inventory.add_assigned(subjects, &assignments);
+        let mut inventory = Self::default();
+        inventory.add_present(nodes);
+        let ((facts, denial), assigned, reports) = tokio::try_join!(
+            facts,
+            read(connection, DESIRED, subjects, |entry| name_of(
+                subjects, entry
+            )),
+            read(connection, REPORTED, subjects, |entry| report_of(
+                subjects, entry
+            )),
+        )?;
+        inventory.add_facts(facts);
+        inventory.add_reports(reports);
+        inventory.add_labels(labels);
+        inventory.add_assigned(assigned);
         inventory.unreadable.extend(denial.map(|denial| Unreadable {
             bucket: FACTS,
-            key: keys.clone(),
+            key: subjects.all_keys(),
             reason: BadRecord::Denied(denial),
         }));
         Ok(inventory)
     }
 
-    /// Builds the inventory from bucket entries.
-    fn from_entries(
-        subjects: &Subjects,
-        nodes: &[Entry],
-        facts: &[Entry],
-        labels: &[Entry],
-        reports: &[Entry],
-    ) -> Self {
-        let mut inventory = Self::default();
-        for entry in nodes {
-            let status = name_of(subjects, entry).and_then(|name| {
-                let status: NodeStatus = parse(entry)?;
-                check_identity(&status.identity, &name)?;
-                Ok(status)
-            });
-            if let Some(status) = inventory.keep_unless_broken(NODES, entry, status) {
-                inventory.known.entry(status.identity.clone()).or_default();
-                inventory.present.push(status);
-            }
+    fn add_present(&mut self, records: Records<NodeStatus>) {
+        for status in self.readable(NODES, records) {
+            self.known.entry(status.identity.clone()).or_default();
+            self.present.push(status);
         }
-        for entry in facts {
-            let name = name_of(subjects, entry);
-            if name
-                .as_ref()
-                .is_ok_and(|name| inventory.known.contains_key(name))
-            {
-                // The node is online: its presence is newer.
-                continue;
-            }
-            let stored = name.and_then(|name| {
-                let stored: StoredFacts = parse(entry)?;
-                check_identity(&stored.identity, &name)?;
-                Ok((name, stored))
-            });
-            if let Some((name, stored)) = inventory.keep_unless_broken(FACTS, entry, stored) {
-                inventory.known.entry(name.clone()).or_default();
-                inventory.stored_facts.insert(name, stored);
-            }
+        self.present
+            .sort_unstable_by(|a, b| a.identity.cmp(&b.identity));
+    }
+
+    /// Adds stored facts. Those of an online node are not needed: its presence is newer.
+    fn add_facts(&mut self, records: Records<(NodeName, StoredFacts)>) {
+        let records = records.into_iter().filter(|(_, record)| {
+            let name = match record {
+                Ok((name, _)) => name,
+                Err(_) => return true,
+            };
+            self.status(name).is_none()
+        });
+        let records: Records<_> = records.collect();
+        for (name, stored) in self.readable(FACTS, records) {
+            self.known.entry(name.clone()).or_default();
+            self.stored_facts.insert(name, stored);
         }
-        for entry in reports {
-            let report = name_of(subjects, entry).and_then(|name| {
-                let report: NodeReport = parse(entry)?;
-                check_identity(&report.identity, &name)?;
-                Ok((name, report))
-            });
-            if let Some((name, report)) = inventory.keep_unless_broken(REPORTED, entry, report) {
-                let last_report = LastReport {
-                    at: report.timestamp,
-                    outcome: report.run.map(|run| run.outcome),
-                    bundles: report.manifests,
-                };
-                inventory.known.entry(name.clone()).or_default();
-                inventory.last_reports.insert(name, last_report);
-            }
+    }
+
+    fn add_reports(&mut self, records: Records<(NodeName, LastReport)>) {
+        for (name, report) in self.readable(REPORTED, records) {
+            self.known.entry(name.clone()).or_default();
+            self.last_reports.insert(name, report);
         }
-        for entry in labels {
-            let parsed =
-                name_of(subjects, entry).and_then(|name| Ok((name, parse::<Labels>(entry)?)));
+    }
+
+    fn add_labels(&mut self, records: Records<(NodeName, Labels)>) {
+        for (name, labels) in self.readable(LABELS, records) {
             // An empty record remains after the last label is removed; it does not make the node
             // known.
-            if let Some((name, labels)) = inventory.keep_unless_broken(LABELS, entry, parsed)
-                && !labels.is_empty()
-            {
-                inventory.known.insert(name, labels);
+            if !labels.is_empty() {
+                self.known.insert(name, labels);
             }
         }
-        inventory
-            .present
-            .sort_unstable_by(|a, b| a.identity.cmp(&b.identity));
-        inventory
     }
 
     /// Adds the nodes that have an assignment, also those that have never been online.
-    fn add_assigned(&mut self, subjects: &Subjects, assignments: &[Entry]) {
-        for entry in assignments {
-            let name = name_of(subjects, entry);
-            if let Some(name) = self.keep_unless_broken(DESIRED, entry, name) {
-                self.known.entry(name).or_default();
-            }
+    fn add_assigned(&mut self, records: Records<NodeName>) {
+        for name in self.readable(DESIRED, records) {
+            self.known.entry(name).or_default();
         }
     }
 
-    fn keep_unless_broken<T>(
-        &mut self,
-        bucket: &'static str,
-        entry: &Entry,
-        parsed: Result<T, BadRecord>,
-    ) -> Option<T> {
-        parsed
-            .map_err(|reason| {
-                self.unreadable.push(Unreadable {
+    /// Returns the readable records, and notes the others.
+    fn readable<T>(&mut self, bucket: &'static str, records: Records<T>) -> Vec<T> {
+        let mut readable = Vec::with_capacity(records.len());
+        for (key, record) in records {
+            match record {
+                Ok(record) => readable.push(record),
+                Err(reason) => self.unreadable.push(Unreadable {
                     bucket,
-                    key: entry.key.clone(),
+                    key,
                     reason,
-                });
-            })
-            .ok()
+                }),
+            }
+        }
+        readable
     }
 
     /// Resolves a selection.
@@ -285,9 +348,70 @@ impl Inventory {
     }
 }
 
+/// Reads the records of a bucket one by one, so that only what `parse` returns is kept.
+async fn read<T: Send>(
+    connection: &Connection,
+    bucket: &str,
+    subjects: &Subjects,
+    parse: impl Fn(&Entry) -> Result<T, BadRecord> + Send + Sync,
+) -> Result<Records<T>, NatsError> {
+    let bucket = connection.bucket(bucket).await?;
+    let mut records = Records::new();
+    let each = |change| match change {
+        Change::Put(entry) => {
+            let record = parse(&entry);
+            records.insert(entry.key, record);
+        }
+        Change::Removed { key, .. } => {
+            records.remove(&key);
+        }
+        Change::Restart => records.clear(),
+        Change::Current | Change::Denied(_) => {}
+    };
+    bucket.read(&subjects.all_keys(), each).await?;
+    Ok(records)
+}
+
+fn status_of(subjects: &Subjects, entry: &Entry, detail: Detail) -> Result<NodeStatus, BadRecord> {
+    let name = name_of(subjects, entry)?;
+    let mut status: NodeStatus = parse(entry)?;
+    check_identity(&status.identity, &name)?;
+    if detail == Detail::Names {
+        (status.facts, status.last_run) = (Value::Null, None);
+    }
+    Ok(status)
+}
+
+fn facts_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, StoredFacts), BadRecord> {
+    let name = name_of(subjects, entry)?;
+    let stored: StoredFacts = parse(entry)?;
+    check_identity(&stored.identity, &name)?;
+    Ok((name, stored))
+}
+
+fn report_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, LastReport), BadRecord> {
+    let name = name_of(subjects, entry)?;
+    let report: ReportHead = parse(entry)?;
+    check_identity(&report.identity, &name)?;
+    let last_report = LastReport {
+        at: report.timestamp,
+        outcome: report.run.map(|run| run.outcome),
+        bundles: report.manifests,
+    };
+    Ok((name, last_report))
+}
+
+fn labels_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, Labels), BadRecord> {
+    Ok((name_of(subjects, entry)?, parse(entry)?))
+}
+
 /// Returns the node of an entry's key. Node names have no `_`, so the token maps back to the name.
 fn name_of(subjects: &Subjects, entry: &Entry) -> Result<NodeName, BadRecord> {
-    let token: Token = subjects.parse_key(&entry.key).ok_or(BadRecord::Key)?;
+    parse_name(subjects, &entry.key)
+}
+
+fn parse_name(subjects: &Subjects, key: &str) -> Result<NodeName, BadRecord> {
+    let token: Token = subjects.parse_key(key).ok_or(BadRecord::Key)?;
     let name = token.as_str().replace('_', ".");
     name.parse().map_err(|_| BadRecord::Key)
 }
@@ -350,10 +474,31 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn inventory(
+        nodes: &[Entry],
+        facts: &[Entry],
+        labels: &[Entry],
+        reports: &[Entry],
+    ) -> Inventory {
+        fn records<T>(
+            entries: &[Entry],
+            parse: impl Fn(&Entry) -> Result<T, BadRecord>,
+        ) -> Records<T> {
+            let records = entries.iter().map(|it| (it.key.clone(), parse(it)));
+            records.collect()
+        }
+        let (subjects, detail) = (subjects(), Detail::All);
+        let mut inventory = Inventory::default();
+        inventory.add_present(records(nodes, |it| status_of(&subjects, it, detail)));
+        inventory.add_facts(records(facts, |it| facts_of(&subjects, it)));
+        inventory.add_reports(records(reports, |it| report_of(&subjects, it)));
+        inventory.add_labels(records(labels, |it| labels_of(&subjects, it)));
+        inventory
+    }
+
     #[test]
     fn a_node_with_only_labels_or_a_report_is_known_and_offline() {
-        let inventory = Inventory::from_entries(
-            &subjects(),
+        let inventory = inventory(
             &[presence("lab.web1_example_net", "web1.example.net")],
             &[],
             &[entry("lab.db1", serde_json::json!({"role": "db"}))],
@@ -375,9 +520,9 @@ mod tests {
     #[test]
     fn a_node_with_only_an_assignment_is_known_and_keeps_its_labels() {
         let labels = [entry("lab.web1", serde_json::json!({"role": "web"}))];
-        let mut inventory = Inventory::from_entries(&subjects(), &[], &[], &labels, &[]);
-        let assigned = ["lab.web1", "lab.web2"].map(|key| entry(key, serde_json::json!({})));
-        inventory.add_assigned(&subjects(), &assigned);
+        let mut inventory = inventory(&[], &[], &labels, &[]);
+        let assigned = ["web1", "web2"].map(|node| (format!("lab.{node}"), Ok(name(node))));
+        inventory.add_assigned(assigned.into());
         assert_eq!(inventory.labels(&name("web1")).get("role"), Some("web"));
         let resolved = inventory.resolve(&Selection::default()).unwrap();
         assert_eq!(resolved.offline, [name("web1"), name("web2")]);
@@ -388,7 +533,7 @@ mod tests {
     fn a_record_with_the_identity_of_another_node_is_left_out() {
         let nodes = [presence("lab.web1", "web1"), presence("lab.evil", "web1")];
         let reports = [report("lab.evil", "db1")];
-        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &[], &reports);
+        let inventory = inventory(&nodes, &[], &[], &reports);
         assert_eq!(inventory.present().len(), 1);
         let reasons: Vec<String> = inventory
             .unreadable()
@@ -411,14 +556,14 @@ mod tests {
             entry("lab.UPPER", serde_json::json!({})),
             presence("lab.web2", "web2"),
         ];
-        let inventory = Inventory::from_entries(&subjects(), &nodes, &[], &[], &[]);
+        let inventory = inventory(&nodes, &[], &[], &[]);
         assert_eq!(inventory.present().len(), 1);
         let keys: Vec<&str> = inventory
             .unreadable()
             .iter()
             .map(|one| one.key.as_str())
             .collect();
-        assert_eq!(keys, ["lab.web1", "lab.UPPER"]);
+        assert_eq!(keys, ["lab.UPPER", "lab.web1"]);
     }
 
     #[test]
@@ -429,7 +574,7 @@ mod tests {
             facts("lab.web2", "web2"),
             facts("lab.evil", "web1"),
         ];
-        let inventory = Inventory::from_entries(&subjects(), &nodes, &stored, &[], &[]);
+        let inventory = inventory(&nodes, &stored, &[], &[]);
         assert_eq!(inventory.stored_facts(&name("web1")), None);
         assert_eq!(inventory.groups(&name("web1")), []);
         let (facts, time) = inventory.facts(&name("web2")).unwrap();

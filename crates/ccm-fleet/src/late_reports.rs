@@ -4,11 +4,10 @@
 //! replaced by that of its next assignment, so it is stored in the rollout before: by every controller
 //! when it begins, and from time to time by those that run forever.
 
-use futures_util::StreamExt as _;
-use futures_util::stream::iter;
+use std::collections::BTreeMap;
 
 use super::node_progress::{self, ReportSummary};
-use super::rollout_store::{RolloutError, RolloutStore, StoredRollout};
+use super::rollout_store::{RolloutError, RolloutHead, RolloutStore};
 use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{NodeName, NodeReport};
 use ccm_core::model::rollout::{Progress, Rollout};
@@ -16,29 +15,28 @@ use ccm_nats::kv::Bucket;
 use ccm_nats::streams::REPORTED;
 use ccm_nats::{Connection, NatsError, Subjects};
 
-/// Number of concurrent requests.
-const MAX_CONCURRENT: usize = 32;
-
 /// Stores late reports in those of these rollouts that have ended.
 pub async fn store(
     connection: &Connection,
     subjects: &Subjects,
     rollouts: &RolloutStore,
-    all: &[StoredRollout],
+    all: &[RolloutHead],
 ) -> Result<(), RolloutError> {
-    let with_nodes = all
-        .iter()
-        .map(|it| (&it.rollout, awaited_nodes(&it.rollout)));
-    let awaited: Vec<_> = with_nodes.filter(|(_, nodes)| !nodes.is_empty()).collect();
+    let awaited: Vec<&RolloutHead> = all.iter().filter(|it| has_awaited_nodes(it)).collect();
     if awaited.is_empty() {
         return Ok(());
     }
     let reported = connection.bucket(REPORTED).await?;
     let incarnation = connection.incarnation().await?;
     let incarnation = incarnation.as_ref();
-    for (rollout, nodes) in awaited {
-        let reports = read(&reported, subjects, nodes).await?;
-        if !record(&mut rollout.clone(), &reports, incarnation) {
+    for head in awaited {
+        let mut rollout = match rollouts.get(&head.rollout.id).await {
+            Ok(stored) => stored.rollout,
+            Err(RolloutError::NotFound(_)) => continue,
+            Err(err) => return Err(err),
+        };
+        let reports = read(&reported, subjects, awaited_nodes(&rollout)).await?;
+        if !record(&mut rollout, &reports, incarnation) {
             continue;
         }
         // Decided again for the stored rollout, which may have been resumed in the meantime.
@@ -53,6 +51,11 @@ pub async fn store(
         }
     }
     Ok(())
+}
+
+fn has_awaited_nodes(head: &RolloutHead) -> bool {
+    let tally = &head.tally;
+    head.rollout.state.is_finished() && tally.assigned + tally.restoring + tally.unreachable > 0
 }
 
 /// Returns the nodes of an ended rollout whose report is awaited.
@@ -77,13 +80,17 @@ async fn read(
     subjects: &Subjects,
     nodes: Vec<NodeName>,
 ) -> Result<Vec<(NodeName, NodeReport)>, NatsError> {
-    let reads = iter(nodes).map(|node| async move {
-        let entry = reported.get(&subjects.key(&node.token())).await?;
-        let report = entry.and_then(|entry| serde_json::from_slice(&entry.value).ok());
-        Ok(report.map(|report| (node, report)))
+    let nodes = nodes.into_iter();
+    let nodes: BTreeMap<String, NodeName> = nodes
+        .map(|node| (subjects.key(&node.token()), node))
+        .collect();
+    let keys: Vec<String> = nodes.keys().cloned().collect();
+    let entries = reported.get_many_latest(&keys).await?;
+    let reports = entries.into_iter().filter_map(|entry| {
+        let report = serde_json::from_slice(&entry.value).ok()?;
+        Some((nodes.get(&entry.key)?.clone(), report))
     });
-    let found: Vec<Result<_, NatsError>> = reads.buffered(MAX_CONCURRENT).collect().await;
-    found.into_iter().filter_map(Result::transpose).collect()
+    Ok(reports.collect())
 }
 
 /// Records reports about awaited nodes of an ended rollout. Returns whether anything changed.

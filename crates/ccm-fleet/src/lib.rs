@@ -7,7 +7,7 @@
 //! - [`planner`]: the next step of a rollout, from the stored object and the time
 //! - [`decision`]: signing and verifying rollouts
 //! - [`controls`]: pause, resume, abort, retry and rollback
-//! - [`rollout_encoding`]: rollouts as bytes of one message
+//! - [`rollout_encoding`] and `rollout_chunks`: rollouts as bytes of one message or of several
 //! - [`bundle`]: packs a manifest and its files
 //! - [`bundle_diff`]: compares two bundles
 //! - [`node_condition`]: the condition of a node in one word
@@ -66,6 +66,7 @@ pub mod node_reply;
 pub mod planner;
 pub mod preview;
 pub mod role_permissions;
+mod rollout_chunks;
 pub mod rollout_encoding;
 pub mod rollout_store;
 pub mod run_history;

@@ -132,9 +132,13 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
         return Decision::Done;
     };
     let members: Vec<&NodeName> = wave.nodes.iter().collect();
-    let timed_out = timed_out(rollout, &members, now);
-    if !timed_out.is_empty() {
-        return Decision::Unreachable(timed_out);
+    let tally = rollout.tally();
+    let is_any_under_way = tally.assigned + tally.restoring > 0;
+    if is_any_under_way {
+        let timed_out = timed_out(rollout, &members, now);
+        if !timed_out.is_empty() {
+            return Decision::Unreachable(timed_out);
+        }
     }
     if let Some(reason) = exceeded_limit(rollout, wave) {
         return Decision::Halt(reason);
@@ -147,7 +151,7 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     if !ready.is_empty() {
         return Decision::Assign(ready);
     }
-    if let Some(end) = next_report_deadline(rollout, &members) {
+    if is_any_under_way && let Some(end) = next_report_deadline(rollout, &members) {
         return Decision::Wait(deadline.into_iter().chain([end]).min());
     }
     let tally = Tally::of(members.iter().map(|node| rollout.progress(node)));

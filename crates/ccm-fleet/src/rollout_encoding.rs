@@ -1,18 +1,23 @@
 //! Encoding of stored rollouts: JSON, compressed with gzip above a size limit.
 //!
-//! A rollout is a single message, so that it changes atomically. NATS servers limit messages to 1
-//! MiB by default; 10,000 nodes fit.
+//! A rollout of few nodes is a single message, as were all of earlier versions; those with more nodes
+//! are divided by [`super::rollout_chunks`].
 
+use std::borrow::Cow;
 use std::io::{Read as _, Write as _};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use serde::Serialize;
 
 use ccm_core::model::rollout::{ROLLOUT, Rollout, RolloutState};
 
-/// Size of JSON above which it is compressed.
+/// Size of a rollout in JSON above which it is compressed.
 const MAX_PLAIN: usize = 128 * 1024;
+
+/// Size of a part of a rollout in JSON above which it is compressed.
+const MAX_PLAIN_PART: usize = 4 * 1024;
 
 /// Largest size of decompressed JSON.
 const MAX_JSON: u64 = 256 << 20;
@@ -33,35 +38,54 @@ pub enum EncodingError {
     TooLong,
     #[error("invalid rollout protocol {0:?}")]
     Protocol(String),
+    #[error("a chunk belongs to wave {0}, which does not exist")]
+    Wave(usize),
+    #[error("chunk {0} is missing")]
+    Missing(String),
+    #[error("chunk {0} differs from its digest")]
+    Digest(String),
 }
 
-/// Encodes a rollout.
+/// Encodes a rollout as one message.
 pub fn encode(rollout: &Rollout) -> Result<Vec<u8>, EncodingError> {
-    let json = serde_json::to_vec(rollout)?;
-    if json.len() <= MAX_PLAIN {
+    compress(serde_json::to_vec(rollout)?, MAX_PLAIN)
+}
+
+/// Encodes a part of a rollout.
+pub(super) fn pack(part: &impl Serialize) -> Result<Vec<u8>, EncodingError> {
+    compress(serde_json::to_vec(part)?, MAX_PLAIN_PART)
+}
+
+fn compress(json: Vec<u8>, max_plain: usize) -> Result<Vec<u8>, EncodingError> {
+    if json.len() <= max_plain {
         return Ok(json);
     }
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(&json).map_err(EncodingError::Compress)?;
     gzip.finish().map_err(EncodingError::Compress)
 }
 
-/// Decodes a stored rollout.
-pub fn decode(bytes: &[u8]) -> Result<Rollout, EncodingError> {
-    let mut json = Vec::new();
+/// Returns the JSON of a message, decompressed.
+pub(super) fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, EncodingError> {
     let json = if bytes.starts_with(&GZIP_MAGIC) {
+        let mut json = Vec::new();
         let mut plain = GzDecoder::new(bytes).take(MAX_JSON + 1);
         plain
             .read_to_end(&mut json)
             .map_err(EncodingError::Decompress)?;
-        json.as_slice()
+        Cow::Owned(json)
     } else {
-        bytes
+        Cow::Borrowed(bytes)
     };
     if u64::try_from(json.len()).unwrap_or(u64::MAX) > MAX_JSON {
         return Err(EncodingError::TooLong);
     }
-    let mut rollout: Rollout = serde_json::from_slice(json)?;
+    Ok(json)
+}
+
+/// Decodes a rollout that is one message.
+pub fn decode(bytes: &[u8]) -> Result<Rollout, EncodingError> {
+    let mut rollout: Rollout = serde_json::from_slice(&unpack(bytes)?)?;
     // Earlier versions ended every rollout within its limits as done.
     if rollout.state == RolloutState::Done {
         rollout.state = rollout.end_state();

@@ -1,8 +1,11 @@
-//! Rollout store: one key per rollout in a bucket, changed only by compare-and-set.
+//! Rollout store: one key per rollout in a bucket, changed only by compare-and-set, and keys below it
+//! for the nodes of large rollouts.
 //!
 //! Every update names the revision that was read, so that of two concurrent updates only one
 //! succeeds. Changes are decided by [`super::planner`] and [`super::controls`]; the encoding is in
-//! [`super::rollout_encoding`].
+//! [`super::rollout_encoding`] and [`super::rollout_chunks`]; `chunk_store` reads and writes chunks.
+
+mod chunk_store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,12 +14,14 @@ use chrono::{DateTime, Utc};
 
 use super::controls::ControlError;
 use super::node_progress::{self, ReportSummary};
+use super::rollout_chunks::{self, Chunk, Head, Layout};
 use super::rollout_encoding::{self, EncodingError};
 use ccm_core::model::node::{NameError, NodeName, NodeReport, Token};
-use ccm_core::model::rollout::{ControlRecord, Rollout};
-use ccm_core::system::{Clock as _, SystemClock};
+use ccm_core::model::rollout::{ControlRecord, Rollout, Tally};
+use ccm_core::system::{Clock as _, RandomError, SystemClock, random};
 use ccm_nats::kv::{Bucket, Change, Entry, Watch};
 use ccm_nats::streams::{REPORTED, ROLLOUTS};
+use ccm_nats::subject::DEFAULT_PREFIX;
 use ccm_nats::{Bytes, Connection, NatsError, Subjects};
 
 /// Number of attempts to update or reread a rollout.
@@ -65,6 +70,8 @@ pub enum RolloutError {
     #[error("can't make a rollout id of the time")]
     Name(#[from] NameError),
     #[error(transparent)]
+    Random(#[from] RandomError),
+    #[error(transparent)]
     Nats(#[from] NatsError),
 }
 
@@ -89,6 +96,67 @@ impl RolloutError {
 pub struct StoredRollout {
     pub rollout: Rollout,
     pub revision: u64,
+    /// Where its nodes are stored.
+    pub(super) layout: Layout,
+}
+
+impl StoredRollout {
+    /// Returns a rollout that is one message.
+    pub(super) fn whole(rollout: Rollout, revision: u64) -> Self {
+        Self {
+            rollout,
+            revision,
+            layout: Layout::default(),
+        }
+    }
+}
+
+/// A rollout without its nodes, which are read by [`RolloutStore::get`].
+#[derive(Clone, Debug)]
+pub struct RolloutHead {
+    /// May lack the nodes of its plan, their progress and their previous assignments.
+    pub rollout: Rollout,
+    pub tally: Tally,
+    pub revision: u64,
+}
+
+/// What a key holds.
+#[derive(Debug)]
+pub(super) enum StoredForm {
+    Whole(Box<StoredRollout>),
+    /// The head of a rollout in chunks, and its revision.
+    Head(Box<Head>, u64),
+}
+
+impl StoredForm {
+    pub(super) fn revision(&self) -> u64 {
+        match self {
+            Self::Whole(stored) => stored.revision,
+            Self::Head(_, revision) => *revision,
+        }
+    }
+
+    pub(super) fn id(&self) -> &Token {
+        match self {
+            Self::Whole(stored) => &stored.rollout.id,
+            Self::Head(head, _) => &head.rollout.id,
+        }
+    }
+
+    fn into_head(self) -> RolloutHead {
+        match self {
+            Self::Whole(stored) => RolloutHead {
+                tally: stored.rollout.tally(),
+                rollout: stored.rollout,
+                revision: stored.revision,
+            },
+            Self::Head(head, revision) => RolloutHead {
+                rollout: head.rollout,
+                tally: head.tally,
+                revision,
+            },
+        }
+    }
 }
 
 /// The rollouts of a collective.
@@ -111,8 +179,18 @@ impl RolloutStore {
     /// Returns the stored rollout, as the leader of the bucket has it: a rollout may be read just after
     /// it was stored.
     pub async fn get(&self, id: &Token) -> Result<StoredRollout, RolloutError> {
-        let found = self.bucket.get_latest(&self.subjects.key(id)).await?;
-        read(found.ok_or_else(|| RolloutError::NotFound(id.clone()))?)
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.bucket.get_latest(&self.subjects.key(id)).await?;
+            let form = read(found.ok_or_else(|| RolloutError::NotFound(id.clone()))?)?;
+            if let Some(stored) = self.load(form, None).await? {
+                return Ok(stored);
+            }
+            // The head was replaced while its chunks were read.
+            tokio::time::sleep(REPLICA_DELAY).await;
+        }
+        let cause = EncodingError::Missing("of the last head".into());
+        let id = id.to_string();
+        Err(RolloutError::Encoding { id, cause })
     }
 
     /// Returns a rollout once its revision is above one that is known to be replaced.
@@ -132,8 +210,9 @@ impl RolloutStore {
         Err(RolloutError::Busy(id.clone()))
     }
 
-    /// Returns all rollouts, the oldest first, and the errors of those that can't be read.
-    pub async fn list(&self) -> Result<(Vec<StoredRollout>, Vec<RolloutError>), RolloutError> {
+    /// Returns all rollouts without their nodes, the oldest first, and the errors of those that can't
+    /// be read.
+    pub async fn list(&self) -> Result<(Vec<RolloutHead>, Vec<RolloutError>), RolloutError> {
         list(&self.bucket, &self.subjects.all_keys()).await
     }
 
@@ -141,15 +220,28 @@ impl RolloutStore {
     /// does not reply.
     pub(super) async fn create(&self, rollout: Rollout) -> Result<StoredRollout, RolloutError> {
         for other in self.list().await?.0 {
-            check_overlap(&rollout, &other.rollout)?;
+            if !other.rollout.state.is_finished() {
+                check_overlap(&rollout, &self.get(&other.rollout.id).await?.rollout)?;
+            }
         }
-        let bytes = Bytes::from(self.bytes(&rollout)?);
+        let prepared = self.prepare(&rollout, &Layout::default())?;
+        let bytes = Bytes::from(prepared.bytes);
         let key = self.subjects.key(&rollout.id);
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.bucket.create(&key, bytes.clone()).await {
-                Ok(revision) => return Ok(StoredRollout { rollout, revision }),
+            let created = async {
+                self.write_chunks(&rollout.id, &prepared.chunks).await?;
+                self.bucket.create(&key, bytes.clone()).await
+            };
+            match created.await {
+                Ok(revision) => {
+                    return Ok(StoredRollout {
+                        rollout,
+                        revision,
+                        layout: prepared.layout,
+                    });
+                }
                 // An earlier attempt was stored without a reply: the random id is ours.
                 Err(err) if err.is_conflict() && attempts > 1 => {
                     return self.get(&rollout.id).await;
@@ -160,16 +252,34 @@ impl RolloutStore {
         }
     }
 
-    /// Updates a rollout if this is its last revision, and returns the new revision; else a
-    /// conflict.
+    /// Updates a rollout if this is its last revision, and returns the new revision and where its nodes
+    /// are stored; else a conflict.
     pub(super) async fn update(
         &self,
-        rollout: &Rollout,
-        revision: u64,
-    ) -> Result<u64, RolloutError> {
-        let bytes = self.bytes(rollout)?;
+        stored: &StoredRollout,
+    ) -> Result<(u64, Layout), RolloutError> {
+        let rollout = &stored.rollout;
+        let prepared = self.prepare(rollout, &stored.layout)?;
+        self.write_chunks(&rollout.id, &prepared.chunks).await?;
         let key = self.subjects.key(&rollout.id);
-        Ok(self.bucket.update(&key, bytes.into(), revision).await?)
+        let update = self
+            .bucket
+            .update(&key, prepared.bytes.into(), stored.revision);
+        match update.await {
+            Ok(revision) => {
+                self.remove_chunks(&rollout.id, &prepared.replaced).await;
+                Ok((revision, prepared.layout))
+            }
+            Err(err) => {
+                if err.is_conflict() {
+                    let names = prepared.chunks.into_iter().map(|it| it.name);
+                    let unused = names.filter(|it| !stored.layout.chunks().any(|used| used == it));
+                    self.remove_chunks(&rollout.id, &unused.collect::<Vec<_>>())
+                        .await;
+                }
+                Err(err.into())
+            }
+        }
     }
 
     /// Changes a rollout for an operator and records it.
@@ -200,10 +310,12 @@ impl RolloutStore {
     ) -> Result<(T, StoredRollout), RolloutError> {
         let mut stored = self.get(id).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let mut rollout = stored.rollout.clone();
-            let outcome = change(&mut rollout)?;
-            match self.update(&rollout, stored.revision).await {
-                Ok(revision) => return Ok((outcome, StoredRollout { rollout, revision })),
+            let outcome = change(&mut stored.rollout)?;
+            match self.update(&stored).await {
+                Ok((revision, layout)) => {
+                    (stored.revision, stored.layout) = (revision, layout);
+                    return Ok((outcome, stored));
+                }
                 Err(err) if err.is_conflict() => {
                     stored = self.get_newer(id, stored.revision).await?;
                 }
@@ -221,20 +333,47 @@ impl RolloutStore {
         })
     }
 
-    fn bytes(&self, rollout: &Rollout) -> Result<Vec<u8>, RolloutError> {
-        let bytes = rollout_encoding::encode(rollout).map_err(|cause| RolloutError::Encoding {
+    /// Returns what is to be written to store a rollout.
+    fn prepare(&self, rollout: &Rollout, layout: &Layout) -> Result<Prepared, RolloutError> {
+        let failed = |cause| RolloutError::Encoding {
             id: rollout.id.to_string(),
             cause,
-        })?;
-        if bytes.len() > self.limit {
+        };
+        let unique = format!("{:016x}", random()? >> 64);
+        let prepared = match rollout_chunks::writes(rollout, layout, &unique).map_err(failed)? {
+            Some(writes) => Prepared {
+                bytes: writes.head,
+                chunks: writes.chunks,
+                replaced: writes.replaced,
+                layout: writes.layout,
+            },
+            None => Prepared {
+                bytes: rollout_encoding::encode(rollout).map_err(failed)?,
+                ..Prepared::default()
+            },
+        };
+        let sizes = prepared.chunks.iter().map(|it| it.bytes.len());
+        let size = sizes.chain([prepared.bytes.len()]).max().unwrap_or(0);
+        if size > self.limit {
             return Err(RolloutError::TooLarge {
                 id: rollout.id.clone(),
-                size: bytes.len(),
+                size,
                 limit: self.limit,
             });
         }
-        Ok(bytes)
+        Ok(prepared)
     }
+}
+
+/// What is to be written to store a rollout: the chunks first.
+#[derive(Debug, Default)]
+struct Prepared {
+    /// The value of the key of the rollout.
+    bytes: Vec<u8>,
+    chunks: Vec<Chunk>,
+    /// Chunks that are not used afterwards.
+    replaced: Vec<String>,
+    layout: Layout,
 }
 
 /// A watch of one rollout.
@@ -245,8 +384,8 @@ pub(super) struct RolloutWatch {
 }
 
 impl RolloutWatch {
-    /// Waits for the next change and returns the rollout.
-    pub(super) async fn next(&mut self) -> Result<StoredRollout, RolloutError> {
+    /// Waits for the next change and returns what is stored now.
+    pub(super) async fn next(&mut self) -> Result<StoredForm, RolloutError> {
         loop {
             match self.watch.next().await {
                 Some(Change::Put(entry)) => return read(entry),
@@ -266,11 +405,8 @@ fn check_overlap(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError>
     if other.state.is_finished() || other.collective != rollout.collective {
         return Ok(());
     }
-    let planned = |rollout: &Rollout| -> BTreeSet<NodeName> {
-        let waves = rollout.plan.waves.iter();
-        waves.flat_map(|wave| wave.nodes.clone()).collect()
-    };
-    let (ours, theirs) = (planned(rollout), planned(other));
+    let ours: BTreeSet<&NodeName> = rollout.plan.nodes().collect();
+    let theirs: BTreeSet<&NodeName> = other.plan.nodes().collect();
     let mut common = ours.intersection(&theirs);
     match common.next() {
         None => Ok(()),
@@ -278,7 +414,7 @@ fn check_overlap(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError>
             id: other.id.clone(),
             state: other.state.as_str(),
             nodes: common.count() + 1,
-            first: first.clone(),
+            first: (*first).clone(),
         }),
     }
 }
@@ -292,8 +428,9 @@ pub async fn apply_reports(
     let reported = connection.bucket(REPORTED).await?;
     let reports = reported.entries(&subjects.all_keys()).await?;
     let incarnation = connection.incarnation().await?;
-    let planned = rollout.plan.waves.iter().flat_map(|wave| &wave.nodes);
-    let names: BTreeMap<String, NodeName> = planned
+    let names: BTreeMap<String, NodeName> = rollout
+        .plan
+        .nodes()
         .map(|node| (subjects.key(&node.token()), node.clone()))
         .collect();
     for entry in reports {
@@ -307,23 +444,41 @@ pub async fn apply_reports(
     Ok(())
 }
 
-/// Returns the readable rollouts of all collectives.
-pub(super) async fn list_all_collectives(
+/// Returns the readable rollouts of all collectives that are not finished.
+pub(super) async fn list_active(
     connection: &Connection,
 ) -> Result<Vec<StoredRollout>, RolloutError> {
     let bucket = connection.bucket(ROLLOUTS).await?;
-    Ok(list(&bucket, "*.*").await?.0)
+    let mut active = Vec::new();
+    for head in list(&bucket, "*.*").await?.0 {
+        let Rollout {
+            state,
+            collective,
+            id,
+            ..
+        } = head.rollout;
+        if !state.is_finished() {
+            let subjects = Subjects::new(DEFAULT_PREFIX, collective)?;
+            let rollouts = RolloutStore::open(connection, &subjects).await?;
+            match rollouts.get(&id).await {
+                Ok(stored) => active.push(stored),
+                Err(RolloutError::NotFound(_)) => {}
+                Err(err) => return Err(err),
+            }
+        }
+    }
+    Ok(active)
 }
 
 async fn list(
     bucket: &Bucket,
     keys: &str,
-) -> Result<(Vec<StoredRollout>, Vec<RolloutError>), RolloutError> {
+) -> Result<(Vec<RolloutHead>, Vec<RolloutError>), RolloutError> {
     let mut rollouts = Vec::new();
     let mut broken = Vec::new();
     for entry in bucket.entries(keys).await? {
         match read(entry) {
-            Ok(stored) => rollouts.push(stored),
+            Ok(form) => rollouts.push(form.into_head()),
             Err(err) => broken.push(err),
         }
     }
@@ -331,24 +486,31 @@ async fn list(
     Ok((rollouts, broken))
 }
 
-/// Decodes a rollout, which must have the id and collective of its key.
-fn read(entry: Entry) -> Result<StoredRollout, RolloutError> {
-    let rollout =
-        rollout_encoding::decode(&entry.value).map_err(|cause| RolloutError::Encoding {
-            id: entry.key.clone(),
-            cause,
-        })?;
+/// Decodes what the key of a rollout holds, which must have the id and collective of the key.
+pub(super) fn read(entry: Entry) -> Result<StoredForm, RolloutError> {
+    let failed = |cause| RolloutError::Encoding {
+        id: entry.key.clone(),
+        cause,
+    };
+    let form = match rollout_chunks::decode_head(&entry.value).map_err(failed)? {
+        Some(head) => StoredForm::Head(Box::new(head), entry.revision),
+        None => {
+            let rollout = rollout_encoding::decode(&entry.value).map_err(failed)?;
+            StoredForm::Whole(Box::new(StoredRollout::whole(rollout, entry.revision)))
+        }
+    };
+    let rollout = match &form {
+        StoredForm::Whole(stored) => &stored.rollout,
+        StoredForm::Head(head, _) => &head.rollout,
+    };
     if entry.key != format!("{}.{}", rollout.collective, rollout.id) {
         return Err(RolloutError::WrongKey {
             key: entry.key,
-            id: rollout.id,
-            collective: rollout.collective,
+            id: rollout.id.clone(),
+            collective: rollout.collective.clone(),
         });
     }
-    Ok(StoredRollout {
-        rollout,
-        revision: entry.revision,
-    })
+    Ok(form)
 }
 
 /// Returns a new rollout id: a sortable time and random letters.

@@ -50,6 +50,11 @@ impl Selection {
             }
     }
 
+    /// Reports whether the names of nodes decide, not their groups, facts and labels.
+    pub fn has_only_names(&self) -> bool {
+        self.groups.is_empty() && self.facts.is_empty() && self.select.is_none()
+    }
+
     /// Returns the selection as command-line flags, to be shown to people.
     pub fn to_flags(&self) -> Vec<String> {
         let mut flags: Vec<String> = Vec::new();

@@ -131,7 +131,11 @@ pub async fn propose(
         .find(&bundle)
         .await?
         .bundle;
-    let inventory = Inventory::load(connection, subjects).await?;
+    let inventory = if settings.order_by.is_none() {
+        Inventory::load_for(connection, subjects, &selection).await?
+    } else {
+        Inventory::load(connection, subjects).await?
+    };
     let resolved = inventory.resolve(&selection)?;
     if !resolved.unknown.is_empty() {
         return Err(StartError::UnknownNodes(resolved.unknown));

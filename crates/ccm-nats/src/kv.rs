@@ -12,12 +12,19 @@ use async_nats::jetstream::kv::{
 };
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures_util::stream::{self, StreamExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::direct_get::{ReadRequest, StoredMessage};
+use super::direct_get::{ReadRequest, Reader, Start, StoredMessage};
 use super::stream_reader::{self, StreamItem};
 use super::{Cause, Connection, Denial, NatsError, Subject};
+
+/// Most keys that one request reads; servers reply with at most 1024 messages.
+const MAX_KEYS: usize = 512;
+
+/// Number of concurrent requests for single keys.
+const MAX_CONCURRENT: usize = 64;
 
 /// A key with its value and revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,6 +180,54 @@ impl Bucket {
         })
     }
 
+    /// Returns the values of those of these keys that have one, at least as new as the leader of the
+    /// bucket had them when this was called. A request reads hundreds of keys.
+    pub async fn get_many_latest(&self, keys: &[String]) -> Result<Vec<Entry>, NatsError> {
+        let mut entries = Vec::with_capacity(keys.len());
+        for group in keys.chunks(MAX_KEYS) {
+            match self.get_group(group).await? {
+                Some(found) => entries.extend(found),
+                None => {
+                    let reads = stream::iter(group.to_vec())
+                        .map(|key| async move { self.get_latest(&key).await });
+                    let read: Vec<_> = reads.buffer_unordered(MAX_CONCURRENT).collect().await;
+                    for entry in read {
+                        entries.extend(entry?);
+                    }
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Reads keys with one request. Returns nothing if the replica that replied knows none of them or
+    /// lags behind the leader, or if the server does not support the request.
+    async fn get_group(&self, keys: &[String]) -> Result<Option<Vec<Entry>>, NatsError> {
+        let prefix = &self.store.prefix;
+        let mut subjects = Vec::with_capacity(keys.len());
+        for key in keys {
+            if key.contains(['*', '>']) {
+                return Err(self.bad_key(key));
+            }
+            subjects.push(check_filter(self.name(), prefix, key)?.to_string());
+        }
+        let all = ReadRequest::last(&self.store.stream_name, format!("{prefix}>"));
+        let new_messages = all.starting_at(Start::New);
+        let mut reader = Reader::open(&self.connection, &new_messages, false).await?;
+        let leader_has = reader.after();
+        Ok(match reader.last_of(&subjects).await? {
+            Some((messages, up_to)) if up_to >= leader_has => {
+                let changes = messages.into_iter().filter_map(|one| change(one, prefix));
+                let entries = changes.filter_map(|change| match change {
+                    Change::Put(entry) => Some(entry),
+                    _ => None,
+                });
+                Some(entries.collect())
+            }
+            _ => None,
+        })
+    }
+
     /// Sets a key and returns its revision.
     pub async fn put(&self, key: &str, value: Bytes) -> Result<u64, NatsError> {
         let put = self.unless_denied(key, self.store.put(key, value)).await?;
@@ -229,6 +284,48 @@ impl Bucket {
             _ => None,
         });
         Ok(entries.collect())
+    }
+
+    /// Returns the keys that match a pattern, without reading their values. Removed keys may be among
+    /// them.
+    pub async fn keys(&self, filter: &str) -> Result<Vec<String>, NatsError> {
+        let prefix = &self.store.prefix;
+        let subject = check_filter(self.name(), prefix, filter)?;
+        let request = self
+            .connection
+            .api(&format!("STREAM.INFO.{}", self.store.stream_name));
+        let listed = self.store.stream.info_with_subjects(subject.as_str());
+        let listed = self.connection.unless_denied(&request, listed).await?;
+        let mut listed = listed.map_err(|err| failed("list", self.name(), err))?;
+        let mut keys = Vec::new();
+        while let Some(found) = listed.next().await {
+            let (subject, _) = found.map_err(|err| failed("list", self.name(), err))?;
+            keys.extend(subject.strip_prefix(prefix.as_str()).map(str::to_owned));
+        }
+        Ok(keys)
+    }
+
+    /// Calls `each` with the changes of all keys that match a pattern, the oldest first, as a watch
+    /// would; of several changes of a key the last one counts. Keeps a batch of them in memory, not
+    /// all.
+    pub async fn read(
+        &self,
+        filter: &str,
+        mut each: impl FnMut(Change) + Send,
+    ) -> Result<(), NatsError> {
+        let prefix = &self.store.prefix;
+        let subject = check_filter(self.name(), prefix, filter)?;
+        let wanted = ReadRequest::last(&self.store.stream_name, subject.as_str());
+        let wanted = wanted.starting_at(Start::LastOrAll);
+        stream_reader::read_retrying(&self.connection, &wanted, |item| match item {
+            None => each(Change::Restart),
+            Some(stored) => {
+                if let Some(change) = change(stored, prefix) {
+                    each(change);
+                }
+            }
+        })
+        .await
     }
 
     /// Watches keys that match a pattern.

@@ -64,18 +64,34 @@ pub(super) async fn read_all(
     connection: &Connection,
     request: &ReadRequest,
 ) -> Result<Vec<StoredMessage>, NatsError> {
+    let mut messages = Vec::new();
+    read_retrying(connection, request, |item| match item {
+        None => messages.clear(),
+        Some(stored) => messages.push(stored),
+    })
+    .await?;
+    Ok(messages)
+}
+
+/// Calls `each` for every stored message in order; after a gap with nothing, and then with all of them
+/// again.
+pub(super) async fn read_retrying(
+    connection: &Connection,
+    request: &ReadRequest,
+    mut each: impl FnMut(Option<StoredMessage>),
+) -> Result<(), NatsError> {
     let mut tries = 0;
     loop {
-        let mut messages = Vec::new();
         let outcome = read(connection, request, |stored| {
-            messages.push(stored);
+            each(Some(stored));
             Ok(true)
         });
         tries += 1;
         match outcome.await {
-            Ok(()) => return Ok(messages),
+            Ok(()) => return Ok(()),
             Err(NatsError::Store { .. } | NatsError::NoResponders(_)) if tries < READ_TRIES => {
                 sleep(backoff::delay(0)).await;
+                each(None);
             }
             Err(err) => return Err(err),
         }

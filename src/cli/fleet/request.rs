@@ -22,7 +22,7 @@ use ccm_fleet::node_reply::NodeReply;
 use ccm_fleet::scatter::{NodeRequest, ScatterClient};
 use ccm_fleet::selection::Selection;
 use ccm_fleet::summarize::{Counts, Outcome};
-use ccm_nats::{Connection, Subjects, Verb};
+use ccm_nats::{Connection, NatsError, Subjects, Verb};
 use ccm_value::text::parse_wait;
 
 /// Error message if no node is known.
@@ -193,7 +193,8 @@ impl FleetCall {
         let subjects = fleet.subjects()?;
         runtime::block_on(async {
             let connection = fleet.connect().await?;
-            let inventory = inventory(&connection, &subjects, console).await?;
+            let inventory = Inventory::load_for(&connection, &subjects, &self.selection).await;
+            let inventory = checked(inventory, console)?;
             self.send(connection, subjects, &inventory, console).await
         })
     }
@@ -278,7 +279,14 @@ pub(super) async fn inventory(
     subjects: &Subjects,
     console: &Console,
 ) -> Result<Inventory, CliError> {
-    let inventory = Inventory::load(connection, subjects).await;
+    checked(Inventory::load(connection, subjects).await, console)
+}
+
+/// Warns about unreadable records of an inventory.
+fn checked(
+    inventory: Result<Inventory, NatsError>,
+    console: &Console,
+) -> Result<Inventory, CliError> {
     let inventory = inventory.map_err(CliError::of_fleet)?;
     for record in inventory.unreadable() {
         let line = Line::new(Level::Warn, "Skipped an unreadable fleet record")

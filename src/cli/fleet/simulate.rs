@@ -1,5 +1,6 @@
 //! `ccm fleet simulate`: runs simulated nodes for tests and demos.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use ccm_value::text::parse_duration;
 /// Open files of the simulation besides those of its nodes.
 const SPARE_FILES: u64 = 200;
 
+/// Open files of a node with its own connection.
+const FILES_PER_NODE: u64 = 2;
+
 /// Run simulated nodes that reply, report and converge but change nothing
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -33,6 +37,19 @@ pub(super) struct Args {
     /// Time that a resource takes
     #[arg(long, default_value = "20ms", value_name = "DURATION", value_parser = duration)]
     latency: Duration,
+
+    /// Number of connections that the nodes share; such nodes have no files and do not evaluate
+    /// manifests [default: one per node]
+    #[arg(long, value_name = "N", conflicts_with_all = ["events", "directory"])]
+    connections: Option<NonZeroUsize>,
+
+    /// Fraction of nodes that lose their connection in each heartbeat interval, for one interval
+    #[arg(long, default_value_t = 0.0, value_name = "FRACTION", value_parser = fraction, requires = "connections")]
+    disconnect_rate: f64,
+
+    /// Fraction of nodes that restart in each heartbeat interval
+    #[arg(long, default_value_t = 0.0, value_name = "FRACTION", value_parser = fraction, requires = "connections")]
+    restart_rate: f64,
 
     /// Heartbeat interval
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
@@ -68,8 +85,12 @@ fn duration(text: &str) -> Result<Duration, BadValue> {
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let files = u64::try_from(args.nodes).unwrap_or(u64::MAX);
-    let wanted = files.saturating_mul(2).saturating_add(SPARE_FILES);
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    let wanted = match args.connections {
+        Some(connections) => count(connections.get()),
+        None => count(args.nodes).saturating_mul(FILES_PER_NODE),
+    };
+    let wanted = wanted.saturating_add(SPARE_FILES);
     raise_open_files(wanted).map_err(|err| {
         CliError::failed(err).at(format_args!(
             "{} nodes need {wanted} open files",
@@ -86,6 +107,9 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
         subject_prefix: fleet.prefix.clone(),
         beat: args.beat,
         events: args.events,
+        connections: args.connections.map(NonZeroUsize::get),
+        disconnect_rate: args.disconnect_rate,
+        restart_rate: args.restart_rate,
     };
     runtime::block_on(simulate(args, &options, fleet, console))?;
     Ok(Verdict::default())

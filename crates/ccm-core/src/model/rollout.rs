@@ -1,11 +1,12 @@
 //! Rollouts: a bundle assigned to a selection of nodes in waves, as stored in the KV bucket.
 //!
-//! One record holds the settings, the plan, the progress of every node and the previous assignments
-//! of changed nodes, so any controller can continue a rollout. The next step is decided in
-//! `ccm_fleet::planner`; waves are built in `ccm_fleet::waves`.
+//! It holds the settings, the plan, the progress of every node and the previous assignments of
+//! changed nodes, so any controller can continue a rollout. The next step is decided in
+//! `ccm_fleet::planner`; waves are built in `ccm_fleet::waves`; `ccm_fleet::rollout_chunks` divides
+//! large rollouts into several messages.
 //!
-//! Thousands of nodes must fit into one message: a pending node has no entry, and previous
-//! assignments that differ only in their generation are stored once.
+//! A pending node has no entry, and previous assignments that differ only in their generation are
+//! stored once.
 
 mod previous_assignments;
 mod progress;
@@ -95,8 +96,10 @@ impl Rollout {
 
     /// Counts the nodes of the plan by progress.
     pub fn tally(&self) -> Tally {
-        let nodes = self.plan.waves.iter().flat_map(|wave| &wave.nodes);
-        Tally::of(nodes.map(|node| self.progress(node)))
+        let mut tally = Tally::of(self.nodes.values());
+        // Nodes without an entry.
+        tally.pending += self.plan.size().saturating_sub(self.nodes.len());
+        tally
     }
 
     /// Records what an operator did. The oldest records are dropped.
@@ -155,6 +158,18 @@ pub struct Plan {
     /// Selected nodes that are in no wave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<ExcludedNode>,
+}
+
+impl Plan {
+    /// Returns the number of nodes in all waves.
+    pub fn size(&self) -> usize {
+        self.waves.iter().map(|wave| wave.nodes.len()).sum()
+    }
+
+    /// Returns the nodes of all waves, in the order of the plan.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.waves.iter().flat_map(|wave| &wave.nodes)
+    }
 }
 
 /// Nodes that are assigned the bundle together.

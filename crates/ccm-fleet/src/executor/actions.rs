@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::time::Instant;
 
-use super::{Drive, FollowEvent, MAX_CHUNK, MAX_CONCURRENT, NUDGE_INTERVAL, Verified};
+use super::{Drive, FollowEvent, MAX_CONCURRENT, NUDGE_INTERVAL, Verified};
 use crate::assignments::{CurrentAssignment, Presence, WriteResult, assignment};
 use crate::decision::Proofs;
 use crate::node_progress::assigned_elsewhere;
@@ -18,7 +18,7 @@ use ccm_core::model::rollout::{Progress, Rollout};
 use ccm_nats::NatsError;
 
 impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
-    /// Assigns the first of these nodes: stores the intent, then writes the assignments.
+    /// Assigns these nodes: stores the intent, then writes the assignments.
     pub(super) async fn assign(
         &mut self,
         nodes: Vec<NodeName>,
@@ -94,19 +94,18 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
         self.record_results(done)
     }
 
-    /// Returns the current assignment and the presence of the first of these nodes.
+    /// Returns the current assignments and the presence of nodes.
     pub(super) async fn look_up(
         &self,
         nodes: Vec<NodeName>,
     ) -> Result<Vec<(NodeName, CurrentAssignment, Presence)>, NatsError> {
-        let assignments = &self.assignments;
-        let lookups = iter(nodes.into_iter().take(MAX_CHUNK)).map(|node| async move {
-            let found = assignments.find(&node).await?;
-            let presence = assignments.presence(&node).await?;
-            Ok((node, found, presence))
-        });
-        let results: Vec<Result<_, NatsError>> = lookups.buffered(MAX_CONCURRENT).collect().await;
-        results.into_iter().collect()
+        let found = self.assignments.find_many(&nodes);
+        let presence = self.assignments.presence_of(&nodes);
+        let (found, presence) = tokio::try_join!(found, presence)?;
+        let looked_up = nodes.into_iter().zip(found.into_iter().zip(presence));
+        Ok(looked_up
+            .map(|(node, (found, presence))| (node, found, presence))
+            .collect())
     }
 
     /// Records that nodes did not report in time, with the reason that their presence states.
@@ -114,17 +113,11 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
         &mut self,
         nodes: Vec<NodeName>,
     ) -> Result<(), RolloutError> {
-        let assignments = &self.assignments;
-        let lookups = iter(nodes.clone()).map(|node| async move {
-            let presence = assignments.presence(&node).await?;
-            Ok::<_, NatsError>((node, presence))
-        });
-        let found: Vec<_> = lookups.buffer_unordered(MAX_CONCURRENT).collect().await;
+        let found = self.assignments.presence_of(&nodes).await?;
         let rollout = &mut self.stored.rollout;
-        planner::record(rollout, &Decision::Unreachable(nodes));
+        planner::record(rollout, &Decision::Unreachable(nodes.clone()));
         self.is_dirty = true;
-        for one in found {
-            let (node, presence) = one?;
+        for (node, presence) in nodes.into_iter().zip(found) {
             if let Some(Progress::Unreachable { generation, .. }) = rollout.nodes.get(&node)
                 && let Presence::Online {
                     problem: Some(problem),
@@ -168,9 +161,10 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
             Progress::Assigned { generation, .. } => Some((node.clone(), *generation)),
             _ => None,
         });
-        let assigned: Vec<_> = assigned.collect();
-        let checks = iter(assigned).map(|(node, generation)| async move {
-            let found = assignments.find(&node).await?;
+        let (nodes, generations): (Vec<_>, Vec<_>) = assigned.unzip();
+        let found = assignments.find_many(&nodes).await?;
+        let assigned = nodes.into_iter().zip(generations).zip(found);
+        let checks = iter(assigned).map(|((node, generation), found)| async move {
             if found.generation() >= generation {
                 return Ok((node, None));
             }
@@ -192,6 +186,7 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
         let done: Vec<_> = checks.buffer_unordered(MAX_CONCURRENT).collect().await;
         self.record_results(done)?;
         self.complete_restores(now).await?;
+        self.unrecorded = self.reported.keys().cloned().collect();
         self.may_be_incomplete = false;
         self.nudged = None;
         Ok(())

@@ -11,8 +11,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::rollout_store::StoredRollout;
 use ccm_core::model::node::Token;
+use ccm_core::model::rollout::Rollout;
 
 /// The last new revision of a rollout.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +28,17 @@ pub(super) struct LeaseObserver(Arc<Mutex<BTreeMap<Token, Observation>>>);
 impl LeaseObserver {
     /// Returns the time until the lease of a rollout is free, unless it is renewed. The observation
     /// starts with the first call.
-    pub(super) fn remaining(&self, stored: &StoredRollout, now: Instant) -> Duration {
-        let Some(lease) = &stored.rollout.lease else {
-            self.forget(&stored.rollout.id);
+    pub(super) fn remaining(&self, rollout: &Rollout, revision: u64, now: Instant) -> Duration {
+        let Some(lease) = &rollout.lease else {
+            self.forget(&rollout.id);
             return Duration::ZERO;
         };
         let current = Observation {
-            revision: stored.revision,
+            revision,
             since: now,
         };
         let mut observations = self.0.lock();
-        let id = stored.rollout.id.clone();
+        let id = rollout.id.clone();
         let seen = observations.entry(id).or_insert(current);
         // A lower revision is that of a lagging replica.
         if current.revision > seen.revision {
@@ -58,11 +58,11 @@ impl LeaseObserver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccm_core::model::rollout::{Lease, Rollout};
+    use ccm_core::model::rollout::Lease;
 
     const LEASE: Duration = Duration::from_secs(15);
 
-    fn stored(revision: u64, has_lease: bool) -> StoredRollout {
+    fn rollout(has_lease: bool) -> Rollout {
         let mut rollout: Rollout = serde_json::from_value(serde_json::json!({
             "protocol": ccm_core::model::rollout::ROLLOUT,
             "id": "r1",
@@ -78,13 +78,13 @@ mod tests {
             // Long ago, or far ahead: does not matter.
             until: chrono::DateTime::UNIX_EPOCH,
         });
-        StoredRollout { rollout, revision }
+        rollout
     }
 
     #[test]
     fn a_lease_is_free_after_its_duration_without_a_new_revision() {
         let (leases, start) = (LeaseObserver::default(), Instant::now());
-        let remaining = |revision, now| leases.remaining(&stored(revision, true), now);
+        let remaining = |revision, now| leases.remaining(&rollout(true), revision, now);
         assert_eq!(remaining(5, start), LEASE);
         let later = start + LEASE / 3;
         assert_eq!(remaining(5, later), LEASE * 2 / 3);
@@ -96,15 +96,16 @@ mod tests {
     #[test]
     fn a_rollout_without_a_lease_is_free() {
         let leases = LeaseObserver::default();
-        let free = leases.remaining(&stored(5, false), Instant::now());
+        let free = leases.remaining(&rollout(false), 5, Instant::now());
         assert_eq!(free, Duration::ZERO);
     }
 
     #[test]
     fn an_observation_starts_again_after_an_outage() {
         let (leases, start) = (LeaseObserver::default(), Instant::now());
-        leases.remaining(&stored(5, true), start);
+        leases.remaining(&rollout(true), 5, start);
         leases.forget(&"r1".parse().unwrap());
-        assert_eq!(leases.remaining(&stored(5, true), start + LEASE), LEASE);
+        let remaining = leases.remaining(&rollout(true), 5, start + LEASE);
+        assert_eq!(remaining, LEASE);
     }
 }

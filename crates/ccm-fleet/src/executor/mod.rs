@@ -19,9 +19,10 @@
 mod actions;
 mod lease;
 mod observer;
+mod reports;
 mod restore;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
@@ -31,17 +32,18 @@ use tokio::time::Instant;
 use self::lease::LeaseObserver;
 pub use self::observer::FollowEvent;
 use self::observer::Observer;
+use self::reports::Waited;
 use super::assignments::AssignmentStore;
 use super::decision::{self, Proofs, TrustedSigners};
 use super::late_reports;
 use super::nats_waits::NatsWaits;
-use super::node_progress::{self, ReportSummary};
+use super::node_progress::ReportSummary;
 use super::planner::{self, Decision};
-use super::rollout_store::{RolloutError, RolloutStore, RolloutWatch, StoredRollout};
-use ccm_core::model::node::{NodeName, NodeReport, Token};
+use super::rollout_store::{RolloutError, RolloutHead, RolloutStore, RolloutWatch, StoredRollout};
+use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::rollout::{Lease, Rollout};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::kv::{Change, Watch};
+use ccm_nats::kv::Watch;
 use ccm_nats::streams::{REPORTED, ROLLOUTS};
 use ccm_nats::{Connection, NatsError, Subjects};
 
@@ -49,16 +51,17 @@ use ccm_nats::{Connection, NatsError, Subjects};
 pub const LEASE: Duration = Lease::default_duration();
 
 /// Maximum number of nodes assigned between two writes of the rollout.
-const MAX_CHUNK: usize = 256;
+const MAX_CHUNK: usize = 1024;
 
 /// Number of concurrent requests.
-const MAX_CONCURRENT: usize = 32;
+const MAX_CONCURRENT: usize = 256;
 
 /// Interval of repeated notifications; a node may have been reconnecting.
 const NUDGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time for which reports are collected before they are recorded.
-const REPORT_WINDOW: Duration = Duration::from_millis(50);
+/// Interval at which results are stored while a wave goes on. Nothing is lost with a controller that
+/// dies before: the reports of the nodes are stored by themselves.
+const STORE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Timeout for the initial read of all reports.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -170,8 +173,9 @@ impl Controller {
 
     /// Returns the time until the lease of a rollout is free, unless it is renewed: it must be observed
     /// for its duration, from the first call on.
-    pub fn lease_remaining(&self, stored: &StoredRollout) -> Duration {
-        self.leases.remaining(stored, Instant::now())
+    pub fn lease_remaining(&self, head: &RolloutHead) -> Duration {
+        let now = Instant::now();
+        self.leases.remaining(&head.rollout, head.revision, now)
     }
 
     /// Follows a rollout until it is at rest or `stop` completes, through outages of NATS. `observe` is
@@ -220,15 +224,6 @@ enum Next {
     Wait(Option<DateTime<Utc>>),
 }
 
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waited {
-    /// With a report or a change of the rollout.
-    Change,
-    /// After its maximum duration.
-    Limit,
-}
-
 /// A rollout that is being followed.
 struct Drive<'c, T: FnMut(FollowEvent<'_>)> {
     controller: &'c Controller,
@@ -242,6 +237,8 @@ struct Drive<'c, T: FnMut(FollowEvent<'_>)> {
     names: BTreeMap<Token, NodeName>,
     /// Last reports of the nodes of the plan.
     reported: BTreeMap<NodeName, ReportSummary>,
+    /// Nodes whose last report is not recorded in the rollout.
+    unrecorded: BTreeSet<NodeName>,
     stored: StoredRollout,
     /// The rollout has changes that are not stored.
     is_dirty: bool,
@@ -269,14 +266,15 @@ impl Verified {
 /// Opens the buckets of a rollout, and reads it unless it is known.
 async fn open(
     controller: &Controller,
-    target: &FollowTarget,
+    target: &mut FollowTarget,
 ) -> Result<(RolloutStore, AssignmentStore, StoredRollout), RolloutError> {
     let (connection, subjects) = (&controller.connection, &controller.subjects);
     let rollouts = RolloutStore::open(connection, subjects).await?;
     let assignments = AssignmentStore::open(connection, subjects).await?;
-    let stored = match target {
-        FollowTarget::Id(id) => rollouts.get(id).await?,
-        FollowTarget::Stored(stored) => (**stored).clone(),
+    let id = target.id().clone();
+    let stored = match std::mem::replace(target, FollowTarget::Id(id.clone())) {
+        FollowTarget::Id(_) => rollouts.get(&id).await?,
+        FollowTarget::Stored(stored) => *stored,
     };
     Ok((rollouts, assignments, stored))
 }
@@ -284,18 +282,18 @@ async fn open(
 impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     async fn begin(
         controller: &'c Controller,
-        target: FollowTarget,
+        mut target: FollowTarget,
         role: Role,
         observer: &'c mut Observer<T>,
     ) -> Result<Self, RolloutError> {
         let (rollouts, assignments, stored) = loop {
-            match open(controller, &target).await {
+            match open(controller, &mut target).await {
                 Err(err) if err.is_outage() => observer.wait(&err).await,
                 opened => break opened?,
             }
         };
         let (connection, subjects) = (&controller.connection, &controller.subjects);
-        let planned = stored.rollout.plan.waves.iter().flat_map(|it| &it.nodes);
+        let planned = stored.rollout.plan.nodes();
         let names = planned.map(|node| (node.token(), node.clone())).collect();
         let mut drive = Self {
             controller,
@@ -307,6 +305,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             reports: connection.watch_bucket(REPORTED, &subjects.all_keys())?,
             names,
             reported: BTreeMap::new(),
+            unrecorded: BTreeSet::new(),
             stored,
             is_dirty: false,
             may_be_incomplete: true,
@@ -337,6 +336,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             let (connection, subjects) = (&self.controller.connection, &self.controller.subjects);
             let (all, _) = self.rollouts.list().await?;
             late_reports::store(connection, subjects, &self.rollouts, &all).await?;
+            self.rollouts.remove_orphans(&self.stored).await?;
         }
         Ok(())
     }
@@ -388,7 +388,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             return Ok(self.stored.rollout.state.is_finished());
         }
         if !self.holds_lease() {
-            match (self.role, self.controller.lease_remaining(&self.stored)) {
+            match (self.role, self.lease_remaining()) {
                 (Role::Watch, _) => {
                     if self.wait(WATCH_CHECK).await? == Waited::Limit {
                         self.controller.connection.check_leader(ROLLOUTS).await?;
@@ -407,7 +407,13 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         match self.step(now).await? {
             Next::Again => {}
             Next::Wait(until) => {
-                if self.is_dirty || self.is_lease_due() {
+                // Results of a wave that goes on are stored together.
+                let written = self.renewed.map_or(STORE_INTERVAL, |at| at.elapsed());
+                let unstored = match until {
+                    Some(_) if self.is_dirty => STORE_INTERVAL.saturating_sub(written),
+                    _ => Duration::ZERO,
+                };
+                if self.is_lease_due() || self.is_dirty && unstored.is_zero() {
                     // After a conflict there is something else to decide.
                     self.store().await?;
                     return Ok(false);
@@ -416,8 +422,9 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
                 let left = until.map(|until| (until - now).to_std().unwrap_or_default());
                 // Not for longer: the clock may jump.
                 let renewal = self.controller.lease / 3;
-                self.wait(left.map_or(renewal, |left| left.min(renewal)))
-                    .await?;
+                let limits = [left, self.is_dirty.then_some(unstored)];
+                let limit = limits.into_iter().flatten().fold(renewal, Duration::min);
+                self.wait(limit).await?;
             }
         }
         Ok(false)
@@ -441,9 +448,15 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         self.record_reports();
         let decision = planner::decide(&self.stored.rollout, now);
         match decision {
-            Decision::Assign(nodes) => self.assign(nodes, now).await?,
+            Decision::Assign(mut nodes) => {
+                self.limit_chunk(&mut nodes);
+                self.assign(nodes, now).await?;
+            }
             Decision::Unreachable(nodes) => self.record_unreachable(nodes).await?,
-            Decision::Restore(nodes) => self.restore(nodes, now).await?,
+            Decision::Restore(mut nodes) => {
+                self.limit_chunk(&mut nodes);
+                self.restore(nodes, now).await?;
+            }
             Decision::Wait(until) => return Ok(Next::Wait(until)),
             Decision::Rest => return Ok(Next::Wait(None)),
             decision => {
@@ -461,6 +474,15 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     fn holds_lease(&self) -> bool {
         let lease = self.stored.rollout.lease.as_ref();
         lease.is_some_and(|lease| lease.holder == self.controller.holder)
+    }
+
+    /// Returns the time until the lease of another controller is free.
+    fn lease_remaining(&self) -> Duration {
+        let StoredRollout {
+            rollout, revision, ..
+        } = &self.stored;
+        let leases = &self.controller.leases;
+        leases.remaining(rollout, *revision, Instant::now())
     }
 
     /// Reports whether the lease must be renewed.
@@ -489,10 +511,9 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     }
 
     async fn write(&mut self, may_be_incomplete: bool) -> Result<bool, RolloutError> {
-        let StoredRollout { rollout, revision } = &mut self.stored;
-        match self.rollouts.update(rollout, *revision).await {
-            Ok(written) => {
-                *revision = written;
+        match self.rollouts.update(&self.stored).await {
+            Ok((revision, layout)) => {
+                (self.stored.revision, self.stored.layout) = (revision, layout);
                 self.is_dirty = false;
                 self.may_be_incomplete |= may_be_incomplete;
                 self.renewed = Some(Instant::now());
@@ -500,7 +521,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
                 Ok(true)
             }
             Err(err) if err.is_conflict() => {
-                let (id, revision) = (rollout.id.clone(), *revision);
+                let (id, revision) = (self.stored.rollout.id.clone(), self.stored.revision);
                 let stored = self.rollouts.get_newer(&id, revision).await?;
                 self.replace(stored);
                 Ok(false)
@@ -516,64 +537,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
         self.verified = None;
         self.renewed = None;
         self.is_dirty = false;
+        self.unrecorded = self.reported.keys().cloned().collect();
         self.observer.change(&self.stored.rollout);
-    }
-
-    /// Waits for a report, for a change of the rollout by others, or for this time at most.
-    async fn wait(&mut self, limit: Duration) -> Result<Waited, RolloutError> {
-        tokio::select! {
-            stored = self.changes.next() => {
-                let stored = stored?;
-                if stored.revision > self.stored.revision {
-                    self.replace(stored);
-                }
-                return Ok(Waited::Change);
-            }
-            change = self.reports.next() => self.receive(change)?,
-            () = tokio::time::sleep(limit) => return Ok(Waited::Limit),
-        }
-        // Reports often arrive together; they are recorded together.
-        let end = Instant::now() + REPORT_WINDOW;
-        while let Ok(change) = tokio::time::timeout_at(end, self.reports.next()).await {
-            self.receive(change)?;
-        }
-        Ok(Waited::Change)
-    }
-
-    /// Reads the current reports of all nodes.
-    async fn read_current_reports(&mut self) -> Result<(), RolloutError> {
-        loop {
-            match self.reports.next().await {
-                Some(Change::Current) => return Ok(()),
-                change => self.receive(change)?,
-            }
-        }
-    }
-
-    fn receive(&mut self, change: Option<Change>) -> Result<(), RolloutError> {
-        match change {
-            None => Err(NatsError::Closed.into()),
-            Some(Change::Put(entry)) => {
-                let token = self.controller.subjects.parse_key(&entry.key);
-                let name = token.and_then(|token| self.names.get(&token));
-                // An unreadable report is ignored: the node counts as not having reported.
-                if let Some(name) = name
-                    && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
-                {
-                    let incarnation = self.assignments.incarnation();
-                    let summary = ReportSummary::new(&report, &self.stored.rollout, incarnation);
-                    self.reported.insert(name.clone(), summary);
-                }
-                Ok(())
-            }
-            Some(Change::Denied(denial)) => Err(NatsError::from(denial).into()),
-            Some(Change::Restart | Change::Current | Change::Removed { .. }) => Ok(()),
-        }
-    }
-
-    fn record_reports(&mut self) {
-        for (node, report) in &self.reported {
-            self.is_dirty |= node_progress::record_report(&mut self.stored.rollout, node, report);
-        }
     }
 }

@@ -32,8 +32,8 @@ enum Restore {
 }
 
 impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
-    /// Restores the previous assignment of the first of these nodes: stores the intent, then writes
-    /// the assignments.
+    /// Restores the previous assignment of these nodes: stores the intent, then writes the
+    /// assignments.
     pub(super) async fn restore(
         &mut self,
         nodes: Vec<NodeName>,
@@ -118,9 +118,10 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
             Progress::Restoring { generation, .. } => Some((node.clone(), *generation)),
             _ => None,
         });
-        let restoring: Vec<_> = restoring.collect();
-        let checks = iter(restoring).map(|(node, generation)| async move {
-            let found = assignments.find(&node).await?;
+        let (nodes, generations): (Vec<_>, Vec<_>) = restoring.unzip();
+        let found = assignments.find_many(&nodes).await?;
+        let restoring = nodes.into_iter().zip(generations).zip(found);
+        let checks = iter(restoring).map(|((node, generation), found)| async move {
             let is_unwritten = found.generation() < generation;
             let restore = plan(
                 rollout,

@@ -158,6 +158,7 @@ mod tests {
     use super::super::fixture::rollout;
     use super::super::live_state::LiveState;
     use super::*;
+    use crate::rollout_store::StoredRollout;
 
     #[test]
     fn positions_are_parsed_and_invalid_ones_refused() {
@@ -177,7 +178,7 @@ mod tests {
         assert!(document(&Changes::default()).is_none());
         let mut live = LiveState::new(1);
         let mut cursor = live.cursor();
-        live.put_rollout(rollout("r1"));
+        live.put_rollout(StoredRollout::whole(rollout("r1"), 1));
         let message = document(&live.changes(&mut cursor)).unwrap();
         assert_eq!(message["rollouts"][0]["id"], "r1");
     }

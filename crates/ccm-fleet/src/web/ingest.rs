@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::event_row::{EventRow, name_of};
 use super::live_state::{LiveState, Record, Source};
 use crate::nats_waits::NatsWaits;
-use crate::rollout_encoding;
+use crate::rollout_store::{self, RolloutError, RolloutStore, StoredForm, StoredRollout};
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, StoredFacts};
 use ccm_core::system::{Clock as _, SystemClock};
@@ -128,7 +128,12 @@ pub(super) fn start(
         ));
     }
     let watch = connection.watch_bucket(ROLLOUTS, &subjects.all_keys())?;
-    tasks.spawn(follow_rollouts(watch, subjects.clone(), shared.clone()));
+    tasks.spawn(follow_rollouts(
+        watch,
+        connection.clone(),
+        subjects.clone(),
+        shared.clone(),
+    ));
     tasks.spawn(follow_events(
         connection.clone(),
         subjects.clone(),
@@ -220,7 +225,31 @@ fn parse_record(source: Source, name: &NodeName, entry: &Entry) -> Option<Record
     }
 }
 
-async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: SharedState) {
+/// Returns a changed rollout with its nodes; nothing if it has changed again. Only the changed chunks of
+/// a large rollout are read.
+async fn load_rollout(
+    connection: &Connection,
+    subjects: &Subjects,
+    shared: &SharedState,
+    entry: Entry,
+) -> Result<Option<StoredRollout>, RolloutError> {
+    let form = rollout_store::read(entry)?;
+    let form = match form {
+        StoredForm::Whole(stored) => return Ok(Some(*stored)),
+        head => head,
+    };
+    let before = shared.read().rollout(form.id());
+    let before = before.as_ref().map(|row| row.stored());
+    let rollouts = RolloutStore::open(connection, subjects).await?;
+    rollouts.load(form, before).await
+}
+
+async fn follow_rollouts(
+    mut watch: Watch,
+    connection: Connection,
+    subjects: Subjects,
+    shared: SharedState,
+) {
     while let Some(change) = watch.next().await {
         match change {
             Change::Restart => shared.write(LiveState::restart_rollouts),
@@ -231,16 +260,14 @@ async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: SharedSta
                     shared.write(|live| live.remove_rollout(&id));
                 }
             }
-            Change::Put(entry) => match rollout_encoding::decode(&entry.value) {
-                // The id and collective must match the key.
-                Ok(rollout)
-                    if rollout.collective == *subjects.collective()
-                        && subjects.key(&rollout.id) == entry.key =>
-                {
-                    shared.write(|live| live.put_rollout(rollout));
+            Change::Put(entry) => {
+                match load_rollout(&connection, &subjects, &shared, entry).await {
+                    Ok(Some(stored)) => shared.write(|live| live.put_rollout(stored)),
+                    // Replaced: the next change follows.
+                    Ok(None) => {}
+                    Err(_) => shared.write(LiveState::count_unreadable),
                 }
-                _ => shared.write(LiveState::count_unreadable),
-            },
+            }
         }
     }
 }

@@ -21,10 +21,10 @@ use super::event_row::{EventRow, ParsedEvent};
 use super::node_row::{Node, NodeRow, NodeState};
 use super::rollout_row::RolloutRow;
 use super::timeline::Timeline;
+use crate::rollout_store::StoredRollout;
 use ccm_core::model::TypeName;
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, StoredFacts, Token};
-use ccm_core::model::rollout::Rollout;
 use ccm_nats::kv::Removal;
 
 /// Maximum number of events.
@@ -412,13 +412,13 @@ impl LiveState {
     }
 
     /// Adds or replaces a rollout.
-    pub(super) fn put_rollout(&mut self, rollout: Rollout) {
+    pub(super) fn put_rollout(&mut self, stored: StoredRollout) {
         self.revision += 1;
-        let id = rollout.id.clone();
+        let id = stored.rollout.id.clone();
         if let Some(seen_nodes) = &mut self.seen_rollouts {
             seen_nodes.insert(id.clone());
         }
-        let row = RolloutRow::new(rollout, self.revision);
+        let row = RolloutRow::new(stored, self.revision);
         self.rollouts.insert(id, Arc::new(row));
         if self.rollouts.len() > MAX_ROLLOUTS {
             self.rollouts.pop_first();

@@ -149,6 +149,7 @@ mod tests {
     use super::super::fixture::{rollout, status};
     use super::super::live_state::Record;
     use super::*;
+    use crate::rollout_store::StoredRollout;
 
     #[test]
     fn nodes_and_rollouts_are_counted() {
@@ -163,7 +164,7 @@ mod tests {
         .unwrap();
         let record = Record::Presence(Box::new(waiting));
         live.put("web2".parse().unwrap(), record, Instant::now());
-        live.put_rollout(rollout("r1"));
+        live.put_rollout(StoredRollout::whole(rollout("r1"), 1));
         live.set_nats_wait(Some("timed out".into()));
         let text = render(&live, true);
         for line in [
@@ -187,7 +188,7 @@ mod tests {
         for number in 0..RECENT_ROLLOUTS + 3 {
             let mut done = rollout(&format!("r{number}"));
             done.state = RolloutState::Done;
-            live.put_rollout(done);
+            live.put_rollout(StoredRollout::whole(done, 1));
         }
         let text = render(&live, true);
         let series = text.lines().filter(|line| {

@@ -5,6 +5,8 @@
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use crate::rollout_chunks::Layout;
+use crate::rollout_store::StoredRollout;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::rollout::{PreviousAssignments, Rollout, Tally};
 
@@ -12,6 +14,8 @@ use ccm_core::model::rollout::{PreviousAssignments, Rollout, Tally};
 #[derive(Debug)]
 pub(super) struct RolloutRow {
     rollout: Rollout,
+    /// Where its nodes are stored.
+    layout: Layout,
     pub(super) revision: u64,
 }
 
@@ -25,10 +29,24 @@ struct WaveTally<'a> {
 }
 
 impl RolloutRow {
-    pub(super) fn new(mut rollout: Rollout, revision: u64) -> Self {
+    pub(super) fn new(stored: StoredRollout, revision: u64) -> Self {
+        let StoredRollout {
+            mut rollout,
+            layout,
+            ..
+        } = stored;
         rollout.previous = PreviousAssignments::default();
         rollout.previous_digests.clear();
-        Self { rollout, revision }
+        Self {
+            rollout,
+            layout,
+            revision,
+        }
+    }
+
+    /// Returns the rollout and where its nodes are stored.
+    pub(super) fn stored(&self) -> (&Rollout, &Layout) {
+        (&self.rollout, &self.layout)
     }
 
     pub(super) fn id(&self) -> &Token {
@@ -104,7 +122,7 @@ mod tests {
 
     #[test]
     fn waves_have_their_own_counts() {
-        let row = RolloutRow::new(rollout("r1"), 1).row();
+        let row = RolloutRow::new(StoredRollout::whole(rollout("r1"), 1), 1).row();
         assert_eq!(row["waves"][0]["tally"]["changed"], 1);
         assert_eq!(row["waves"][1]["tally"]["failed"], 1);
         assert_eq!(row["waves"][1]["tally"]["pending"], 1);
@@ -113,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_failed_node_has_its_reason() {
-        let document = RolloutRow::new(rollout("r1"), 1).document();
+        let document = RolloutRow::new(StoredRollout::whole(rollout("r1"), 1), 1).document();
         assert_eq!(
             document["nodes"][1][0],
             json!({"node": "web2", "progress": "failed", "reason": "no such package"})

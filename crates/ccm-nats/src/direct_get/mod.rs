@@ -65,6 +65,8 @@ pub(super) struct ReadRequest {
 pub(super) enum Start {
     /// The last message of each subject, then the messages stored after them.
     LastPerSubject,
+    /// The last message of each subject, or all messages, the oldest first, if there are many subjects.
+    LastOrAll,
     /// The next message to be stored.
     New,
     /// The first message stored at or after this time.
@@ -74,6 +76,11 @@ pub(super) enum Start {
 }
 
 impl ReadRequest {
+    /// Returns the request with another start.
+    pub(super) fn starting_at(self, start: Start) -> Self {
+        Self { start, ..self }
+    }
+
     /// Returns a request for the last message of each matching subject.
     pub(super) fn last(stream: impl Into<String>, filter: impl Into<String>) -> Self {
         Self {
@@ -223,6 +230,7 @@ impl Reader {
     async fn begin(&mut self, last: u64) -> Result<(), NatsError> {
         match self.options.start {
             Start::LastPerSubject => self.snapshot(last).await?,
+            Start::LastOrAll => self.begin_last_or_all().await?,
             Start::New => self.next = last.saturating_add(1),
             Start::At(sequence) => {
                 self.next = sequence.max(1);

@@ -17,6 +17,26 @@ const MAX_READ: usize = 512 << 20;
 impl Reader {
     /// Reads the last message of each subject.
     pub(super) async fn snapshot(&mut self, last: u64) -> Result<(), NatsError> {
+        if self.read_last_messages().await? {
+            Ok(())
+        } else {
+            self.scan(last).await
+        }
+    }
+
+    /// Reads the last message of each subject, or all messages, a batch at a time, if there are more
+    /// subjects than the server returns at once.
+    pub(super) async fn begin_last_or_all(&mut self) -> Result<(), NatsError> {
+        if self.read_last_messages().await? {
+            return Ok(());
+        }
+        self.next = 1;
+        self.fetch().await
+    }
+
+    /// Reads the last message of each subject by one request. Returns false if the server does not
+    /// support that, or not for so many subjects.
+    async fn read_last_messages(&mut self) -> Result<bool, NatsError> {
         let mut found = Vec::new();
         let mut size = 0;
         let mut request = json!({ "multi_last": [self.options.filter], "max_bytes": BATCH_BYTES });
@@ -34,7 +54,7 @@ impl Reader {
                     if left.unwrap_or(0) == 0 {
                         self.next = up_to.saturating_add(1);
                         self.buffer = found.into();
-                        return Ok(());
+                        return Ok(true);
                     }
                     request = json!({
                         "multi_last": [self.options.filter], "max_bytes": BATCH_BYTES,
@@ -45,12 +65,47 @@ impl Reader {
                     // From the first message: this replica may lag behind the leader's `last`.
                     self.next = 1;
                     self.buffer = found.into();
-                    return Ok(());
+                    return Ok(true);
                 }
                 BatchReply::Batch { .. } | BatchReply::TooMany | BatchReply::Unsupported => break,
             }
         }
-        self.scan(last).await
+        Ok(false)
+    }
+
+    /// Reads the last message of each of these subjects, at most a thousand. Returns them with the
+    /// last sequence of the replica that replied; nothing if it has none of them, or if the server
+    /// does not support the request.
+    pub(crate) async fn last_of(
+        &mut self,
+        subjects: &[String],
+    ) -> Result<Option<(Vec<StoredMessage>, u64)>, NatsError> {
+        let mut found = Vec::new();
+        let mut request = json!({ "multi_last": subjects, "max_bytes": BATCH_BYTES });
+        while self.is_direct {
+            match self.request_direct(&request).await? {
+                BatchReply::Batch {
+                    messages,
+                    left,
+                    up_to: Some(up_to),
+                } => {
+                    let end = messages.last().map_or(0, |it| it.sequence);
+                    found.extend(messages);
+                    if left.unwrap_or(0) == 0 {
+                        return Ok(Some((found, up_to)));
+                    }
+                    request = json!({
+                        "multi_last": subjects, "max_bytes": BATCH_BYTES,
+                        "seq": end.saturating_add(1), "up_to_seq": up_to,
+                    });
+                }
+                BatchReply::Batch { .. }
+                | BatchReply::Empty
+                | BatchReply::TooMany
+                | BatchReply::Unsupported => break,
+            }
+        }
+        Ok(None)
     }
 
     /// Reads all messages and keeps the last one of each subject.

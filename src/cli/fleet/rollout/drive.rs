@@ -16,7 +16,7 @@ use ccm_core::model::node::Token;
 use ccm_fleet::executor::{Controller, FollowTarget, Role};
 use ccm_fleet::late_reports;
 use ccm_fleet::nats_waits::NatsWaits;
-use ccm_fleet::rollout_store::{RolloutError, RolloutStore, StoredRollout};
+use ccm_fleet::rollout_store::{RolloutError, RolloutHead, RolloutStore};
 use ccm_nats::{Connection, Subjects};
 use ccm_value::text::go_duration;
 
@@ -132,12 +132,12 @@ async fn look_up(
 }
 
 /// Returns the active rollouts whose lease is free.
-fn undriven(controller: &Controller, all: &[StoredRollout]) -> Vec<Token> {
+fn undriven(controller: &Controller, all: &[RolloutHead]) -> Vec<Token> {
     let free = active(all).filter(|it| controller.lease_remaining(it).is_zero());
-    free.map(|stored| stored.rollout.id.clone()).collect()
+    free.map(|head| head.rollout.id.clone()).collect()
 }
 
-fn active(all: &[StoredRollout]) -> impl Iterator<Item = &StoredRollout> {
+fn active(all: &[RolloutHead]) -> impl Iterator<Item = &RolloutHead> {
     all.iter().filter(|it| it.rollout.state.is_active())
 }
 
@@ -161,7 +161,7 @@ async fn find_undriven(
 }
 
 /// Returns all rollouts. Waits for NATS if it is not available.
-async fn list_through_outages(context: &Context<'_>) -> Result<Vec<StoredRollout>, CliError> {
+async fn list_through_outages(context: &Context<'_>) -> Result<Vec<RolloutHead>, CliError> {
     let mut is_waiting = false;
     loop {
         let listed = async {

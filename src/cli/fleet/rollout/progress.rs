@@ -3,7 +3,7 @@
 //!
 //! Lines go to standard output and bars to standard error, so that the lines can be piped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -93,6 +93,7 @@ impl<'a> Progress<'a> {
             .waves
             .get(rollout.wave)
             .filter(|_| self.wave != Some(rollout.wave) && !rollout.state.is_rollback());
+        let new_nodes: BTreeSet<&NodeName> = new_wave.iter().flat_map(|it| &it.nodes).collect();
         let mut lines_of_new_wave = Vec::new();
         for (node, now) in &rollout.nodes {
             let is_unremarkable = matches!(
@@ -106,7 +107,7 @@ impl<'a> Progress<'a> {
                 continue;
             }
             let line = format!("  {node} {}", progress_line(now));
-            if new_wave.is_some_and(|wave| wave.nodes.contains(node)) {
+            if new_nodes.contains(node) {
                 lines_of_new_wave.push(line);
             } else {
                 lines.push(line);

@@ -25,32 +25,33 @@ pub(super) struct Args {
 }
 
 pub(super) async fn list(context: &Context<'_>) -> Result<Verdict, CliError> {
-    let (all, broken) = context
-        .rollouts()
-        .await?
-        .list()
-        .await
-        .map_err(CliError::from)?;
+    let store = context.rollouts().await?;
+    let (all, broken) = store.list().await.map_err(CliError::from)?;
     for err in broken {
         context
             .console
             .log(&Line::new(Level::Warn, err.to_string()));
     }
-    let rollouts: Vec<Rollout> = all.into_iter().map(|stored| stored.rollout).collect();
     if context.is_json {
+        let mut rollouts = Vec::with_capacity(all.len());
+        for head in all {
+            let stored = store.get(&head.rollout.id).await.map_err(CliError::from)?;
+            rollouts.push(stored.rollout);
+        }
         let text = json::pretty(&rollouts).map_err(CliError::failed)?;
         context.console.print(&format!("{text}\n"));
         return Ok(Verdict::default());
     }
     let mut text = String::new();
-    for rollout in rollouts {
+    for head in all {
+        let rollout = head.rollout;
         let name = format!("{:<25}", rollout.state.as_str());
         text.push_str(&format!(
             "{} {} {:<32} {}\n",
             rollout.id,
             paint_state(context.console, &rollout.state, &name),
             short_name(&rollout.bundle),
-            counted(&rollout.tally())
+            counted(&head.tally)
         ));
     }
     context.print_text(&text);

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +26,11 @@ pub enum NameError {
     Digest(String),
 }
 
-/// Identity of a node: its lower-case fully qualified domain name, unless configured.
+/// Identity of a node: its lower-case fully qualified domain name, unless configured. Clones share the
+/// text: a rollout has every name in several maps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct NodeName(String);
+pub struct NodeName(Arc<str>);
 
 impl NodeName {
     pub fn as_str(&self) -> &str {
@@ -107,7 +109,7 @@ impl FromStr for Token {
 /// SHA-256 digest of a bundle, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct BundleDigest(String);
+pub struct BundleDigest(Arc<str>);
 
 impl BundleDigest {
     pub fn as_str(&self) -> &str {
@@ -145,7 +147,7 @@ macro_rules! text_newtype {
 
         impl From<$name> for String {
             fn from(name: $name) -> Self {
-                name.0
+                name.0.to_string()
             }
         }
     )*};

@@ -35,6 +35,20 @@ impl PreviousAssignments {
         self.0.keys()
     }
 
+    /// Returns the previous assignments of these nodes.
+    pub fn of(&self, nodes: &[NodeName]) -> Self {
+        let found = nodes.iter().filter_map(|node| {
+            let assignment = self.0.get(node)?;
+            Some((node.clone(), assignment.clone()))
+        });
+        Self(found.collect())
+    }
+
+    /// Adds the previous assignments of other nodes.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -9,7 +9,7 @@ use crate::model::text::timestamp;
 const MAX_REASON: usize = 200;
 
 /// Progress of one node in a rollout, or in its rollback: see `RolloutState::is_rollback`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
     #[default]

@@ -217,11 +217,11 @@ fn only_new_events_are_counted_by_known_types_and_outcomes() {
 fn a_changed_rollout_is_sent_and_a_removed_one_needs_a_resync() {
     let mut live = LiveState::new(1);
     let mut cursor = live.cursor();
-    live.put_rollout(rollout("r1"));
+    live.put_rollout(StoredRollout::whole(rollout("r1"), 1));
     assert_eq!(live.changes(&mut cursor).rollouts.len(), 1);
     assert!(live.changes(&mut cursor).rollouts.is_empty());
     live.restart_rollouts();
-    live.put_rollout(rollout("r2"));
+    live.put_rollout(StoredRollout::whole(rollout("r2"), 1));
     live.finish_rollouts();
     assert!(live.changes(&mut cursor).resync);
     assert_eq!(live.rollouts().len(), 1);

@@ -1,0 +1,417 @@
+//! Simulated nodes that share connections, for fleets of 100,000 nodes on one machine.
+//!
+//! A node is a subscription, a small task and a few fields in memory; it has no files. It replies to
+//! `ping`, `facts` and `ensure`, announces itself, follows its assignment, and publishes events and
+//! reports, all with the documents of a real agent. It does not evaluate manifests: each bundle is one
+//! resource, whose result the simulated executor decides. Nodes may disconnect and restart by chance.
+//!
+//! Every connection has a group of nodes and one task that announces them. Replies are in `requests`,
+//! assignments and reports in `runs`.
+
+mod requests;
+mod runs;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::super::AgentError;
+use super::super::node::VERSION;
+use super::{Options, SimulatedExecutor, facts, hash_fraction, node_name};
+use ccm_core::model::node::{NODE_STATUS, NodeName, NodeStatus, StoredFacts};
+use ccm_core::model::request::RequestError;
+use ccm_core::model::resource::Resource;
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::connection::Subscription;
+use ccm_nats::kv::Bucket;
+use ccm_nats::streams::{DESIRED, FACTS, NODES, REPORTED};
+use ccm_nats::{ConnectMode, Connection, NatsError, Settings, Subjects, Verb, connect};
+use ccm_value::json;
+
+/// Number of concurrent requests of a group.
+const MAX_CONCURRENT: usize = 128;
+
+/// Time for which a restarting node is away.
+const RESTART_TIME: Duration = Duration::from_secs(1);
+
+/// Delay after an event or report could not be stored.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Most messages queued per subscription.
+const BACKLOG: usize = 4096;
+
+/// Nodes that share connections.
+pub(super) struct SharedNodes {
+    groups: Vec<Arc<Group>>,
+    tasks: JoinSet<()>,
+    stop: watch::Sender<bool>,
+}
+
+/// The nodes of one connection.
+struct Group {
+    connection: Connection,
+    subjects: Subjects,
+    options: Options,
+    nodes: Vec<SharedNode>,
+    /// Resources that stand for bundles, by object name.
+    resources: Mutex<BTreeMap<String, Arc<Resource>>>,
+    presence: Bucket,
+    facts: Bucket,
+    desired: Bucket,
+    reported: Bucket,
+    /// Limits concurrent runs.
+    runs: Semaphore,
+}
+
+/// One node.
+struct SharedNode {
+    name: NodeName,
+    /// Number in the fleet, which decides its facts.
+    number: usize,
+    executor: SimulatedExecutor,
+    memory: Mutex<Memory>,
+    /// Notified when the node loses its connection.
+    interrupted: Notify,
+}
+
+/// What a node knows until it restarts.
+struct Memory {
+    started: DateTime<Utc>,
+    generation: u64,
+    is_running: bool,
+    /// The assignment may have changed since the run began.
+    is_outdated: bool,
+    /// The node is about to restart.
+    is_restarting: bool,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self {
+            started: SystemClock.now(),
+            generation: 0,
+            is_running: false,
+            is_outdated: false,
+            is_restarting: false,
+        }
+    }
+}
+
+/// Why a simulated node could not do something. Real nodes try again as well.
+#[derive(Debug, thiserror::Error)]
+enum SimulationError {
+    #[error(transparent)]
+    Nats(#[from] NatsError),
+    #[error(transparent)]
+    Document(#[from] serde_json::Error),
+    #[error(transparent)]
+    Resource(#[from] RequestError),
+}
+
+impl SharedNodes {
+    /// Starts the nodes, divided among connections. Returns once all are announced.
+    pub(super) async fn start(
+        options: &Options,
+        settings: &Settings,
+        connections: usize,
+    ) -> Result<Self, AgentError> {
+        let subjects = Subjects::new(&options.subject_prefix, options.collective.clone())?;
+        let settings = Settings {
+            backlog: Some(BACKLOG),
+            ..settings.clone()
+        };
+        let size = options.nodes.div_ceil(connections.max(1)).max(1);
+        let numbers: Vec<usize> = (0..options.nodes).collect();
+        let mut shared = Self {
+            groups: Vec::new(),
+            tasks: JoinSet::new(),
+            stop: watch::Sender::new(false),
+        };
+        for numbers in numbers.chunks(size) {
+            let group = Arc::new(Group::open(options, &settings, &subjects, numbers).await?);
+            group
+                .listen_to_broadcasts(&mut shared.tasks, &shared.stop)
+                .await?;
+            shared.groups.push(group);
+        }
+        for group in &shared.groups {
+            group.start_nodes(&mut shared.tasks, &shared.stop).await?;
+            shared
+                .tasks
+                .spawn(group.clone().beat(shared.stop.subscribe()));
+        }
+        Ok(shared)
+    }
+
+    /// Stops the nodes and removes their records.
+    pub(super) async fn stop(mut self) {
+        self.stop.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+        for group in &self.groups {
+            group.remove_records().await;
+            group.connection.drain().await;
+        }
+    }
+}
+
+impl Group {
+    async fn open(
+        options: &Options,
+        settings: &Settings,
+        subjects: &Subjects,
+        numbers: &[usize],
+    ) -> Result<Self, AgentError> {
+        let connection = connect(settings, ConnectMode::Forever, "choria-ccm-simulation").await?;
+        let mut nodes = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let name = node_name(*number, &options.domain)?;
+            nodes.push(SharedNode {
+                executor: SimulatedExecutor::new(&name, options.failure_rate, options.latency)?,
+                name,
+                number: *number,
+                memory: Mutex::new(Memory::new()),
+                interrupted: Notify::new(),
+            });
+        }
+        Ok(Self {
+            presence: connection.bucket(NODES).await?,
+            facts: connection.bucket(FACTS).await?,
+            desired: connection.bucket(DESIRED).await?,
+            reported: connection.bucket(REPORTED).await?,
+            connection,
+            subjects: subjects.clone(),
+            options: options.clone(),
+            nodes,
+            resources: Mutex::default(),
+            runs: Semaphore::new(MAX_CONCURRENT),
+        })
+    }
+
+    /// Receives requests to all nodes and to the groups of these nodes.
+    async fn listen_to_broadcasts(
+        self: &Arc<Self>,
+        tasks: &mut JoinSet<()>,
+        stop: &watch::Sender<bool>,
+    ) -> Result<(), AgentError> {
+        let groups = self.options.groups.iter();
+        let groups =
+            groups.flat_map(|group| Verb::ALL.map(|verb| self.subjects.group(group, verb)));
+        for subject in Verb::ALL
+            .map(|verb| self.subjects.all(verb))
+            .into_iter()
+            .chain(groups)
+        {
+            let mut messages = self.connection.subscribe(&subject).await?;
+            let (group, mut stop) = (self.clone(), stop.subscribe());
+            tasks.spawn(async move {
+                loop {
+                    let message = tokio::select! {
+                        message = messages.next() => message,
+                        _ = stop.wait_for(|it| *it) => return,
+                    };
+                    let Some(message) = message else { return };
+                    let message = Arc::new(message);
+                    for index in 0..group.nodes.len() {
+                        group.clone().receive(index, message.clone()).await;
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Subscribes to the requests of every node and announces it.
+    async fn start_nodes(
+        self: &Arc<Self>,
+        tasks: &mut JoinSet<()>,
+        stop: &watch::Sender<bool>,
+    ) -> Result<(), AgentError> {
+        let starting = stream::iter(0..self.nodes.len()).map(|index| {
+            let group = self.clone();
+            async move {
+                let messages = group.subscribe(index).await?;
+                group.announce(index).await?;
+                Ok::<_, SimulationError>((index, messages))
+            }
+        });
+        let mut starting = starting.buffer_unordered(MAX_CONCURRENT);
+        while let Some(started) = starting.next().await {
+            let (index, messages) = match started {
+                Ok(started) => started,
+                Err(SimulationError::Nats(err)) => return Err(err.into()),
+                Err(SimulationError::Resource(err)) => return Err(err.into()),
+                Err(SimulationError::Document(_)) => continue,
+            };
+            let (group, mut stop) = (self.clone(), stop.subscribe());
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = group.run_node(index, messages) => {}
+                    _ = stop.wait_for(|it| *it) => {}
+                }
+            });
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self, index: usize) -> Result<Subscription, NatsError> {
+        let subject = match self.nodes.get(index) {
+            Some(node) => self.subjects.node(&node.name.token(), Verb::Ping),
+            None => return Err(NatsError::Closed),
+        };
+        // All verbs of the node.
+        let (prefix, _) = subject.as_str().rsplit_once('.').unwrap_or_default();
+        self.connection
+            .subscribe(&format!("{prefix}.*").parse()?)
+            .await
+    }
+
+    /// Receives the requests of a node, with interruptions.
+    async fn run_node(self: Arc<Self>, index: usize, first: Subscription) {
+        let Some(node) = self.nodes.get(index) else {
+            return;
+        };
+        let mut messages = first;
+        self.clone().follow(index).await;
+        loop {
+            tokio::select! {
+                message = messages.next() => match message {
+                    Some(message) => self.clone().receive(index, Arc::new(message)).await,
+                    None => return,
+                },
+                () = node.interrupted.notified() => {
+                    drop(messages);
+                    let is_restarting = node.memory.lock().is_restarting;
+                    let away = if is_restarting { RESTART_TIME } else { self.options.beat };
+                    tokio::time::sleep(away).await;
+                    if is_restarting {
+                        *node.memory.lock() = Memory::new();
+                    }
+                    messages = loop {
+                        match self.subscribe(index).await {
+                            Ok(messages) => break messages,
+                            Err(_) => tokio::time::sleep(RESTART_TIME).await,
+                        }
+                    };
+                    let _ = self.announce(index).await;
+                    self.clone().follow(index).await;
+                }
+            }
+        }
+    }
+
+    /// Announces every node once per heartbeat interval, evenly spread, and interrupts some.
+    async fn beat(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let began = Instant::now();
+        let count = self.nodes.len().max(1);
+        let limit = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let mut announced = 0_usize;
+        loop {
+            let pause = (self.options.beat / u32::try_from(count).unwrap_or(u32::MAX))
+                .max(Duration::from_millis(10));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = stop.wait_for(|it| *it) => return,
+            }
+            let share = began.elapsed().as_secs_f64() / self.options.beat.as_secs_f64().max(0.001);
+            // The nodes that are due by now.
+            let due = (share * count as f64) as usize;
+            while announced < due {
+                let (index, round) = (announced % count, announced / count);
+                announced += 1;
+                if self.interrupts(index, round) {
+                    continue;
+                }
+                let Ok(permit) = limit.clone().acquire_owned().await else {
+                    return;
+                };
+                let group = self.clone();
+                tokio::spawn(async move {
+                    // Tried again with the next heartbeat.
+                    let _ = group.announce(index).await;
+                    drop(permit);
+                });
+            }
+        }
+    }
+
+    /// Interrupts a node by chance; always the same ones.
+    fn interrupts(&self, index: usize, round: usize) -> bool {
+        let (disconnect, restart) = (self.options.disconnect_rate, self.options.restart_rate);
+        let Some(node) = self.nodes.get(index).filter(|_| disconnect + restart > 0.0) else {
+            return false;
+        };
+        let chance = hash_fraction(&format!("{}/{round}", node.name));
+        if chance >= disconnect + restart {
+            return false;
+        }
+        node.memory.lock().is_restarting = chance >= disconnect;
+        node.interrupted.notify_one();
+        true
+    }
+
+    fn key(&self, node: &SharedNode) -> String {
+        self.subjects.key(&node.name.token())
+    }
+
+    fn status(&self, node: &SharedNode) -> NodeStatus {
+        let memory = node.memory.lock();
+        NodeStatus {
+            protocol: NODE_STATUS.into(),
+            identity: node.name.clone(),
+            collective: self.options.collective.clone(),
+            groups: self.options.groups.clone(),
+            version: VERSION.into(),
+            started: memory.started,
+            timestamp: SystemClock.now(),
+            beat: self.options.beat.as_secs(),
+            current_run: None,
+            queued: 0,
+            last_run: None,
+            pause: None,
+            trust: None,
+            spool: Default::default(),
+            generation: memory.generation,
+            problems: Vec::new(),
+            facts: facts(node.number, self.options.nodes),
+        }
+    }
+
+    /// Stores presence and, the first time, facts.
+    async fn announce(&self, index: usize) -> Result<(), SimulationError> {
+        let Some(node) = self.nodes.get(index) else {
+            return Ok(());
+        };
+        let (key, status) = (self.key(node), self.status(node));
+        let is_new = SystemClock
+            .now()
+            .signed_duration_since(status.started)
+            .num_seconds()
+            < i64::try_from(self.options.beat.as_secs()).unwrap_or(i64::MAX);
+        self.presence
+            .put(&key, json::compact(&status)?.into())
+            .await?;
+        if is_new {
+            let stored = json::compact(&StoredFacts::from(&status))?;
+            self.facts.put(&key, stored.into()).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_records(&self) {
+        let keys = self.nodes.iter().map(|node| self.key(node));
+        let keys: Vec<String> = keys.collect();
+        let removals = stream::iter(keys).map(|key| async move {
+            // What fails expires.
+            let _ = self.presence.delete(&key).await;
+            let _ = self.facts.purge(&key).await;
+        });
+        removals.for_each_concurrent(MAX_CONCURRENT, |it| it).await;
+    }
+}
