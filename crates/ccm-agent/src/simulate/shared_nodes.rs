@@ -378,7 +378,9 @@ impl Group {
             trust: None,
             spool: Default::default(),
             generation: memory.generation,
+            recipient: String::new(),
             problems: Vec::new(),
+            choria: Vec::new(),
             facts: facts(node.number, self.options.nodes),
         }
     }
