@@ -385,7 +385,7 @@ mod tests {
         let complete = Cli::command();
         for command in complete.get_subcommands() {
             let args = [PROGRAM, command.get_name()].map(OsString::from);
-            let named = named_command(&args).expect(command.get_name());
+            let named = named_command(&args).unwrap_or_else(|| panic!("{}", command.get_name()));
             let named = named.find_subcommand(command.get_name()).unwrap();
             let flags = |command: &clap::Command| {
                 let ids = command.get_arguments().map(|arg| arg.get_id().to_string());

@@ -54,7 +54,7 @@ fn a_tree_is_copied_with_its_execute_bits() {
 fn only_what_differs_is_written() {
     let env = with_tree();
     let entry = file(&env, "out", "ensure: directory, source: src");
-    env.apply(&entry, &[]);
+    let _ = env.apply(&entry, &[]);
     let inode = |name: &str| env.path(name).metadata().unwrap().ino();
     let kept = inode("out/bin/run");
     env.write("out/a.txt", "two\n");
@@ -252,7 +252,8 @@ fn a_validator_does_not_run_in_noop() {
             env.at("ran")
         ),
     );
-    env.apply(&entry, &["--noop"]);
+    let applied = env.apply(&entry, &["--noop"]);
+    assert_eq!(applied.event(0)["failed"], false);
     assert!(!env.path("ran").exists() && !env.path("f").exists());
 }
 

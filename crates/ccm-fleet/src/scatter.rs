@@ -170,13 +170,14 @@ impl ScatterClient {
         nodes: impl Iterator<Item = &'a NodeName> + Send + 'a,
     ) -> impl Stream<Item = impl Future<Output = RawReply> + Send + 'a> + Send + 'a {
         let nodes = nodes.cloned().enumerate();
-        stream::iter(nodes).then(move |(number, node)| async move {
+        let paced = stream::iter(nodes).then(move |(number, node)| async move {
             if number > 0 && number % MAX_BURST == 0 && self.connection.is_up() {
                 // On a connection that is lost meanwhile, the requests fail on their own.
                 let _ = self.connection.flush().await;
             }
-            async move { self.request_one(request, &node).await }
-        })
+            node
+        });
+        paced.map(move |node| async move { self.request_one(request, &node).await })
     }
 
     /// Sends a request to one node and returns the result.

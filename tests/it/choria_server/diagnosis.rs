@@ -20,7 +20,7 @@ fn the_doctor_checks_token_seed_and_issuers() {
     diagnose().assert("choria", "warning", found, remedy);
     env.write(
         "server.jwt",
-        &token(2, serde_json::json!({"purpose": "choria_server"})),
+        token(2, serde_json::json!({"purpose": "choria_server"})),
     );
     let found = "the token is not signed by the issuer of its organization";
     diagnose().assert("choria", "failed", found, "choria jwt server");

@@ -299,7 +299,7 @@ async fn an_agent_does_not_start_with_a_token_that_is_not_its_own() {
         let started = ccm_agent::Agent::start(&config, &server.settings(), process).await;
         started.err().map(|error| error.to_string())
     };
-    let other = env.write("other.seed", &"07".repeat(32));
+    let other = env.write("other.seed", "07".repeat(32));
     assert_eq!(
         start(&|choria| choria.seed = other.clone().into())
             .await

@@ -160,14 +160,15 @@ mod tests {
     fn values_are_encrypted_for_other_recipients_and_the_rest_is_kept() {
         let (old, new) = (key(), key());
         let text = document(&old);
-        let (rekeyed, count) = rekey(&text, &[old.clone()], &[new.recipient()]).unwrap();
+        let (rekeyed, count) =
+            rekey(&text, std::slice::from_ref(&old), &[new.recipient()]).unwrap();
         assert_eq!(count, 2);
         assert!(
             rekeyed.starts_with("# users\na: ENC[age,") && rekeyed.contains(" # first\nb: [x, \"")
         );
         let values: Vec<Value> = spans(&rekeyed, SEALED)
             .into_iter()
-            .map(|span| open(&rekeyed[span], &[new.clone()]).unwrap())
+            .map(|span| open(&rekeyed[span], std::slice::from_ref(&new)).unwrap())
             .collect();
         assert_eq!(values, [Value::from("one"), Value::Int(2)]);
         let error = rekey(&rekeyed, &[old], &[new.recipient()]).unwrap_err();

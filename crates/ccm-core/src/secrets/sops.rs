@@ -182,7 +182,7 @@ impl Leaves<'_> {
             return Ok(value);
         };
         let failed = || SopsError::Value(path.join("."));
-        let (plain, kind) = self.open(sealed, &aad(path)).ok_or_else(failed)?;
+        let (plain, kind) = self.open(sealed, aad(path)).ok_or_else(failed)?;
         self.hash.update(plain.as_bytes());
         let kind = match kind.as_str() {
             "int" => SealedType::Int,
@@ -209,7 +209,7 @@ impl Leaves<'_> {
                 let mut above = (0..=path.len())
                     .rev()
                     .filter_map(|length| path.get(..length));
-                above.find_map(|path| self.open(text, &aad(path)))
+                above.find_map(|path| self.open(text, aad(path)))
             });
             let (plain, _) = opened.ok_or_else(|| SopsError::Value("a comment".into()))?;
             self.hash.update(plain.as_bytes());

@@ -236,6 +236,7 @@ fn holder(file: &File) -> Holder {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use chrono::DateTime;
 
