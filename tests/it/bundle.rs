@@ -55,6 +55,10 @@ fn every_example_can_be_pushed_from_any_machine() {
     let mut count = 0;
     for example in fs::read_dir(examples).unwrap() {
         let path = example.unwrap().path();
+        if path.ends_with("topology") {
+            // Configurations of NATS servers.
+            continue;
+        }
         let name = path.file_name().unwrap().to_str().unwrap();
         let directory = path.to_str().unwrap();
         let args = ["bundle", "push", directory, "--name", name, "--json"];

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::http::Server;
+use crate::support::root::ScratchRoot;
 use crate::support::{TestEnv, pack};
 
 /// A package module that manages the lines of a file.
@@ -33,6 +34,9 @@ const COMMON: [&str; 9] = [
 /// Returns the part of the event of a changed resource that depends on its type, and the directory
 /// that is replaced by `/`.
 pub(super) fn event(type_name: &str) -> (Value, String) {
+    if let "user" | "group" = type_name {
+        return (account_event(type_name), String::new());
+    }
     let env = TestEnv::new();
     std::fs::create_dir(env.path("srv")).unwrap();
     let mut server = None;
@@ -67,19 +71,21 @@ pub(super) fn event(type_name: &str) -> (Value, String) {
                    "extract_parent": env.at("srv"), "creates": env.at("srv/app"),
                    "owner": "root", "group": "root"})
         }
+        "link" => {
+            std::os::unix::fs::symlink("app-1.0", env.path("srv/app")).unwrap();
+            json!({"name": env.at("srv/app"), "ensure": "present", "target": "app-1.1"})
+        }
+        "line" => {
+            env.write("srv/app.conf", "port = 80\n");
+            json!({"name": env.at("srv/app.conf"), "match": "^port *=", "line": "port = 8080"})
+        }
         _ => panic!("no sample of {type_name}"),
     };
     let manifest = json!({"ccm": {"resources": [{type_name: resource}]}});
     env.write("site.json", manifest.to_string());
     let outcome = env.ccm(&["apply", "site.json", "--json"]);
     let document: Value = serde_json::from_str(&outcome.ok()).unwrap();
-    let mut event = document["events"][0].clone();
-    assert_eq!(event["changed"], true, "{event:#}");
-    let fields = event.as_object_mut().unwrap();
-    fields.retain(|name, _| !COMMON.contains(&name.as_str()));
-    let state = fields["status"].as_object_mut().unwrap();
-    state.retain(|name, _| ["ensure", "metadata"].contains(&name.as_str()));
-    let text = event.to_string();
+    let text = type_fields(document["events"][0].clone()).to_string();
     let text = match &server {
         Some(server) => text.replace(
             server.url("/").trim_end_matches('/'),
@@ -88,4 +94,26 @@ pub(super) fn event(type_name: &str) -> (Value, String) {
         None => text,
     };
     (serde_json::from_str(&text).unwrap(), "$DIR".into())
+}
+
+/// Returns the event of a changed user or group, in a system of its own.
+fn account_event(type_name: &str) -> Value {
+    let root = ScratchRoot::new();
+    root.shell("groupadd -g 4200 app && useradd -u 4200 -g app -s /bin/sh app").ok();
+    let properties = match type_name {
+        "user" => "{shell: /usr/sbin/nologin, locked: true}",
+        _ => "{gid: 4300}",
+    };
+    let entry = format!("    - {type_name}:\n        - app: {properties}\n");
+    type_fields(root.apply(&entry, &[]).event(0).clone())
+}
+
+/// Returns the fields of the event of a changed resource that depend on its type.
+fn type_fields(mut event: Value) -> Value {
+    assert_eq!(event["changed"], true, "{event:#}");
+    let fields = event.as_object_mut().unwrap();
+    fields.retain(|name, _| !COMMON.contains(&name.as_str()));
+    let state = fields["status"].as_object_mut().unwrap();
+    state.retain(|name, _| ["ensure", "metadata"].contains(&name.as_str()));
+    event
 }
