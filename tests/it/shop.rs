@@ -5,11 +5,13 @@ use std::path::Path;
 use crate::support::deb::Deb;
 use crate::support::systemd::systemd_host;
 
-/// A unit that serves files of /srv/artifacts, started for each connection.
-const ARTIFACTS: &str = "[Service]
-StandardInput=socket
-ExecStart=/bin/sh -c 'read -r method path rest; while read -r line; do [ ${#line} -gt 1 ] || break; done; \
-file=/srv/artifacts$$path; printf \"HTTP/1.0 200 OK\\r\\nContent-Length: %%s\\r\\n\\r\\n\" \"$$(stat -c %%s \"$$file\")\"; cat \"$$file\"'
+/// A program that serves files of /srv/artifacts, started by systemd for each connection.
+const SERVE: &str = "#!/bin/sh
+read -r method path version
+while read -r line && [ ${#line} -gt 1 ]; do :; done
+file=/srv/artifacts$path
+printf 'HTTP/1.0 200 OK\\r\\nContent-Length: %s\\r\\n\\r\\n' \"$(stat -c %s \"$file\")\"
+cat \"$file\"
 ";
 
 const SHOP: &str = "#!/bin/sh
@@ -50,7 +52,11 @@ fn the_shop_runs_in_each_environment_with_its_own_data_and_secret() {
             "cd /srv/artifacts; chmod 0755 shop-{release}/bin/*; tar czf shop-{release}.tar.gz shop-{release}"
         ));
     }
-    host.unit("artifacts@.service", ARTIFACTS);
+    host.write("/usr/local/bin/serve-artifacts", SERVE);
+    host.unit(
+        "artifacts@.service",
+        "[Service]\nStandardInput=socket\nExecStart=/bin/sh /usr/local/bin/serve-artifacts\n",
+    );
     host.unit(
         "artifacts.socket",
         "[Socket]\nListenStream=127.0.0.1:8000\nAccept=yes\n",

@@ -19,6 +19,8 @@ const NODES: usize = 60;
 struct Topology {
     env: TestEnv,
     servers: BTreeMap<String, Server>,
+    /// Names of the servers that the controller uses.
+    controller: Vec<String>,
     simulation: Option<Child>,
 }
 
@@ -60,6 +62,7 @@ impl Topology {
         let mut topology = Self {
             env,
             servers,
+            controller: Vec::new(),
             simulation: None,
         };
         let names: Vec<String> = topology.servers.keys().cloned().collect();
@@ -93,6 +96,7 @@ impl Topology {
     /// Creates the streams, starts the nodes before some servers, and stores the bundle `app`. Nodes of a
     /// site name the JetStream domain of the hub.
     fn prepare(&mut self, controller: &[&str], nodes: &[&str], domain: Option<&str>) {
+        self.controller = controller.iter().map(|name| name.to_string()).collect();
         let urls = |names: &[&str]| {
             let urls: Vec<&str> = names.iter().map(|it| &*self.servers[*it].url).collect();
             urls.join(",")
@@ -185,8 +189,9 @@ impl Topology {
         });
     }
 
+    /// Returns the addresses of the controller's servers, which answer JetStream requests without a domain.
     fn addresses(&self) -> Vec<async_nats::ServerAddr> {
-        let servers = self.servers.values();
+        let servers = self.controller.iter().map(|name| &self.servers[name]);
         servers.map(|it| it.url.parse().unwrap()).collect()
     }
 

@@ -16,7 +16,7 @@ pub(in crate::cli) struct Args {
     selections: Vec<String>,
 
     /// Public key that can open the value (age1…); repeatable
-    #[arg(short, long = "recipient", value_name = "KEY")]
+    #[arg(short = 'r', long = "recipient", value_name = "KEY")]
     keys: Vec<Recipient>,
 
     #[command(flatten)]

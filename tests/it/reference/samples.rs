@@ -214,7 +214,7 @@ fn facts() -> Value {
 
 /// Returns a document in which everything that differs between runs has a fixed value.
 fn normal(document: Value) -> Value {
-    static FIXED: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
+    static FIXED: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
         [
             (
                 r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)",
@@ -226,6 +226,10 @@ fn normal(document: Value) -> Value {
                 "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
             ),
             (r"^\d{8}-\d{6}-[0-9a-z]+$", "20270115-080000-dshj"),
+            (
+                r"^age1[0-9a-z]{58}$",
+                "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
+            ),
             (r"^[0-9a-f-]{16,36}$", "5f0c3a1e9b7d4c26"),
             (r"\b[a-z0-9_-]+@[A-Za-z0-9.-]+\b", "ann@ops1"),
         ]

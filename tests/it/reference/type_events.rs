@@ -99,7 +99,8 @@ pub(super) fn event(type_name: &str) -> (Value, String) {
 /// Returns the event of a changed user or group, in a system of its own.
 fn account_event(type_name: &str) -> Value {
     let root = ScratchRoot::new();
-    root.shell("groupadd -g 4200 app && useradd -u 4200 -g app -s /bin/sh app").ok();
+    root.shell("groupadd -g 4200 app && useradd -u 4200 -g app -s /bin/sh app")
+        .ok();
     let properties = match type_name {
         "user" => "{shell: /usr/sbin/nologin, locked: true}",
         _ => "{gid: 4300}",

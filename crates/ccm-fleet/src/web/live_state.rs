@@ -425,6 +425,14 @@ impl LiveState {
         }
     }
 
+    /// Adds a rollout that this server has just started, so that the page finds it before the watch
+    /// reports it. What the watch has reported is newer.
+    pub(super) fn add_started(&mut self, stored: StoredRollout) {
+        if !self.rollouts.contains_key(&stored.rollout.id) {
+            self.put_rollout(stored);
+        }
+    }
+
     pub(super) fn remove_rollout(&mut self, id: &Token) {
         if self.rollouts.remove(id).is_some() {
             self.revision += 1;

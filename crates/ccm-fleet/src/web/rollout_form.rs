@@ -339,6 +339,7 @@ pub(super) async fn start(
         .start(connection, subjects, signer, caller, lease);
     let stored = started.await.map_err(start_error)?;
     let rollout = stored.rollout.clone();
+    app.shared.write(|live| live.add_started(stored.clone()));
     actions.drive(controller, stored);
     let nodes = rollout.plan.waves.iter().map(|wave| wave.nodes.len()).sum();
     let note = format!(
