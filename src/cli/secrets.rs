@@ -34,6 +34,7 @@ enum Command {
     ///
     /// Values are shown as DEC[NUMBER,TEXT]!; write DEC[new,TEXT]! for a new one. Values that are not
     /// changed keep their recipients, others are encrypted for the given ones.
+    #[expect(rustdoc::broken_intra_doc_links, reason = "brackets of the help text")]
     Edit(Box<DocumentArgs>),
     /// Encrypt all values of a document for other recipients
     Rekey(Box<DocumentArgs>),

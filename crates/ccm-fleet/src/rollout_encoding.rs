@@ -1,7 +1,7 @@
 //! Encoding of stored rollouts: JSON, compressed with gzip above a size limit.
 //!
 //! A rollout of few nodes is a single message, as were all of earlier versions; those with more nodes
-//! are divided by [`super::rollout_chunks`].
+//! are divided by `rollout_chunks`.
 
 use std::borrow::Cow;
 use std::io::{Read as _, Write as _};

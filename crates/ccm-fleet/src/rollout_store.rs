@@ -3,7 +3,7 @@
 //!
 //! Every update names the revision that was read, so that of two concurrent updates only one
 //! succeeds. Changes are decided by [`super::planner`] and [`super::controls`]; the encoding is in
-//! [`super::rollout_encoding`] and [`super::rollout_chunks`]; `chunk_store` reads and writes chunks.
+//! [`super::rollout_encoding`] and `rollout_chunks`; `chunk_store` reads and writes chunks.
 
 mod chunk_store;
 

@@ -40,7 +40,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "REGEX")]
     before: Option<String>,
 
-    /// Comment syntax of the markers: a prefix, or a text with % for the marker [default: #]
+    /// Comment syntax of the markers: a prefix (# if not given), or a text with % for the marker
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 

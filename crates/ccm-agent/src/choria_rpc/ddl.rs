@@ -359,7 +359,7 @@ mod tests {
             (
                 Action::Status,
                 json!({"type": "exec", "name": "/a"}),
-                "type must be one of archive, file, package, scaffold, service",
+                "type must be one of archive, file, group, line, link, package, scaffold, service, user",
             ),
             (
                 Action::Status,

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, WaitOptions, getpid, getppid, pidfd_open, set_child_subreaper, wait,
+    Pid, PidfdFlags, WaitOptions, geteuid, getpid, getppid, pidfd_open, set_child_subreaper, wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -168,7 +168,7 @@ pub(super) fn wait_for_orphans() {
 /// users may choose the names of their processes, so theirs don't count.
 fn is_orphan(pid: i32) -> bool {
     let owner = rustix::fs::stat(format!("/proc/{pid}")).map(|it| it.st_uid);
-    if owner.is_err() {
+    if owner != Ok(geteuid().as_raw()) {
         return false;
     }
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -273,8 +273,6 @@ fn watch_parent(parent: Pid, alive: Arc<Mutex<()>>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::geteuid;
-
     use super::*;
 
     /// Starts a process that looks like the supervisor of a dead parent.
