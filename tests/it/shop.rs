@@ -15,13 +15,14 @@ cat \"$file\"
 ";
 
 const SHOP: &str = "#!/bin/sh
-grep -q release \"$1\" || exit 1
-echo \"$DATABASE_HOST $DATABASE_PASSWORD\" >/run/shop.connected
+[ \"$1\" != --check ] || exec grep -q release \"$2\"
+grep release \"$1\" >/run/shop/release || exit 1
+echo \"$DATABASE_HOST $DATABASE_PASSWORD\" >/run/shop/connected
 exec sleep infinity
 ";
 
 const CHECK: &str = "#!/bin/sh
-[ -s /run/shop.connected ] && echo OK - connected && exit 0
+[ -s /run/shop/connected ] && echo OK - connected && exit 0
 echo CRITICAL - not connected
 exit 2
 ";
@@ -96,9 +97,16 @@ fn the_shop_runs_in_each_environment_with_its_own_data_and_secret() {
         assert!(site.contains(&format!("server_name {vhost};")), "{site}");
         assert_eq!(site.contains("localhost"), name == "development", "{site}");
         assert_eq!(
-            host.read("/run/shop.connected").trim(),
+            host.read("/run/shop/connected").trim(),
             format!("db.{name}.example.net {secret}")
         );
+        // The restarted service runs the release that the link names, as its own user.
+        assert_eq!(
+            host.read("/run/shop/release"),
+            format!("release {release}\n")
+        );
+        let state = host.sh("readlink /opt/shop; stat -c %U:%G /run/shop/release");
+        assert_eq!(state, format!("shop-{release}\nshop:shop\n"));
         for unit in ["shop", "nginx"] {
             assert_eq!(host.word("is-active", unit), "active");
             assert_eq!(host.word("is-enabled", unit), "enabled");
