@@ -49,7 +49,7 @@ fn faults(name: &str, document: &Value) -> Vec<String> {
         .collect()
 }
 
-fn assert_valid(name: &str, document: &Value) {
+pub(crate) fn assert_valid(name: &str, document: &Value) {
     let faults = faults(name, document);
     assert!(faults.is_empty(), "{name}: {faults:#?} in {document:#}");
 }
