@@ -49,23 +49,29 @@ need_rust_tools() {
     done
 }
 
-# cargo-deny checks licences, sources and versions of dependencies by the rules in deny.toml. It is
-# built once below target/tools, which takes a few minutes.
-need_deny() {
-    local tools=$PWD/target/tools
+# Builds programs of crates.io below target/tools, each as NAME@VERSION, once per version; other
+# arguments are options of `cargo install`. Little optimization and shared dependencies save time.
+need_cargo_tools() {
+    local tools=$PWD/target/tools tool missing=() options=()
     export PATH=$tools/bin:$PATH
-    cargo deny --version >/dev/null 2>&1 && return
-    echo "installing cargo-deny below target/tools"
-    cargo install --quiet --locked --root "$tools" cargo-deny@0.20.2
+    for tool in "$@"; do
+        case $tool in --*) options+=("$tool") && continue ;; esac
+        grep -qsF "\"${tool/@/ } (" "$tools/.crates.toml" || missing+=("$tool")
+    done
+    [ "${#missing[@]}" -eq 0 ] && return
+    echo "installing ${missing[*]} below target/tools"
+    CARGO_TARGET_DIR=$tools/build CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+        cargo install --quiet --debug --locked --root "$tools" "${options[@]}" "${missing[@]}"
 }
 
-# mdBook builds the book in docs/; below target/tools, which takes a few minutes.
+# Checks licences, sources and versions of dependencies by the rules in deny.toml.
+need_deny() {
+    need_cargo_tools cargo-deny@0.20.2
+}
+
+# Builds the book in docs/.
 need_mdbook() {
-    local tools=$PWD/target/tools
-    export PATH=$tools/bin:$PATH
-    [ -x "$tools/bin/mdbook" ] && return
-    echo "installing mdbook below target/tools"
-    cargo install --quiet --locked --root "$tools" mdbook@0.5.4 --no-default-features --features search
+    need_cargo_tools --no-default-features --features=search mdbook@0.5.4
 }
 
 # Tests change owners of files.
@@ -108,17 +114,9 @@ need_browser() {
     need_packages chromium
 }
 
-# Builds .deb, .rpm and SBOM; below target/tools, which takes a few minutes.
+# Builds .deb, .rpm and SBOM.
 need_packagers() {
-    local tools=$PWD/target/tools
-    export PATH=$tools/bin:$PATH
-    local wanted=(cargo-deb@3.8.0 cargo-generate-rpm@0.21.1 cargo-cyclonedx@0.5.9) missing=()
-    for tool in "${wanted[@]}"; do
-        [ -x "$tools/bin/${tool%@*}" ] || missing+=("$tool")
-    done
-    [ "${#missing[@]}" -eq 0 ] && return
-    echo "installing ${missing[*]} below target/tools"
-    cargo install --quiet --locked --root "$tools" "${missing[@]}"
+    need_cargo_tools cargo-deb@3.8.0 cargo-generate-rpm@0.21.1 cargo-cyclonedx@0.5.9
 }
 
 # Links programs against an old glibc, with the linker of zig; in a Python environment of its own.
@@ -154,7 +152,7 @@ need_promtool() {
     echo "installing promtool below target/tools"
     scratch=$(mktemp -d)
     as_root apt-get update -qq
-    (cd "$scratch" && apt-get download -qq prometheus)
+    (cd "$scratch" && apt-get download -qq -o APT::Sandbox::User=root prometheus)
     dpkg-deb --extract "$scratch"/prometheus_*.deb "$scratch"
     install -D "$scratch/usr/bin/promtool" "$tools/bin/promtool"
     rm -r "$scratch"

@@ -252,7 +252,8 @@ mod tests {
     #[test]
     fn the_example_in_the_guide_is_valid_and_complete() {
         let guide = include_str!("../../docs/choria.md");
-        let (_, rest) = guide.split_once("optional:\n\n```\n").unwrap();
+        let (_, rest) = guide.split_once("optional:\n").unwrap();
+        let (_, rest) = rest.split_once("\n```text\n").unwrap();
         let (file, _) = rest.split_once("```").unwrap();
         Config::parse(file).unwrap();
         for key in KEYS {
