@@ -16,7 +16,7 @@ mod sops;
 mod values;
 
 pub use age::AgeError;
-pub use document::{DocumentSecretError, conceal, rekey, reveal};
+pub use document::{DocumentSecretError, decrypt_document, encrypt_document, rekey};
 pub use environment::{WithoutKey, secrets_of, set_data, unseal};
 pub use keys::{Identity, KeyError, Recipient, parse_identities};
 pub use sealed::{SealedError, SealedType, is_sealed, open, seal};
