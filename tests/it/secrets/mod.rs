@@ -2,6 +2,7 @@
 
 mod edit;
 mod fleet;
+mod templates;
 
 use serde_json::Value;
 

@@ -14,7 +14,7 @@ use crate::model::resource::{File, FileEnsure, Resource, parse_mode};
 use crate::model::state::{Detail, FileMetadata, State};
 use crate::system::Digest;
 use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind, Metadata};
-pub use content::Rendered;
+pub use content::{Rendered, render};
 
 mod content;
 mod tree;
