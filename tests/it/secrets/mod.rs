@@ -1,5 +1,6 @@
 //! Encrypted values: encrypted for nodes, opened on the node alone, and shown nowhere.
 
+mod age;
 mod edit;
 mod fleet;
 mod templates;
