@@ -146,6 +146,26 @@ fn what_can_not_be_copied_is_an_error_and_nothing_is_written() {
 }
 
 #[test]
+fn the_noop_of_a_tree_whose_owner_an_earlier_resource_creates_is_a_change() {
+    let env = with_tree();
+    env.write("out/a.txt", "one\n");
+    for account in ["owner: ccm-no-such", "group: ccm-no-such"] {
+        let entry = file(&env, "out", "ensure: directory, source: src");
+        let (property, _) = account.split_once(':').unwrap();
+        let entry = entry.replace(&format!("{property}: root"), account);
+        let noop = env.apply(&entry, &["--noop"]);
+        assert_eq!(noop.outcomes(), ["changed"], "{:#}", noop.document);
+        assert_eq!(
+            noop.event(0)["noop_message"],
+            "Would have changed 5 files and directories of the tree"
+        );
+        let applied = env.apply(&entry, &[]);
+        assert!(applied.failure(0).contains("ccm-no-such"));
+        assert!(!env.exists("out/bin"));
+    }
+}
+
+#[test]
 fn a_template_is_rendered_by_its_engine() {
     for (engine, text) in [
         ("jet", "port [[ 40 + 2 ]]\n"),

@@ -118,8 +118,7 @@ fn tree_plan(
     if wanted_ensure(resource) != FileEnsure::Directory || file.source.is_empty() {
         return Ok(None);
     }
-    let wanted = tree::attributes(file, host)?;
-    let plan = tree::compare(Path::new(&resource.common.name), file, &wanted, host)?;
+    let plan = tree::compare(Path::new(&resource.common.name), file, host)?;
     Ok((!plan.is_empty()).then_some(plan))
 }
 
