@@ -262,6 +262,32 @@ fn a_new_file_is_validated_beside_its_target_with_its_final_mode() {
 }
 
 #[test]
+fn a_file_in_a_directory_of_another_user_is_validated_where_that_user_can_not_replace_it() {
+    let env = TestEnv::new();
+    env.write("guarded", "secret of root\n");
+    env.write("theirs/f", "old\n");
+    std::os::unix::fs::chown(env.path("theirs"), Some(65534), Some(65534)).unwrap();
+    // Does what the owner of the directory could do meanwhile: replaces all new files there.
+    let (theirs, guarded) = (env.at("theirs"), env.at("guarded"));
+    let script = format!(
+        "#!/bin/sh\nfor new in {theirs}/f.*; do [ -e \"$new\" ] && ln -sf {guarded} \"$new\"; done\ncp \"$1\" {}; stat -c %a \"$1\" >{}\n",
+        env.at("validated"),
+        env.at("mode")
+    );
+    let script = env.write("check", script);
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let properties = format!("ensure: present, content: \"new\\n\", validate: '{script} %'");
+    let applied = env.apply(&file(&env, "theirs/f", &properties), &[]);
+    assert_eq!(applied.outcomes(), ["changed"], "{:#}", applied.document);
+    assert_eq!(env.read("validated"), "new\n");
+    assert_eq!(env.read("mode"), "644\n");
+    assert!(!env.path("theirs/f").is_symlink());
+    assert_eq!(env.read("theirs/f"), "new\n");
+    let files = crate::support::files_below(&env.path("theirs"));
+    assert_eq!(files, ["f"]);
+}
+
+#[test]
 fn a_validator_does_not_run_in_noop() {
     let env = TestEnv::new();
     let entry = file(
