@@ -1,6 +1,6 @@
 //! Data-driven cases of users and groups from `tests/data/provider/account`: the account files below,
-//! properties in, exact commands and inputs out. `root` is not in these files, but the machine knows it,
-//! as it knows a user of LDAP.
+//! properties in, exact commands and inputs out. The user `root` and the group `daemon` are not in these
+//! files, but the machine knows them, as it knows those of LDAP.
 
 use serde::Deserialize;
 
@@ -14,7 +14,7 @@ use crate::system::Accounts;
 const PASSWD: &str = "app:x:1001:1002:App:/srv/app:/bin/sh\nstuck:x:1003:1003::/:/bin/sh\n";
 const SHADOW: &str =
     "app:$6$salt$hash:19000:0:99999:7::20000:\nstuck:!$6$salt$hash:19000:0:99999:7:::\n";
-const GROUP: &str = "app:x:1002:\nwww:x:33:app\nadm:x:4:app\n";
+const GROUP: &str = "app:x:1002:\nwww:x:33:app\nadm:x:4:app\ngames:x:60:\n";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
