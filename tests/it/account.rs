@@ -181,7 +181,7 @@ fn a_group_of_another_source_is_no_difference_for_its_members_and_an_error_for_o
     );
     root.shell(
         "useradd app; useradd other; cd /etc/userdb; \
-         ln -s ldapstaff.group 60123.group; touch app:ldapstaff.membership; \
+         ln -s ldapstaff.group 60123.group; echo '{}' >app:ldapstaff.membership; \
          printf 'passwd: files systemd\\ngroup: files [SUCCESS=merge] systemd\\n' >/etc/nsswitch.conf; \
          getent group ldapstaff; id -nG app | grep ldapstaff",
     )

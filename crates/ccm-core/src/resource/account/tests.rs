@@ -5,9 +5,8 @@
 use serde::Deserialize;
 
 use crate::model::TypeName;
-use crate::model::document::parse;
-use crate::model::resource::decode;
 use crate::resource::package::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
+use crate::resource::tests::{declared, plan_and_change};
 use crate::resource::{SelectedProvider, select_provider};
 use crate::system::Accounts;
 
@@ -42,21 +41,13 @@ fn run(case: &Case) -> Result<(), String> {
     for command in &case.commands {
         test.expect(command);
     }
-    let node = parse(&case.properties.to_string()).unwrap();
-    let mut declared = decode::read_resources(case.type_name, &node).unwrap();
-    let mut resource = declared.remove(0).resource;
-    resource.complete().map_err(|err| err.to_string())?;
+    let resource = declared(case.type_name, &case.properties)?;
     let Ok(SelectedProvider::Managed(managed)) = select_provider(&resource, test.host()) else {
         return Err("no provider".into());
     };
     let host = test.host();
     let before = managed.inspect(host).map_err(|err| err.to_string())?;
-    let changed = managed.plan(&before, false, host).and_then(|planned| {
-        let message = planned.plan().message.clone();
-        planned.change(host, &|_| {})?;
-        Ok(message)
-    });
-    let (message, error) = match changed {
+    let (message, error) = match plan_and_change(&managed, &before, host) {
         Ok(message) => (message, String::new()),
         Err(err) => (case.message.clone(), err.to_string()),
     };

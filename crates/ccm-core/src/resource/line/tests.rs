@@ -8,10 +8,9 @@ use serde_json::Value;
 use super::LineError;
 use super::edit::edit;
 use crate::model::TypeName;
-use crate::model::document::parse;
 use crate::model::resource::Line;
-use crate::model::resource::decode::read_resources;
 use crate::resource::package::scripted_host::ScriptedHost;
+use crate::resource::tests::declared;
 use crate::resource::{ResourceError, SelectedProvider, select_provider};
 
 /// Returns the bytes of a text in a case: each character up to U+00FF is one byte.
@@ -76,11 +75,8 @@ fn a_file_that_another_program_changed_after_the_plan_is_not_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("f");
     std::fs::write(&path, "one\n").unwrap();
-    let text = format!("{{name: {}, line: two}}", path.display());
-    let node = parse(&text).unwrap();
-    let mut declared = read_resources(TypeName::Line, &node).unwrap();
-    let mut resource = declared.remove(0).resource;
-    resource.complete().unwrap();
+    let properties = serde_json::json!({"name": path.to_str().unwrap(), "line": "two"});
+    let resource = declared(TypeName::Line, &properties).unwrap();
     let test = ScriptedHost::new();
     let Ok(SelectedProvider::Managed(managed)) = select_provider(&resource, test.host()) else {
         panic!("no provider");

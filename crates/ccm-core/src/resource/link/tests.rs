@@ -9,9 +9,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::model::TypeName;
-use crate::model::document::parse;
-use crate::model::resource::decode;
 use crate::resource::package::scripted_host::{ScriptedHost, run_cases};
+use crate::resource::tests::{declared, plan_and_change};
 use crate::resource::{SelectedProvider, select_provider};
 
 #[derive(Deserialize)]
@@ -65,22 +64,14 @@ fn run(case: &Case) -> Result<(), String> {
     create(&path, &case.found);
     let mut properties = case.properties.clone();
     properties["name"] = path.to_str().unwrap().into();
-    let node = parse(&properties.to_string()).unwrap();
-    let mut declared = decode::read_resources(TypeName::Link, &node).unwrap();
-    let mut resource = declared.remove(0).resource;
-    resource.complete().map_err(|err| err.to_string())?;
+    let resource = declared(TypeName::Link, &properties)?;
     let test = ScriptedHost::new();
     let host = test.host();
     let Ok(SelectedProvider::Managed(managed)) = select_provider(&resource, host) else {
         return Err("no provider".into());
     };
     let before = managed.inspect(host).map_err(|err| err.to_string())?;
-    let changed = managed.plan(&before, false, host).and_then(|planned| {
-        let message = planned.plan().message.clone();
-        planned.change(host, &|_| {})?;
-        Ok(message)
-    });
-    let (message, error) = match changed {
+    let (message, error) = match plan_and_change(&managed, &before, host) {
         Ok(message) => (message, String::new()),
         Err(err) => {
             let error = err.to_string();
