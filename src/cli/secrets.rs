@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum, ValueHint};
 
 use super::environment::SecretKeyArgs;
 use super::fleet::recipients;
-use super::output::Console;
+use super::output::{Console, ask, print_error};
 use super::{CliError, Verdict};
 use ccm_core::run::secret_key;
 use ccm_core::secrets::{self, DocumentSecretError, Identity, SealedType};
@@ -120,25 +120,42 @@ fn rekey(args: &DocumentArgs, console: &Console) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Opens the values in a private directory, which is removed whatever happens.
+/// Decrypts the values in a private directory, which is removed unless the edited text can't be stored.
 fn edit(args: &DocumentArgs, console: &Console) -> Result<(), CliError> {
     let recipients = args.recipients.recipients(console)?;
     let keys = keys(&args.secret_key)?;
     let text = read(&args.file)?;
-    let shown = secrets::reveal(&text, &keys).map_err(|err| at(err, &args.file))?;
+    let shown = secrets::decrypt_document(&text, &keys).map_err(|err| at(err, &args.file))?;
     let private = PrivateDir::create(&std::env::temp_dir(), "ccm-secrets-");
     let private = private.map_err(CliError::failed)?;
     let name = args.file.file_name().unwrap_or_default();
     let file = private.path().join(name);
     files::write_private(&file, shown.as_bytes(), Durability::Cached).map_err(CliError::failed)?;
-    open_editor(&file)?;
-    let edited = read(&file)?;
-    if edited == shown {
-        console.print("nothing was changed\n");
-        return Ok(());
+    let attempt = || {
+        open_editor(&file)?;
+        let edited = read(&file)?;
+        if edited == shown {
+            console.print("nothing was changed\n");
+            return Ok(());
+        }
+        let sealed = secrets::encrypt_document(&edited, &text, &keys, &recipients);
+        write(&args.file, &sealed.map_err(|err| at(err, &args.file))?)
+    };
+    loop {
+        let Err(err) = attempt() else { return Ok(()) };
+        if read(&file).is_ok_and(|edited| edited == shown) {
+            return Err(err);
+        }
+        print_error(&format!("ccm: error: {err}"));
+        if !matches!(ask("Edit again?"), Ok(Some(true))) {
+            let kept = private.keep().join(name);
+            let error = format!("{} was not changed", args.file.display());
+            return Err(CliError::failed(error).hint(format!(
+                "the edited text is kept in {}, with decrypted values: remove it after use",
+                kept.display()
+            )));
+        }
     }
-    let sealed = secrets::conceal(&edited, &text, &keys, &recipients);
-    write(&args.file, &sealed.map_err(|err| at(err, &args.file))?)
 }
 
 fn open_editor(file: &Path) -> Result<(), CliError> {

@@ -123,11 +123,19 @@ fn a_user_with_processes_is_not_removed_and_the_error_says_so() {
     assert!(root.read("/etc/passwd").contains("app:"));
 }
 
+/// Returns the path of a library of the name service, whatever the architecture of the machine.
+fn library(name: &str) -> String {
+    let directories = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let mut paths = directories.map(|it| it.path().join(name));
+    let path = paths.find(|path| path.is_file());
+    path.unwrap().display().to_string()
+}
+
 /// Adds a second source of the name service, which knows `nobody`, as LDAP knows its users.
 fn with_foreign_nobody() -> ScratchRoot {
     let root = ScratchRoot::new();
-    let library = "/lib/x86_64-linux-gnu/libnss_systemd.so.2";
-    std::fs::copy(library, root.path(&format!("/usr{library}"))).unwrap();
+    let library = library("libnss_systemd.so.2");
+    std::fs::copy(&library, root.path(&library)).unwrap();
     root.shell(
         "for file in passwd shadow group; do grep -v -e ^nobody: -e ^nogroup: /etc/$file >/tmp/x; \
          cat /tmp/x >/etc/$file; done; \
@@ -162,6 +170,32 @@ fn a_user_of_another_source_is_present_and_never_created_again() {
     assert_eq!(applied.outcomes(), ["stable"], "{:#}", applied.document);
     assert!(!root.read("/etc/passwd").contains("nobody:"));
     assert!(!root.read("/etc/group").contains("nogroup:"));
+}
+
+#[test]
+fn a_group_of_another_source_is_no_difference_for_its_members_and_an_error_for_others() {
+    let root = with_foreign_nobody();
+    root.write(
+        "/etc/userdb/ldapstaff.group",
+        r#"{"groupName": "ldapstaff", "gid": 60123}"#,
+    );
+    root.shell(
+        "useradd app; useradd other; cd /etc/userdb; \
+         ln -s ldapstaff.group 60123.group; echo '{}' >app:ldapstaff.membership; \
+         printf 'passwd: files systemd\\ngroup: files [SUCCESS=merge] systemd\\n' >/etc/nsswitch.conf; \
+         getent group ldapstaff; id -nG app | grep ldapstaff",
+    )
+    .ok();
+    let groups = "groups: [ldapstaff, games]";
+    converge(&root, &entry("user", "app", groups));
+    assert_eq!(root.shell("id -nG app").ok(), "app games ldapstaff\n");
+    let applied = root.apply(&entry("user", "other", groups), &[]);
+    assert_eq!(
+        applied.failure(0),
+        "group ldapstaff is not in /etc/group: it comes from another source of the name service, \
+         such as LDAP; change it there"
+    );
+    assert_eq!(root.shell("id -nG other").ok(), "other\n");
 }
 
 #[test]
@@ -204,7 +238,7 @@ fn a_password_hash_is_shown_nowhere() {
 }
 
 #[test]
-fn account_files_are_read_by_few_processes_and_the_cache_is_dropped_after_a_change() {
+fn accounts_that_a_change_creates_are_found_by_the_next_resource() {
     let root = ScratchRoot::new();
     let mut entries = String::new();
     for index in 0..20 {
@@ -269,6 +303,11 @@ fn hostile_names_and_fields_are_refused_before_anything_is_touched() {
             "user",
             r#"{name: a, password: "$6$x:0"}"#,
             "password must be a hash",
+        ),
+        (
+            "user",
+            r#"{name: a, password: "*", locked: false}"#,
+            "locked must not be false",
         ),
         (
             "user",

@@ -146,6 +146,26 @@ fn what_can_not_be_copied_is_an_error_and_nothing_is_written() {
 }
 
 #[test]
+fn the_noop_of_a_tree_whose_owner_an_earlier_resource_creates_is_a_change() {
+    let env = with_tree();
+    env.write("out/a.txt", "one\n");
+    for account in ["owner: ccm-no-such", "group: ccm-no-such"] {
+        let entry = file(&env, "out", "ensure: directory, source: src");
+        let (property, _) = account.split_once(':').unwrap();
+        let entry = entry.replace(&format!("{property}: root"), account);
+        let noop = env.apply(&entry, &["--noop"]);
+        assert_eq!(noop.outcomes(), ["changed"], "{:#}", noop.document);
+        assert_eq!(
+            noop.event(0)["noop_message"],
+            "Would have changed 5 files and directories of the tree"
+        );
+        let applied = env.apply(&entry, &[]);
+        assert!(applied.failure(0).contains("ccm-no-such"));
+        assert!(!env.exists("out/bin"));
+    }
+}
+
+#[test]
 fn a_template_is_rendered_by_its_engine() {
     for (engine, text) in [
         ("jet", "port [[ 40 + 2 ]]\n"),
@@ -239,6 +259,32 @@ fn a_new_file_is_validated_beside_its_target_with_its_final_mode() {
         "the new file was refused: validation failed with exit code 3"
     );
     assert!(!applied.document.to_string().contains("evil secret"));
+}
+
+#[test]
+fn a_file_in_a_directory_of_another_user_is_validated_where_that_user_can_not_replace_it() {
+    let env = TestEnv::new();
+    env.write("guarded", "secret of root\n");
+    env.write("theirs/f", "old\n");
+    std::os::unix::fs::chown(env.path("theirs"), Some(65534), Some(65534)).unwrap();
+    // Does what the owner of the directory could do meanwhile: replaces all new files there.
+    let (theirs, guarded) = (env.at("theirs"), env.at("guarded"));
+    let script = format!(
+        "#!/bin/sh\nfor new in {theirs}/f.*; do [ -e \"$new\" ] && ln -sf {guarded} \"$new\"; done\ncp \"$1\" {}; stat -c %a \"$1\" >{}\n",
+        env.at("validated"),
+        env.at("mode")
+    );
+    let script = env.write("check", script);
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let properties = format!("ensure: present, content: \"new\\n\", validate: '{script} %'");
+    let applied = env.apply(&file(&env, "theirs/f", &properties), &[]);
+    assert_eq!(applied.outcomes(), ["changed"], "{:#}", applied.document);
+    assert_eq!(env.read("validated"), "new\n");
+    assert_eq!(env.read("mode"), "644\n");
+    assert!(!env.path("theirs/f").is_symlink());
+    assert_eq!(env.read("theirs/f"), "new\n");
+    let files = crate::support::files_below(&env.path("theirs"));
+    assert_eq!(files, ["f"]);
 }
 
 #[test]

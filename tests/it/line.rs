@@ -186,3 +186,34 @@ fn properties_that_contradict_each_other_are_refused() {
         assert!(shown.contains(error), "{properties}: {shown}");
     }
 }
+
+#[test]
+fn a_name_with_a_line_break_is_refused() {
+    let env = TestEnv::new();
+    env.write("a\nb", "one\n");
+    let path = env.at("a\\nb");
+    for property in ["line", "block"] {
+        let entry = format!("- line:\n    name: \"{path}\"\n    {property}: two\n");
+        env.write("m.yaml", crate::support::manifest(&entry));
+        let shown = env.ccm(&["apply", "m.yaml"]).error(2);
+        assert!(shown.contains("must not contain line breaks"), "{shown}");
+        assert_eq!(env.read("a\nb"), "one\n");
+    }
+}
+
+#[test]
+fn a_path_with_a_line_break_is_one_file() {
+    let env = TestEnv::new();
+    env.write("a\nb", "one\n");
+    let path = env.at("a\\nb");
+    for (property, content) in [
+        ("line", "one\ntwo\n"),
+        ("block", "one\ntwo\n# BEGIN ccm x\ntwo\n# END ccm x\n"),
+    ] {
+        let path = format!("path: \"{path}\"");
+        env.converge(&format!(
+            "- line:\n    name: x\n    {path}\n    {property}: two\n"
+        ));
+        assert_eq!(env.read("a\nb"), content);
+    }
+}

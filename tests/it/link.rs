@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use crate::support::TestEnv;
+use crate::support::disk::{Disk, SmallDisk};
+use crate::support::tool;
 
 /// Returns a manifest entry for one link with these properties.
 fn link(env: &TestEnv, name: &str, properties: &str) -> String {
@@ -87,6 +89,60 @@ fn a_directory_in_the_way_is_an_error_unless_forced() {
     );
 }
 
+/// Checks that a forced link over the directory `d` is refused, and that the directory is as it was.
+fn refuses_mount(env: &TestEnv, properties: &str) {
+    for _ in 0..2 {
+        let applied = env.apply(&link(env, "d", properties), &[]);
+        let error = applied.failure(0);
+        assert!(error.contains("a file system is mounted"), "{error}");
+        assert_eq!(env.read("d/file"), "kept");
+        assert_eq!(env.read("d/a/b/mounted/file"), "kept");
+    }
+    let left = std::fs::read_dir(env.root()).unwrap().flatten();
+    let mut left = left.map(|it| it.file_name().into_string().unwrap());
+    assert!(left.all(|it| !it.starts_with("d.")));
+}
+
+#[test]
+fn a_directory_with_a_mount_below_is_not_replaced() {
+    let env = TestEnv::new();
+    env.write("d/file", "kept");
+    let _disk = SmallDisk::mount(&env.path("d/a/b/mounted"), "64k");
+    env.write("d/a/b/mounted/file", "kept");
+    refuses_mount(&env, "target: x, force: true");
+}
+
+#[test]
+fn a_directory_with_a_mount_below_is_not_removed() {
+    let env = TestEnv::new();
+    env.write("d/file", "kept");
+    let _disk = SmallDisk::mount(&env.path("d/a/b/mounted"), "64k");
+    env.write("d/a/b/mounted/file", "kept");
+    refuses_mount(&env, "ensure: absent, force: true");
+}
+
+#[test]
+fn a_directory_that_can_not_be_removed_keeps_its_name() {
+    let env = TestEnv::new();
+    let _disk = Disk::mount(&env.path("image"), &env.path("disk"));
+    env.write("disk/d/sub/file", "kept");
+    let file = env.path("disk/d/sub/file");
+    tool("chattr", &["+i".as_ref(), &file]);
+    let entry = link(&env, "disk/d", "target: x, force: true");
+    let errors = [(); 2].map(|()| env.apply(&entry, &[]).failure(0).to_owned());
+    assert!(
+        errors.iter().all(|it| it.contains("not permitted")),
+        "{errors:?}"
+    );
+    assert_eq!(env.read("disk/d/sub/file"), "kept");
+    tool("chattr", &["-i".as_ref(), &file]);
+    env.converge(&entry);
+    let left = std::fs::read_dir(env.path("disk")).unwrap().flatten();
+    let mut left: Vec<_> = left.map(|it| it.file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["d", "lost+found"]);
+}
+
 #[test]
 fn a_forced_removal_takes_what_is_at_the_path() {
     let env = TestEnv::new();
@@ -133,4 +189,14 @@ fn status_shows_the_target() {
     symlink("../a", env.path("l")).unwrap();
     let shown = env.ccm(&["status", "link", "l", "--json"]).json();
     assert_eq!(shown["target"], "../a");
+}
+
+#[test]
+fn a_name_with_a_line_break_is_one_link() {
+    let env = TestEnv::new();
+    let path = env.at("a\\nb");
+    env.converge(&format!(
+        "- link:\n    name: \"{path}\"\n    target: \"x\\ny\"\n"
+    ));
+    assert_eq!(target(&env, "a\nb").as_os_str(), "x\ny");
 }

@@ -41,7 +41,10 @@ fn the_shop_runs_in_each_environment_with_its_own_data_and_secret() {
                 "usr/lib/systemd/system/nginx.service",
                 "[Service]\nExecStart=/usr/sbin/nginx\n[Install]\nWantedBy=multi-user.target\n",
             ),
-            ("etc/nginx/nginx.conf", "include sites-enabled/*;\n"),
+            (
+                "etc/nginx/nginx.conf",
+                "user www-data;\nworker_processes auto;\ninclude sites-enabled/*;\n",
+            ),
         ],
     }]);
     for release in ["1.4.2", "1.5.0"] {
@@ -97,6 +100,11 @@ fn the_shop_runs_in_each_environment_with_its_own_data_and_secret() {
         assert!(site.contains(&format!("server_name {vhost};")), "{site}");
         assert_eq!(site.contains("localhost"), name == "development", "{site}");
         assert_eq!(
+            host.read("/etc/nginx/nginx.conf"),
+            format!("user www-data;\nworker_processes {workers};\ninclude sites-enabled/*;\n")
+        );
+        assert_eq!(host.sh("cd /var/www/shop; find . -type f"), "./503.html\n");
+        assert_eq!(
             host.read("/run/shop/connected").trim(),
             format!("db.{name}.example.net {secret}")
         );
@@ -116,6 +124,8 @@ fn the_shop_runs_in_each_environment_with_its_own_data_and_secret() {
             again["summary"]["changed_resources"], 0,
             "{name}: {again:#}"
         );
+        // The next environment removes it.
+        host.write("/var/www/shop/unknown.html", "");
     }
     host.sh("systemctl disable --now shop nginx; systemctl stop artifacts.socket; rm -f /etc/systemd/system/shop.service");
 }

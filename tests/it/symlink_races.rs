@@ -1,5 +1,5 @@
-//! A race for the file system: while the program manages files, directories, archives and scaffolds
-//! in a directory of another user, that user swaps parts of their paths for links to a guarded
+//! A race for the file system: while the program manages files, directories, trees, archives and
+//! scaffolds in a directory of another user, that user swaps parts of their paths for links to a guarded
 //! place, without pause. The guarded place must stay as it is to the last attribute.
 //!
 //! The rounds are counted, not timed, and the race is only won if both were seen often: changes
@@ -102,12 +102,12 @@ fn fingerprint(directory: &Path) -> BTreeMap<PathBuf, String> {
 fn populate(directory: &Path, owner: u32) {
     std::fs::create_dir_all(directory).unwrap();
     for index in 0..EACH {
-        for name in ["goes", "owned", "kept", "tar.tar.gz"] {
+        for name in ["goes", "owned", "kept", "checked", "tar.tar.gz"] {
             let file = directory.join(format!("{name}{index}"));
             std::fs::write(&file, "as it was").unwrap();
             chown(&file, Some(owner), Some(owner)).unwrap();
         }
-        for name in ["made", "tree", "out", "scaffold"] {
+        for name in ["made", "tree", "out", "scaffold", "copied"] {
             let below = directory.join(format!("{name}{index}"));
             std::fs::create_dir_all(below.join("sub")).unwrap();
             std::fs::write(below.join("sub/file"), "as it was").unwrap();
@@ -142,6 +142,16 @@ fn resources(attacked: &Path, run: usize, url: &str) -> String {
         add("file", &at("goes"), "ensure: absent");
         let directory = format!("ensure: directory, {owned}, mode: {mode}");
         add("file", &at("made"), &directory);
+        add(
+            "file",
+            &at("copied"),
+            &format!("{directory}, source: templates, purge: true"),
+        );
+        add(
+            "file",
+            &at("checked"),
+            &format!("{present}, content: 'run {run}', validate: '/bin/grep -q run %'"),
+        );
         add("file", &format!("{part}/new{index}/r{run}"), &directory);
         add("file", &at("tree"), "ensure: absent, force: true");
         add(

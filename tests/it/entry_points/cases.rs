@@ -184,6 +184,11 @@ pub(super) fn cases(url: &str) -> Vec<Case> {
             &["stable"],
         ),
         Case::new(
+            "group with a name that ends its field",
+            json!([{"group": [{"a:b": {"ensure": "present"}}]}]),
+            &[],
+        ),
+        Case::new(
             "group that would be created",
             json!([{"group": [{"ccm-nobody-has-this": {"ensure": "present"}}]}]),
             &["changed"],

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use ccm_agent::Agent;
 use ccm_agent::config::Config;
 use ccm_core::model::envelope::{DIFF, NOOP};
+use ccm_core::run::secret_key;
+use ccm_core::secrets::{self, SealedType};
 use ccm_nats::request_signature::Signer;
 use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
@@ -279,5 +281,55 @@ async fn a_bundle_reads_its_own_files_and_no_others() {
         assert_eq!(content.as_deref(), expected, "{name}: {answer}");
     }
     assert!(answer.to_string().contains("lookups: [files]"), "{answer}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn encrypted_values_are_opened_only_for_a_signer_with_the_grant() {
+    let place = Place::new().await;
+    let (weak, granted) = (Signer::generate(), Signer::generate());
+    let target = tempfile::tempdir().unwrap();
+    let policy = |lookups: &str| {
+        let names = target.path().display();
+        format!("{{verbs: [apply], types: [file], names: ['{names}/**'], lookups: [{lookups}]}}")
+    };
+    let (without, with) = (policy("kv"), policy("kv, secrets"));
+    let config = trusting_all(
+        &[
+            (&weak, "weak", Some(without.as_str())),
+            (&granted, "granted", Some(with.as_str())),
+        ],
+        place.dir.path(),
+    );
+    let running = place.start(&config).await;
+    let keys = secret_key::load(&secret_key::path_in(&config.state_dir)).unwrap();
+    let recipient = secret_key::recipient(&keys.unwrap()).unwrap();
+    let sealed = secrets::seal(SECRET, SealedType::Str, &[recipient]).unwrap();
+    let jetstream = place.server.jetstream().await;
+    let bucket = jetstream.get_key_value("vault").await.unwrap();
+    bucket.put("sealed", sealed.clone().into()).await.unwrap();
+    let out = target.path().join("out").display().to_string();
+    for (data, content) in [
+        (json!({"p": sealed}), "{{ Data.p }}"),
+        (json!({}), "{{ kvGet('vault', 'sealed') }}"),
+    ] {
+        let properties = json!({"ensure": "present", "owner": "root", "group": "root",
+            "mode": "0600", "content": content});
+        let body = json!({"protocol": "io.choria.ccm.v1.manifest.apply.request", "wait": true,
+            "manifest": {"data": data, "ccm": {"resources": [{"file": [{out.clone(): properties}]}]}}});
+        let apply = async |signer: &Signer| {
+            let headers = Headers::new();
+            let (_, answer) = answer_to(&place.client, signer, Verb::Apply, headers, &body).await;
+            answer.to_string()
+        };
+        let answer = apply(&weak).await;
+        assert!(answer.contains("lookups: [secrets]"), "{content}: {answer}");
+        assert!(!answer.contains(SECRET), "{content}: {answer}");
+        assert!(!std::path::Path::new(&out).exists(), "{content}: {answer}");
+        let answer = apply(&granted).await;
+        assert!(!answer.contains(SECRET), "{content}: {answer}");
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), SECRET, "{answer}");
+        std::fs::remove_file(&out).unwrap();
+    }
     running.stop().await;
 }

@@ -238,7 +238,15 @@ impl Engine<'_> {
             event.skipped = true;
             return Ok(());
         }
-        let selected = match &resolved {
+        let hidden = match self.hide_rendered_secret(scope, resource, event) {
+            Ok(hidden) => hidden,
+            Err(err) => {
+                self.report_failure(scope, resource, err.into(), event);
+                return Ok(());
+            }
+        };
+        let resource = hidden.as_ref().unwrap_or(resource);
+        let selected = match hidden.as_ref().or(resolved.as_ref()) {
             Some(resolved) => resource::select_provider(resolved, self.host(scope))?,
             None => selected,
         };
@@ -253,7 +261,6 @@ impl Engine<'_> {
             }
         };
         let state = state.unwrap_or_else(|err| {
-            event.failed = true;
             self.report_failure(scope, resource, err, event);
             None
         });
@@ -284,6 +291,7 @@ impl Engine<'_> {
         error: ApplyError,
         event: &mut TransactionEvent,
     ) {
+        event.failed = true;
         if resource.common.sensitive {
             event.errors.push(match error {
                 // The program name may be sensitive.

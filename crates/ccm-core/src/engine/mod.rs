@@ -14,6 +14,7 @@ mod nested_manifest;
 mod pending_refreshes;
 mod redact_event;
 mod registration;
+mod rendered_secret;
 pub mod session;
 mod status;
 

@@ -40,7 +40,8 @@ pub(crate) fn resolve_properties(
 }
 
 /// Resolves the properties of one phase in place. Fields that need values that are not known are left
-/// as they are and returned. A resource that depends on a secret becomes sensitive.
+/// as they are and returned. A resource that depends on a secret becomes sensitive; what it renders when
+/// it is applied is checked then, see [`crate::resource::renders_secret`].
 pub(super) fn resolve_known(
     resource: &mut Resource,
     phase: Phase,
@@ -63,13 +64,7 @@ pub(super) fn resolve_known(
     if is_secret {
         make_sensitive(resource, redacted)?;
     }
-    resource.common.sensitive |= env.has_secrets() && renders_data(resource);
     Ok(unknown)
-}
-
-/// Reports whether a resource renders all data when it is applied.
-fn renders_data(resource: &Resource) -> bool {
-    matches!(&resource.properties, Properties::Scaffold(scaffold) if scaffold.data.is_none())
 }
 
 /// Makes a resource that depends on a secret sensitive; `redacted` is the same without the secret. What

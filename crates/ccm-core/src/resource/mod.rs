@@ -15,6 +15,7 @@ pub mod line;
 pub mod link;
 pub mod package;
 mod plan;
+mod rendered_secret;
 pub mod scaffold;
 pub mod service;
 pub mod user;
@@ -35,6 +36,7 @@ use ccm_template::Env;
 use error::MAX_ERROR_LINES;
 pub use error::{ErrorOutput, ProviderError, ResourceError};
 pub use plan::Plan;
+pub use rendered_secret::{has_templates, renders_secret};
 
 /// Access of resource types to the machine.
 #[derive(Clone, Copy)]

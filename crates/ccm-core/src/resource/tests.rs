@@ -1,14 +1,16 @@
-//! Tests that hold for every type: provider selection, and rejection of states of another type.
+//! Tests that hold for every type: provider selection, and rejection of states of another type. Also what
+//! the tests of several types share.
 
 use chrono::DateTime;
 
 use super::package::scripted_host::ScriptedHost;
 use super::*;
-use crate::model::TypeName;
+use crate::model::resource::decode;
 use crate::model::state::{
     ApplyDetail, ArchiveMetadata, Detail, ExecDetail, FileMetadata, GroupMetadata, LineMetadata,
     LinkMetadata, PackageMetadata, ScaffoldMetadata, ServiceMetadata, UserMetadata,
 };
+use crate::model::{TypeName, document};
 
 fn resource(type_name: TypeName) -> Resource {
     let properties = match type_name {
@@ -68,6 +70,29 @@ fn scripted() -> ScriptedHost {
     scripted.runner.install("systemctl");
     scripted.runner.install("useradd");
     scripted
+}
+
+/// Returns the resource that a case declares.
+pub(super) fn declared(
+    type_name: TypeName,
+    properties: &serde_json::Value,
+) -> Result<Resource, String> {
+    let node = document::parse(&properties.to_string()).unwrap();
+    let mut declared = decode::read_resources(type_name, &node).unwrap();
+    let mut resource = declared.remove(0).resource;
+    resource.complete().map_err(|err| err.to_string())?;
+    Ok(resource)
+}
+
+/// Performs the plan for a state and returns its noop message.
+pub(super) fn plan_and_change(
+    managed: &ManagedResource<'_>,
+    before: &State,
+    host: Host<'_>,
+) -> Result<String, ResourceError> {
+    let planned = managed.plan(before, false, host)?;
+    planned.change(host, &|_| {})?;
+    Ok(planned.plan().message.clone())
 }
 
 #[test]

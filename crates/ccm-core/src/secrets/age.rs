@@ -53,6 +53,11 @@ pub enum AgeError {
     Key(#[from] KeyError),
 }
 
+/// Reports whether a file starts as an age file does.
+pub(super) fn has_header(file: &[u8]) -> bool {
+    file.starts_with(VERSION.as_bytes())
+}
+
 /// Encrypts a text for recipients.
 pub(super) fn encrypt(plain: &[u8], recipients: &[Recipient]) -> Result<Vec<u8>, AgeError> {
     match recipients.len() {

@@ -102,6 +102,11 @@ pub fn open(text: &str, identities: &[Identity]) -> Result<Value, SealedError> {
     kind.read(plain)
 }
 
+/// Reports whether a text is an encrypted value with an age file, which may be for other keys.
+pub(super) fn is_age_file(text: &str) -> bool {
+    parse(text).is_ok_and(|(file, _)| age::has_header(&file))
+}
+
 /// Returns the age file of a value, and the type of its content.
 fn parse(text: &str) -> Result<(Vec<u8>, SealedType), SealedError> {
     if text.len() > 2 * MAX_FILE {

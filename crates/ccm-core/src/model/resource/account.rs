@@ -121,6 +121,10 @@ impl User {
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b':');
         let is_hash = password.is_empty() || password.starts_with('$') || password == "*";
+        if password == "*" && self.locked == Some(false) {
+            let message = "locked must not be false with password \"*\", which no password matches";
+            return Err(InvalidProperty::new("locked", message));
+        }
         match is_valid && is_hash {
             true => Ok(()),
             false => Err(InvalidProperty::new(

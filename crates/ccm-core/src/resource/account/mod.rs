@@ -1,7 +1,7 @@
 //! What users and groups share: the programs that change account files, and their errors.
 //!
-//! The files are never written here: `useradd` and its siblings lock them, keep backups and know the
-//! rules of the system. The local files are read once per run, see [`Accounts::local`].
+//! The files are never written here: the programs of shadow-utils (`useradd`, `usermod`, …) lock them,
+//! keep backups and know the rules of the system. The local files are read once per run, see [`Accounts::local`].
 //!
 //! [`Accounts::local`]: crate::system::Accounts::local
 

@@ -1,20 +1,19 @@
 //! Data-driven cases of users and groups from `tests/data/provider/account`: the account files below,
-//! properties in, exact commands and inputs out. `root` is not in these files, but the machine knows it,
-//! as it knows a user of LDAP.
+//! properties in, exact commands and inputs out. The user `root` and the group `daemon` are not in these
+//! files, but the machine knows them, as it knows those of LDAP.
 
 use serde::Deserialize;
 
 use crate::model::TypeName;
-use crate::model::document::parse;
-use crate::model::resource::decode;
 use crate::resource::package::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
+use crate::resource::tests::{declared, plan_and_change};
 use crate::resource::{SelectedProvider, select_provider};
 use crate::system::Accounts;
 
 const PASSWD: &str = "app:x:1001:1002:App:/srv/app:/bin/sh\nstuck:x:1003:1003::/:/bin/sh\n";
 const SHADOW: &str =
     "app:$6$salt$hash:19000:0:99999:7::20000:\nstuck:!$6$salt$hash:19000:0:99999:7:::\n";
-const GROUP: &str = "app:x:1002:\nwww:x:33:app\nadm:x:4:app\n";
+const GROUP: &str = "app:x:1002:\nwww:x:33:app\nadm:x:4:app\ngames:x:60:\n";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,21 +41,13 @@ fn run(case: &Case) -> Result<(), String> {
     for command in &case.commands {
         test.expect(command);
     }
-    let node = parse(&case.properties.to_string()).unwrap();
-    let mut declared = decode::read_resources(case.type_name, &node).unwrap();
-    let mut resource = declared.remove(0).resource;
-    resource.complete().map_err(|err| err.to_string())?;
+    let resource = declared(case.type_name, &case.properties)?;
     let Ok(SelectedProvider::Managed(managed)) = select_provider(&resource, test.host()) else {
         return Err("no provider".into());
     };
     let host = test.host();
     let before = managed.inspect(host).map_err(|err| err.to_string())?;
-    let changed = managed.plan(&before, false, host).and_then(|planned| {
-        let message = planned.plan().message.clone();
-        planned.change(host, &|_| {})?;
-        Ok(message)
-    });
-    let (message, error) = match changed {
+    let (message, error) = match plan_and_change(&managed, &before, host) {
         Ok(message) => (message, String::new()),
         Err(err) => (case.message.clone(), err.to_string()),
     };

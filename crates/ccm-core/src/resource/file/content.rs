@@ -92,23 +92,28 @@ impl Rendered {
         if let Some(rendered) = self.0.get() {
             return Ok(rendered);
         }
-        let path = readable(&file.template, host)?;
-        let text = files::read(&path, MAX_TEMPLATE_BYTES)?;
-        let template = Template {
-            // The name was validated.
-            engine: Engine::parse(&file.engine).unwrap_or(Engine::Jet),
-            name: &file.template,
-            text: &text,
-            left: "",
-            right: "",
-        };
-        let rendered = engines::render(template, host.env).map_err(|cause| {
-            let diagnostic = cause.diagnostic(&path.to_string_lossy(), &text);
-            ResourceError::Template {
-                cause: Box::new(cause),
-                diagnostic: Box::new(diagnostic),
-            }
-        })?;
+        let rendered = render(file, host)?;
         Ok(self.0.get_or_init(|| rendered))
     }
+}
+
+/// Renders the template of a file.
+pub fn render(file: &File, host: Host<'_>) -> Result<Vec<u8>, ResourceError> {
+    let path = readable(&file.template, host)?;
+    let text = files::read(&path, MAX_TEMPLATE_BYTES)?;
+    let template = Template {
+        // The name was validated.
+        engine: Engine::parse(&file.engine).unwrap_or(Engine::Jet),
+        name: &file.template,
+        text: &text,
+        left: "",
+        right: "",
+    };
+    engines::render(template, host.env).map_err(|cause| {
+        let diagnostic = cause.diagnostic(&path.to_string_lossy(), &text);
+        ResourceError::Template {
+            cause: Box::new(cause),
+            diagnostic: Box::new(diagnostic),
+        }
+    })
 }

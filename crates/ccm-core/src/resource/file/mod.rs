@@ -14,7 +14,7 @@ use crate::model::resource::{File, FileEnsure, Resource, parse_mode};
 use crate::model::state::{Detail, FileMetadata, State};
 use crate::system::Digest;
 use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind, Metadata};
-pub use content::Rendered;
+pub use content::{Rendered, render};
 
 mod content;
 mod tree;
@@ -118,8 +118,7 @@ fn tree_plan(
     if wanted_ensure(resource) != FileEnsure::Directory || file.source.is_empty() {
         return Ok(None);
     }
-    let wanted = tree::attributes(file, host)?;
-    let plan = tree::compare(Path::new(&resource.common.name), file, &wanted, host)?;
+    let plan = tree::compare(Path::new(&resource.common.name), file, host)?;
     Ok((!plan.is_empty()).then_some(plan))
 }
 

@@ -73,11 +73,11 @@ fn list(directory: &Path, file: &File) -> Result<Tree, ResourceError> {
     })
 }
 
-/// Compares a directory with its source.
+/// Compares a directory with its source. An owner or group that does not exist yet is a difference: an
+/// earlier resource may create it.
 pub(super) fn compare(
     target: &Path,
     file: &File,
-    wanted: &Attributes,
     host: Host<'_>,
 ) -> Result<TreePlan, ResourceError> {
     let source = readable(&file.source, host)?;
@@ -85,7 +85,7 @@ pub(super) fn compare(
     if kind != Some(FileKind::Directory) {
         return Err(TreeError::NotADirectory(source).into());
     }
-    let mode = wanted.mode.unwrap_or_default();
+    let mode = wanted_mode(file, FileEnsure::Present)?;
     let is_deep = file.recurse.unwrap_or(true);
     let wanted_tree = list(&source, file)?;
     // A link in place of the directory is replaced, so nothing below it counts.
@@ -94,9 +94,9 @@ pub(super) fn compare(
         _ => Tree::new(),
     };
     let mut plan = TreePlan::default();
-    let is_owned = |seen: &Metadata| {
-        wanted.uid.is_none_or(|uid| uid == seen.uid) && wanted.gid.is_none_or(|gid| gid == seen.gid)
-    };
+    let accounts = host.accounts;
+    let (uid, gid) = (accounts.uid(&file.owner), accounts.gid(&file.group));
+    let is_owned = |seen: &Metadata| uid == Ok(seen.uid) && gid == Ok(seen.gid);
     for (path, seen) in &wanted_tree {
         let from = source.join(path);
         check_read(&from, host)?;

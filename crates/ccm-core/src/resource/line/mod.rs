@@ -5,6 +5,7 @@
 
 mod edit;
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests;
 
 use std::path::Path;
@@ -30,12 +31,12 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// change only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Action {
-    content: Result<Vec<u8>, Unready>,
+    content: Result<Vec<u8>, NotEditable>,
 }
 
 /// Why a file can't be edited yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Unready {
+enum NotEditable {
     NoFile,
     NoPlace(EditError),
 }
@@ -149,11 +150,11 @@ pub(super) fn plan(
             Err(LineError::Edit {
                 reason: reason @ EditError::NoPlace(_),
                 ..
-            }) => (Err(Unready::NoPlace(reason)), addition),
+            }) => (Err(NotEditable::NoPlace(reason)), addition),
             Err(err) => return Err(err.into()),
         },
         None if resource.common.ensure == "absent" => return Ok(Plan::stable()),
-        None => (Err(Unready::NoFile), addition),
+        None => (Err(NotEditable::NoFile), addition),
     };
     let message = match kind {
         EditKind::AddLine => "Would have added the line",
@@ -179,8 +180,8 @@ pub(super) fn change(
     let metadata = seen(state)?;
     let content = match &action.content {
         Ok(content) => content,
-        Err(Unready::NoFile) => return Err(LineError::NoFile(name.into()).into()),
-        Err(Unready::NoPlace(reason)) => {
+        Err(NotEditable::NoFile) => return Err(LineError::NoFile(name.into()).into()),
+        Err(NotEditable::NoPlace(reason)) => {
             let (path, reason) = (name.into(), reason.clone());
             return Err(LineError::Edit { path, reason }.into());
         }

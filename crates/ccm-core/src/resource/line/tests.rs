@@ -5,8 +5,13 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::LineError;
 use super::edit::edit;
+use crate::model::TypeName;
 use crate::model::resource::Line;
+use crate::resource::package::scripted_host::ScriptedHost;
+use crate::resource::tests::declared;
+use crate::resource::{ResourceError, SelectedProvider, select_provider};
 
 /// Returns the bytes of a text in a case: each character up to U+00FF is one byte.
 fn bytes(text: &Value) -> Vec<u8> {
@@ -63,4 +68,31 @@ proptest! {
             Err(error) => prop_assert_ne!(error, super::EditError::NotIdempotent),
         }
     }
+}
+
+#[test]
+fn a_file_that_another_program_changed_after_the_plan_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("f");
+    std::fs::write(&path, "one\n").unwrap();
+    let properties = serde_json::json!({"name": path.to_str().unwrap(), "line": "two"});
+    let resource = declared(TypeName::Line, &properties).unwrap();
+    let test = ScriptedHost::new();
+    let Ok(SelectedProvider::Managed(managed)) = select_provider(&resource, test.host()) else {
+        panic!("no provider");
+    };
+    let before = managed.inspect(test.host()).unwrap();
+    let planned = managed.plan(&before, false, test.host()).unwrap();
+    for change in ["one\nof another program\n", ""] {
+        std::fs::write(&path, change).unwrap();
+        let error = planned.change(test.host(), &|_| {}).unwrap_err();
+        assert!(
+            matches!(error, ResourceError::Line(LineError::Changed(_))),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), change);
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(planned.change(test.host(), &|_| {}).is_err());
+    assert!(!path.exists());
 }

@@ -45,6 +45,8 @@ pub enum ScaffoldError {
         /// The same error, with its source line.
         diagnostic: Box<Diagnostic>,
     },
+    #[error("the names of its files depend on a secret, and events show them")]
+    SecretName,
     #[error("could not start the render thread: {0}")]
     Thread(#[source] io::Error),
     #[error("the render thread panicked")]

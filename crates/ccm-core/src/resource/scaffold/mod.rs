@@ -63,7 +63,7 @@ impl Inspection {
             return Err(ScaffoldError::PurgeRoot(target.into()).into());
         }
         let posts = PostCommands::parse(&scaffold.post)?;
-        let rendered = render(render_job(target, scaffold, host)?)?;
+        let rendered = render_files(resource, scaffold, host)?;
         let mut comparison = compare(target, &rendered, &posts)?;
         match comparison.conflict.take() {
             Some(conflict) if !is_absent_wanted(resource) => Err(conflict),
@@ -93,6 +93,19 @@ impl Inspection {
     fn existing(&self) -> impl Iterator<Item = &TargetFile> {
         self.items(|item| matches!(item.status, FileStatus::Update | FileStatus::Equal))
     }
+}
+
+/// Renders the files of a scaffold.
+pub(super) fn render_files(
+    resource: &Resource,
+    scaffold: &Scaffold,
+    host: Host<'_>,
+) -> Result<Rendered, ScaffoldError> {
+    render(render_job(
+        Path::new(&resource.common.name),
+        scaffold,
+        host,
+    )?)
 }
 
 fn is_absent_wanted(resource: &Resource) -> bool {

@@ -1,6 +1,6 @@
 //! Differences between a user and the wanted properties.
 
-use super::super::Host;
+use super::super::{Host, ResourceError};
 use crate::model::resource::{NEVER, Resource, User};
 use crate::model::secret::Secret;
 use crate::model::state::{State, UserMetadata};
@@ -77,7 +77,7 @@ pub(super) fn differences(
         all.push(Difference::new("gid", number(metadata.gid), &user.gid));
     }
     if let Some(groups) = &user.groups
-        && !has_groups(user, groups, metadata)
+        && !has_groups(user, groups, metadata, host)
     {
         all.push(Difference::new(
             "groups",
@@ -124,13 +124,36 @@ pub(super) fn differences(
 }
 
 /// Reports whether the supplementary groups are as wanted. The primary group does not count.
-fn has_groups(user: &User, groups: &[String], metadata: &UserMetadata) -> bool {
+fn has_groups(user: &User, groups: &[String], metadata: &UserMetadata, host: Host<'_>) -> bool {
     let is_wanted = |name: &String| groups.contains(name);
-    let is_seen = |name: &String| metadata.groups.contains(name) || *name == metadata.group;
+    let is_seen = |name: &String| {
+        metadata.groups.contains(name)
+            || *name == metadata.group
+            // A failed lookup is reported by the plan.
+            || matches!(foreign_membership(name, metadata, host), Ok(Some(true)))
+    };
     let has_all = groups.iter().all(is_seen);
     let has_others = metadata
         .groups
         .iter()
         .any(|name| !is_wanted(name) && *name != metadata.group);
     has_all && (user.keeps_other_groups() || !has_others)
+}
+
+/// Reports whether a user is a member of a group that comes from another source than the local files,
+/// such as LDAP; nothing for a local group and for one that does not exist.
+pub(super) fn foreign_membership(
+    group: &str,
+    metadata: &UserMetadata,
+    host: Host<'_>,
+) -> Result<Option<bool>, ResourceError> {
+    let accounts = host.accounts;
+    if accounts.local()?.group(group).is_some() {
+        return Ok(None);
+    }
+    let Some(gid) = accounts.find_group(group)? else {
+        return Ok(None);
+    };
+    let primary = metadata.gid.unwrap_or_default();
+    Ok(Some(accounts.is_member(&metadata.name, primary, gid)?))
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use chrono::NaiveDate;
 
-use self::difference::{Difference, differences};
+use self::difference::{Difference, differences, foreign_membership};
 use super::account::{self, AccountChangeError};
 use super::{Host, Plan, ResourceError, check_reached};
 use crate::model::TypeName;
@@ -113,6 +113,7 @@ pub(super) fn plan(
         let actions = vec![Action::Remove { with_home }];
         return Ok(Plan::with_actions(actions, "Would have removed the user"));
     }
+    check_groups(user, metadata, host)?;
     let is_new = state.common.ensure == "absent";
     let manages_shadow = !user.password.is_empty() || user.locked.is_some();
     if !is_new && manages_shadow && metadata.locked.is_none() {
@@ -131,6 +132,22 @@ pub(super) fn plan(
         false => "Would have changed the user",
     };
     Ok(Plan::with_actions(actions, message))
+}
+
+/// Rejects groups of another source that the user is not a member of: the programs change local files
+/// only, so the membership would differ for ever.
+fn check_groups(user: &User, metadata: &UserMetadata, host: Host<'_>) -> Result<(), ResourceError> {
+    for name in user.groups.iter().flatten() {
+        if foreign_membership(name, metadata, host)? == Some(false) {
+            return Err(AccountChangeError::Foreign {
+                what: "group",
+                name: name.clone(),
+                file: "/etc/group",
+            }
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// Returns the arguments of `useradd`.

@@ -14,7 +14,9 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{Attributes, FileError, Location, Temporaries, Xattr, failed, inspect, sparse_copy};
+use super::{
+    Attributes, FileError, Location, PrivateDir, Temporaries, Xattr, failed, inspect, sparse_copy,
+};
 
 /// Maximum length of a file name.
 const MAX_NAME: usize = 255;
@@ -100,7 +102,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a file like [`Writer::store`], unless `check` refuses the new file. It gets the path of
-    /// the temporary file, which has its final content, owner and mode. If it fails, nothing changes.
+    /// a temporary file with the final content, owner and mode: beside the target, or in a private
+    /// directory if other users could replace it there. If it fails, nothing changes.
     pub fn store_checked<E: From<FileError>>(
         self,
         target: &Path,
@@ -110,6 +113,14 @@ impl<'a> Writer<'a> {
         check: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E> {
         let location = Location::of(target)?;
+        if location.others_may_replace()? {
+            let private = PrivateDir::create(&std::env::temp_dir(), "ccm-validate-")?;
+            let copy = private.path().join(location.name);
+            store(&copy, content, attributes, Durability::Cached)?;
+            check(&copy)?;
+            let content = Content::File(&copy);
+            return Ok(self.store(target, content, attributes, durability)?);
+        }
         let temporary = Temporary::create(&location, self)?;
         write(target, content, &temporary.file)?;
         temporary.prepare(attributes, durability)?;

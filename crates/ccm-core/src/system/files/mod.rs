@@ -307,6 +307,20 @@ impl<'a> Location<'a> {
         rustix::fs::openat(&self.directory, self.name, flags, Mode::empty())
     }
 
+    /// Whether other users could replace the file, or a directory of its path.
+    fn others_may_replace(&self) -> Result<bool, FileError> {
+        let ancestors = parent_of(self.path).ancestors();
+        for directory in ancestors.filter(|it| !it.as_os_str().is_empty()) {
+            let handle =
+                safe_open::open_dir(directory).map_err(|err| err.during("open", directory))?;
+            let stat = rustix::fs::fstat(&handle).map_err(failed::<Errno>("stat", directory))?;
+            if safe_open::others_may_replace(&stat) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether the opened file may be a hard link created by another user: a user who may write to
     /// a directory may link any file into it, including files of root.
     fn may_be_foreign_link(&self, opened: &Stat) -> Result<bool, FileError> {

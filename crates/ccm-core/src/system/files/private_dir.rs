@@ -1,4 +1,4 @@
-//! Private temporary directories, removed on drop unless they are moved into place.
+//! Private temporary directories, removed on drop unless they are kept or moved into place.
 //!
 //! A process that is killed leaves its directory behind, with mode 0700.
 
@@ -47,6 +47,12 @@ impl PrivateDir {
     /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Keeps the directory and returns its path.
+    #[must_use]
+    pub fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
     }
 
     /// Flushes the names in the directory to disk and moves it to a path on the same file system,

@@ -2,8 +2,9 @@
 //!
 //! A tree is walked by handles and no symlink is followed: if a directory is replaced by a symlink
 //! meanwhile, the link is removed, not its target. Going up is checked, too: a directory that was
-//! moved away ends the walk with an error. A file system that is mounted below is not entered. The
-//! number of open files does not depend on the depth of the tree.
+//! moved away ends the walk with an error. A tree with a file system that is mounted below is not removed:
+//! it is searched for one first, and none is entered. The number of open files does not depend on the
+//! depth of the tree.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -44,11 +45,71 @@ pub fn remove_recursive(path: &Path) -> Result<(), FileError> {
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
         Err(errno) => return Err(fail(errno)),
     }
+    check_mounts(&location)?;
     let name = CString::new(location.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
-    remove_tree(location.directory, name).map_err(|errno| match errno {
+    remove_tree(location.directory, name).map_err(tree_error(path))
+}
+
+fn tree_error(path: &Path) -> impl Fn(Errno) -> FileError {
+    move |errno| match errno {
         Errno::XDEV => FileError::Mounted(path.to_owned()),
-        errno => fail(errno),
-    })
+        errno => failed("remove", path)(errno),
+    }
+}
+
+/// Checks that no file system is mounted below a directory, which could then be removed only in part.
+pub(super) fn check_mounts(location: &Location<'_>) -> Result<(), FileError> {
+    let fail = tree_error(location.path);
+    let name = CString::new(location.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
+    find_mount(&location.directory, &name).map_err(fail)
+}
+
+/// Returns `EXDEV` if a file system is mounted below a directory. Nothing is changed, so a directory that
+/// is moved meanwhile needs no check.
+fn find_mount(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+    let Some(mut here) = enter(parent, name)? else {
+        return Ok(());
+    };
+    let mut levels = vec![subdirectories(&here)?];
+    while let Some(pending) = levels.last_mut() {
+        if let Some(name) = pending.pop() {
+            if let Some(below) = enter(&here, &name)? {
+                levels.push(subdirectories(&below)?);
+                here = below;
+            }
+            continue;
+        }
+        levels.pop();
+        if !levels.is_empty() {
+            here = open_directory(&here, c"..")?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a directory, unless it is something else or missing. A mount point is an error.
+fn enter(parent: &OwnedFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
+    match open_directory(parent, name) {
+        Ok(here) if is_mount_point(parent, &here)? => Err(Errno::XDEV),
+        Ok(here) => Ok(Some(here)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Returns the names of the entries that may be directories.
+fn subdirectories(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        // Some file systems do not report the type of an entry.
+        let may_be = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+        if may_be && name != c"." && name != c".." {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
 }
 
 /// Returns the location of a path, or `None` if its directory is missing.

@@ -3,7 +3,8 @@
 //! A link is created under a temporary name and put into place by one rename, so a reader finds the
 //! old file or the new link. The rename itself decides what may be replaced: it is exclusive if
 //! nothing was expected, and an exchange otherwise, whose other half is checked before it is
-//! removed. So a file that another program creates meanwhile is never lost.
+//! removed. So a file that another program creates meanwhile is never lost. A directory that can't be
+//! removed gets its name back, so that the next run finds it there.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::remove::check_mounts;
 use super::safe_open::OpenError;
 use super::{FileError, FileKind, Location, Writer, failed, remove_recursive};
 
@@ -95,6 +97,9 @@ impl TemporaryLink<'_> {
 
     /// Exchanges the link with what has its name, and removes that if it may be replaced.
     fn exchange(&self, replace: Replace) -> Result<(), FileError> {
+        if replace == Replace::Anything {
+            check_mounts(self.location)?;
+        }
         match self.rename(RenameFlags::EXCHANGE) {
             // Removed meanwhile.
             Err(Errno::NOENT) => return self.put_exclusively(),
@@ -116,7 +121,10 @@ impl TemporaryLink<'_> {
             return Err(FileError::InTheWay(self.location.path.to_owned()));
         }
         match kind {
-            Some(FileKind::Directory) => remove_recursive(old.path),
+            Some(FileKind::Directory) => remove_recursive(old.path).inspect_err(|_| {
+                // The caller gets the original error.
+                let _ = self.rename(RenameFlags::EXCHANGE);
+            }),
             // Removed on drop.
             _ => Ok(()),
         }

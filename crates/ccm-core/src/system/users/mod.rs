@@ -5,6 +5,7 @@
 //! same run may create the account.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,6 +104,19 @@ impl Accounts {
     pub fn find_group(&self, name: &str) -> Result<Option<u32>, AccountError> {
         let found = Group::from_name(name).map_err(|errno| lookup_failed("group", name, errno))?;
         Ok(found.map(|group| group.gid.as_raw()))
+    }
+
+    /// Reports whether the system's resolver, from whatever source, knows a user as a member of a group.
+    pub fn is_member(&self, user: &str, primary: u32, group: u32) -> Result<bool, AccountError> {
+        let failed = |reason| AccountError::Lookup {
+            database: "user",
+            name: user.to_owned(),
+            reason,
+        };
+        let name = CString::new(user).map_err(|_| failed(Unresolved::Null))?;
+        let groups = nix::unistd::getgrouplist(&name, Gid::from_raw(primary))
+            .map_err(|errno| failed(errno.into()))?;
+        Ok(groups.contains(&Gid::from_raw(group)))
     }
 
     /// Returns the id of a user. A name of digits only is the id itself.
@@ -309,5 +323,23 @@ mod tests {
         assert_eq!(&*lookup("after"), "before");
         accounts.forget();
         assert_eq!(&*lookup("after"), "after");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test writes account files")]
+    fn the_local_files_are_read_once_until_forget() {
+        let directory = tempfile::tempdir().unwrap();
+        let accounts = Accounts::of_directory(directory.path().into());
+        let write = |name: &str| {
+            let line = format!("{name}:x:1:1::/:/bin/sh\n");
+            std::fs::write(directory.path().join("passwd"), line).unwrap();
+        };
+        let has = |name: &str| accounts.local().unwrap().user(name).is_some();
+        write("before");
+        assert!(has("before"));
+        write("after");
+        assert!(has("before") && !has("after"));
+        accounts.forget();
+        assert!(!has("before") && has("after"));
     }
 }

@@ -3,6 +3,10 @@
 //! The link itself is managed, never what it leads to; a target need not exist. What is not a link is
 //! replaced or removed only if the author forces it.
 
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
+mod tests;
+
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::Path;

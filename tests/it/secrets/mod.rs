@@ -1,9 +1,13 @@
 //! Encrypted values: encrypted for nodes, opened on the node alone, and shown nowhere.
 
+mod age;
+mod edit;
+mod fleet;
+mod templates;
+
 use serde_json::Value;
 
 use crate::support::TestEnv;
-use crate::support::fleet::Fleet;
 
 const SECRET: &str = "hunter2-correct-horse";
 
@@ -71,6 +75,14 @@ ccm:
             "node.key",
         ];
         self.env.ccm(&[&args[..], more].concat())
+    }
+
+    /// Writes a shell script and returns its path.
+    fn script(&self, name: &str, text: &str) -> String {
+        let path = self.env.write(name, format!("#!/bin/sh\n{text}\n"));
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        path
     }
 
     fn has_no_secret(text: &str) {
@@ -257,69 +269,6 @@ fn an_explanation_shows_no_encrypted_value() {
 }
 
 #[test]
-fn a_document_is_edited_and_encrypted_for_others() {
-    let site = Site::new();
-    let other = site.env.ccm(&["secrets", "new", "other.key"]).ok();
-    let other = other.trim();
-    let file = "site/data/prod.yaml";
-    let editor = site.env.write("editor", "#!/bin/sh\nls -ld \"$(dirname \"$1\")\" \"$1\" >editor.log\nsed -i 's/DEC\\[1,.*\\]!/DEC[1,changed-value]!/' \"$1\"\necho 'added: DEC[new,second-value]!' >>\"$1\"\n");
-    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let args = [
-        "secrets",
-        "edit",
-        file,
-        "--secret-key",
-        "node.key",
-        "-r",
-        &site.recipient,
-    ];
-    let edited = site
-        .env
-        .command(&args)
-        .env("EDITOR", &editor)
-        .status()
-        .unwrap();
-    assert!(edited.success());
-    let log = std::fs::read_to_string(site.env.path("editor.log")).unwrap();
-    assert!(
-        log.starts_with("drwx------") && log.contains("\n-rw-------"),
-        "{log}"
-    );
-    let opened = log.split_whitespace().last().unwrap();
-    assert!(!std::path::Path::new(opened).exists(), "{opened}");
-    let text = std::fs::read_to_string(site.env.path(file)).unwrap();
-    assert!(
-        !text.contains("changed-value") && !text.contains("DEC["),
-        "{text}"
-    );
-    let args = [
-        "secrets",
-        "rekey",
-        file,
-        "--secret-key",
-        "node.key",
-        "-r",
-        other,
-    ];
-    assert_eq!(
-        site.env.ccm(&args).ok(),
-        "2 values encrypted for 1 recipient\n"
-    );
-    let _ = site.apply(&[]).error(2);
-    let args = [
-        "apply",
-        "site",
-        "--fact",
-        "env=prod",
-        "--secret-key",
-        "other.key",
-    ];
-    let _ = site.env.ccm(&args);
-    let written = std::fs::read_to_string(site.env.path("app.conf")).unwrap();
-    assert_eq!(written, "password=changed-value\n");
-}
-
-#[test]
 fn a_data_file_of_sops_is_read_with_the_key_of_the_node() {
     let env = TestEnv::new();
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/secrets");
@@ -336,40 +285,4 @@ fn a_data_file_of_sops_is_read_with_the_key_of_the_node() {
     let outcome = env.ccm(&["apply", "m.yaml", "--secret-key", "node.key", "--diff"]);
     assert!(!format!("{outcome:?}").contains("hunter2"), "{outcome:?}");
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "5433 hunter2");
-}
-
-#[test]
-fn a_value_for_a_node_is_opened_by_that_node_alone() {
-    let fleet = Fleet::of_three();
-    let document = fleet.run(&["nodes", "--json"]).json();
-    let nodes = document["nodes"].as_array().unwrap();
-    let recipient = |name: &str| {
-        let node = nodes.iter().find(|node| node["identity"] == name).unwrap();
-        node["status"]["recipient"].as_str().unwrap().to_owned()
-    };
-    assert!(recipient("web1").starts_with("age1"));
-    assert_ne!(recipient("web1"), recipient("web2"));
-    let args = ["secrets", "encrypt", "--for", "Facts.node == 'web1'"];
-    let sealed = fleet.env.ccm_with_input(&args, SECRET).ok();
-    let target = fleet.env.at("{{ Facts.node }}.conf");
-    fleet.env.write(
-        "m.yaml",
-        format!(
-            "data: {{password: '{}'}}\nccm: {{resources: [{{file: {{name: '{target}', ensure: present, owner: root, group: root, mode: '0600', content: '{{{{ Data.password }}}}'}}}}]}}\n",
-            sealed.trim()
-        ),
-    );
-    let applied = fleet.run(&[
-        "apply", "m.yaml", "--node", "web1", "--node", "web2", "--wait", "--jsonl",
-    ]);
-    assert_eq!(applied.code, Some(1), "{applied:?}");
-    Site::has_no_secret(&format!("{applied:?}"));
-    assert!(applied.stdout.contains("password"), "{applied:?}");
-    let written = |name: &str| std::fs::read_to_string(fleet.env.path(name)).ok();
-    assert_eq!(written("web1.conf").as_deref(), Some(SECRET));
-    assert_eq!(written("web2.conf"), None);
-    let events = fleet.run(&["events", "--json", "--since", "1h"]);
-    Site::has_no_secret(&format!("{events:?}"));
-    let unknown = ["secrets", "encrypt", "--for", "typo"];
-    let _ = fleet.env.ccm_with_input(&unknown, SECRET).error(2);
 }
