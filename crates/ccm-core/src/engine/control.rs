@@ -3,7 +3,8 @@
 use super::{Engine, FlowError, Level, Scope};
 use crate::model::id::Reference;
 use crate::model::resource::Resource;
-use ccm_template::expr;
+use crate::model::secret::REDACTED;
+use ccm_template::expr::{self, ExprError};
 
 impl Engine<'_> {
     /// Reports whether a resource is managed: `if` is true and `unless` is false.
@@ -11,9 +12,13 @@ impl Engine<'_> {
         let Some(control) = &resource.common.control else {
             return Ok(true);
         };
+        let is_hidden = resource.common.sensitive;
         let evaluate = |code: &str, unset: bool| match code {
             "" => Ok(unset),
-            code => expr::eval_bool(code, &scope.env, &self.programs),
+            code => {
+                let result = expr::eval_bool(code, &scope.env, &self.programs);
+                result.map_err(|err| if is_hidden { ExprError::Hidden } else { err })
+            }
         };
         // Both are evaluated, so that an error in one is never hidden by the other.
         let (manage_if, unless) = (
@@ -28,6 +33,7 @@ impl Engine<'_> {
         };
         if let Some((reason, expression)) = reason {
             let message = "Resource is not managed";
+            let expression = if is_hidden { REDACTED } else { expression };
             self.detail(scope, Level::Info, resource, message, |line| {
                 line.with("reason", reason).with("expression", expression)
             });

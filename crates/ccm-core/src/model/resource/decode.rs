@@ -39,11 +39,19 @@ impl DeclaredResource<'_> {
     }
 }
 
-/// Reads all resources of one type from the document node below the type's name.
+/// Reads all resources of one type from the document node below the type's name. The error quotes no
+/// value if one of them may be sensitive.
 pub fn read_resources(
     type_name: TypeName,
     node: &Node,
 ) -> Result<Vec<DeclaredResource<'_>>, DocumentError> {
+    read_all(type_name, node).map_err(|err| match is_sensitive(node) {
+        true => err.redacted(),
+        false => err,
+    })
+}
+
+fn read_all(type_name: TypeName, node: &Node) -> Result<Vec<DeclaredResource<'_>>, DocumentError> {
     if let Some(items) = node.items() {
         return list(type_name, node, items);
     }
