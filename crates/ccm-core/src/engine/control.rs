@@ -1,6 +1,6 @@
 //! Conditions of a resource: control expressions (`if`, `unless`), requirements and subscriptions.
 
-use super::{Engine, FlowError, Level, Scope};
+use super::{Engine, FlowError, Level, NoEvents, Scope};
 use crate::model::id::Reference;
 use crate::model::resource::Resource;
 use crate::model::secret::REDACTED;
@@ -60,18 +60,14 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-    ) -> Result<bool, super::NoEvents> {
+    ) -> Result<bool, NoEvents> {
         let message = "Refreshing resource";
         let is_pending = self.pending_refreshes.borrow().is_due(&resource.label());
-        for item in resource.subscribe() {
-            if let Some(reference) = Reference::parse(item)
-                && self.session.last(reference)?.changed
-            {
-                self.detail(scope, Level::Info, resource, message, |line| {
-                    line.with("changed", item)
-                });
-                return Ok(true);
-            }
+        if let Some(item) = self.changed_subscription(resource)? {
+            self.detail(scope, Level::Info, resource, message, |line| {
+                line.with("changed", item)
+            });
+            return Ok(true);
         }
         if is_pending {
             self.detail(scope, Level::Info, resource, message, |line| {
@@ -79,5 +75,20 @@ impl Engine<'_> {
             });
         }
         Ok(is_pending)
+    }
+
+    /// Returns the first reference of `subscribe` to a resource that has changed in this run.
+    pub(super) fn changed_subscription<'r>(
+        &self,
+        resource: &'r Resource,
+    ) -> Result<Option<&'r str>, NoEvents> {
+        for item in resource.subscribe() {
+            if let Some(reference) = Reference::parse(item)
+                && self.session.last(reference)?.changed
+            {
+                return Ok(Some(item));
+            }
+        }
+        Ok(None)
     }
 }
