@@ -73,6 +73,7 @@ mod tests {
             notes: vec![Note {
                 message: "rendered here".into(),
                 location: location("t.jet", &"x\n".repeat(12), 11, 1),
+                is_origin: true,
             }],
             help: Some("did you mean \"b\"?".into()),
         };

@@ -8,6 +8,8 @@ use super::apply::{Inputs, load};
 use super::output::Console;
 use super::{CliError, Verdict};
 use ccm_core::manifest::Checks;
+use ccm_value::diagnostic::{Diagnostic, Location};
+use ccm_value::document::Mark;
 use ccm_value::text::count_of;
 
 #[derive(Debug, clap::Args)]
@@ -45,13 +47,12 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
     let loaded = load(&args.manifest, &args.inputs, Checks::All, console);
     let resources = match loaded {
         Ok(loaded) => Ok(loaded.manifest.resources.len()),
-        // Errors without a position, such as a file that does not exist, have one form only.
-        Err(err) if format == Format::Text || err.diagnostics().is_empty() => return Err(err),
+        Err(err) if format == Format::Text => return Err(err),
         Err(err) => Err(err),
     };
     let problems = match &resources {
-        Ok(_) => &[],
-        Err(err) => err.diagnostics(),
+        Ok(_) => Vec::new(),
+        Err(err) => problems(&args.manifest, err),
     };
     let count = resources.as_ref().copied().ok();
     console.print(&match format {
@@ -59,12 +60,26 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
             let count = count_of(count.unwrap_or_default(), "resource");
             format!("{}: {count}, no problems\n", args.manifest)
         }
-        Format::Json => report::json(&args.manifest, count, problems)?,
-        Format::Github => report::github(problems),
-        Format::Sarif => report::sarif(problems)?,
+        Format::Json => report::json(&args.manifest, count, &problems)?,
+        Format::Github => report::github(&problems),
+        Format::Sarif => report::sarif(&problems)?,
     });
     match &resources {
         Ok(_) => Ok(Verdict::default()),
         Err(err) => Ok(Verdict::exit(err.exit_code())),
     }
+}
+
+/// Returns the problems of a manifest. An error without a position, such as a file that does not exist,
+/// is one problem of the whole manifest.
+fn problems(manifest: &str, error: &CliError) -> Vec<Diagnostic> {
+    if !error.diagnostics().is_empty() {
+        return error.diagnostics().to_vec();
+    }
+    vec![Diagnostic {
+        message: error.to_string(),
+        location: Location::without_line(manifest, Mark::default()),
+        help: error.hints().first().cloned(),
+        ..Diagnostic::default()
+    }]
 }

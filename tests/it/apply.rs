@@ -412,7 +412,7 @@ fn a_requirement_that_nothing_meets_is_found_before_anything_is_touched() {
         format!("ccm:\n  resources:\n    - exec: {{name: /usr/bin/touch {marker}}}\n    - exec: {{name: /bin/true, require: ['file#/none']}}\n"),
     );
     let error = env.ccm(&["apply", "m.yaml"]).error(2);
-    let start = "ccm: error: cannot depend on file#/none: not defined before this resource (exec#/bin/true)\n --> m.yaml:4:42\n";
+    let start = "ccm: error: cannot depend on file#/none: not defined before this resource (exec#/bin/true)\n --> m.yaml:4:41\n";
     assert!(error.starts_with(start), "{error}");
     assert!(!env.exists("x"));
 }
@@ -552,7 +552,7 @@ fn validate_finds_what_a_run_would_trip_over_later() {
     );
     let error = env.ccm(&["validate", "m.yaml"]).error(2);
     assert!(error.contains("(exec#a)\n --> m.yaml:3:48\n"), "{error}");
-    let unmet = "cannot depend on file#/none: not defined before this resource (exec#b)\n --> m.yaml:4:56\n";
+    let unmet = "cannot depend on file#/none: not defined before this resource (exec#b)\n --> m.yaml:4:55\n";
     assert!(error.contains(unmet), "{error}");
     env.write(
         "m.yaml",

@@ -52,8 +52,15 @@ fn is_test(sources: &[(String, String)], reference: &str) -> bool {
         let before = text.split_once(&function).map(|(before, _)| before);
         is_module
             && before.is_some_and(|before| {
-                let attribute = before.trim_end().trim_end_matches("async").trim_end();
-                attribute.ends_with("test]") || attribute.ends_with(")]")
+                let before = before.trim_end().trim_end_matches("async").trim_end();
+                // Attributes such as `expect` may be between the one of the test and the function.
+                before
+                    .rsplit("#[")
+                    .take_while(|it| it.trim_end().ends_with(']'))
+                    .any(|attribute| {
+                        let name = attribute.split(['(', ']']).next();
+                        matches!(name, Some("test" | "tokio::test"))
+                    })
             })
     })
 }
@@ -102,7 +109,7 @@ fn every_row_of_the_page_names_a_test_that_exists() {
 }
 
 #[test]
-fn a_name_that_is_no_test_is_found_out() {
+fn a_name_without_a_test_is_reported() {
     let sources = test_sources();
     assert!(is_test(&sources, "nested::a_failed_child_fails_its_apply"));
     assert!(is_test(
@@ -117,6 +124,17 @@ fn a_name_that_is_no_test_is_found_out() {
     ] {
         assert!(!is_test(&sources, wrong), "{wrong}");
     }
+    let attributed = |attributes: &str| {
+        let text = format!("{attributes}\nfn works() {{}}\n");
+        is_test(&[("m".to_owned(), text)], "m::works")
+    };
+    assert!(attributed("#[test]"));
+    assert!(attributed(
+        "#[tokio::test(flavor = \"multi_thread\")]\nasync"
+    ));
+    assert!(attributed("#[test]\n#[expect(dead_code, reason = \"x\")]"));
+    assert!(!attributed("#[cfg(unix)]"));
+    assert!(!attributed("#[test]\nfn other() {}\n#[cfg(unix)]"));
     assert_eq!(
         references("| a | b | Test |\n|---|---|---|\n| x | y | |\n"),
         [(3, vec![])]
@@ -203,11 +221,12 @@ fn more_than_128_levels_are_refused() {
             "]".repeat(levels)
         )
     };
-    env.write("ok.yaml", nested(100));
+    // The document and `data` are two levels.
+    env.write("ok.yaml", nested(126));
     let _ = env.ccm(&["hiera", "parse", "ok.yaml"]).ok();
-    env.write("deep.yaml", nested(200));
-    let outcome = env.ccm(&["hiera", "parse", "deep.yaml"]);
-    assert_ne!(outcome.code, Some(0), "{outcome:?}");
+    env.write("deep.yaml", nested(127));
+    let error = env.ccm(&["hiera", "parse", "deep.yaml"]).error(2);
+    assert!(error.contains("128 levels"), "{error}");
 }
 
 #[test]
@@ -226,6 +245,16 @@ fn a_check_of_the_command_line_has_name_and_format() {
     let check = &event["properties"]["health_checks"][0];
     assert_eq!(check["name"], "true");
     assert_eq!(check["format"], "nagios");
+}
+
+#[test]
+fn the_status_of_an_absent_file_has_no_time_in_yaml() {
+    let env = TestEnv::new();
+    let absent = env.ccm(&["status", "file", &env.at("none")]).ok();
+    assert!(!absent.contains("mtime"), "{absent}");
+    env.write("here", "x");
+    let present = env.ccm(&["status", "file", &env.at("here")]).ok();
+    assert!(present.contains("mtime: "), "{present}");
 }
 
 #[test]

@@ -97,25 +97,62 @@ fn every_message_has_a_position_and_one_suggestion() {
         let blocks = expected.split("ccm: error: ").skip(1);
         for block in blocks.chain(expected.split("ccm: warning: ").skip(1)) {
             assert!(block.contains("--> "), "{case:?}: {block}");
+            for place in block.split("--> ").skip(1) {
+                assert_located(place, &format!("{case:?}: {block}"));
+            }
             assert_eq!(block.matches("= help: ").count(), 1, "{case:?}: {block}");
         }
     }
+}
+
+/// Fails unless a place of a message has line and column and, below its source line, a caret at the
+/// column. Only an empty file has no position, and only sensitive resources have no source line.
+fn assert_located(place: &str, context: &str) {
+    let lines: Vec<&str> = place.lines().collect();
+    let mut numbers = lines[0].rsplit(':').map_while(|it| it.parse().ok());
+    let (Some(column), Some(line)) = (numbers.next(), numbers.next()) else {
+        assert!(context.contains("found nothing"), "no position: {context}");
+        return;
+    };
+    let Some(at) = lines.iter().position(|it| it.trim() == "|") else {
+        assert!(context.contains("hidden"), "no source line: {context}");
+        return;
+    };
+    let (number, source) = lines[at + 1].split_once(" |").unwrap();
+    assert_eq!(number.trim().parse::<usize>().unwrap(), line, "{context}");
+    let (_, below) = lines[at + 2].split_once("| ").unwrap();
+    let caret = below.find('^').map(|before| before + 1);
+    // Of a long line, a part is shown; redacted text has another length.
+    if !source.contains('…') && !source.contains("REDACTED") {
+        assert_eq!(caret, Some(column), "{context}");
+    }
+    assert!(caret.is_some(), "no caret: {context}");
 }
 
 #[test]
 fn no_message_shows_a_secret_or_a_type_of_go() {
     for case in cases() {
         let expected = std::fs::read_to_string(case.join(EXPECTED)).unwrap();
-        for word in [
-            "hunter2",
-            "HUNTER",
-            "interface {}",
-            "strconv",
-            "float64",
-            "i32",
-            "i64",
-        ] {
+        for word in ["hunter2", "HUNTER"] {
             assert!(!expected.contains(word), "{case:?}: {expected}");
+        }
+        // Events keep the texts of upstream.
+        let shown = expected
+            .lines()
+            .filter(|line| !line.starts_with("event of "));
+        for line in shown {
+            for word in [
+                "interface {}",
+                "strconv",
+                "float64",
+                "int64",
+                "i32",
+                "type int",
+                "types string",
+                "nil pointer",
+            ] {
+                assert!(!line.contains(word), "{case:?}: {line}");
+            }
         }
     }
 }
@@ -192,12 +229,51 @@ fn validate_prints_sarif() {
 #[test]
 fn a_missing_manifest_is_an_error_in_every_format() {
     let env = TestEnv::new();
-    for format in ["text", "json", "github", "sarif"] {
-        let error = env
-            .ccm(&["validate", "none.yaml", "--format", format])
-            .error(2);
-        assert!(error.contains("none.yaml"), "{error}");
+    let run = |format| env.ccm(&["validate", "none.yaml", "--format", format]);
+    let error = run("text").error(2);
+    assert!(error.contains("none.yaml"), "{error}");
+    for format in ["json", "github", "sarif"] {
+        let outcome = run(format);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(2), ""));
+        assert!(outcome.stdout.contains("none.yaml"), "{outcome:?}");
+        if format != "github" {
+            serde_json::from_str::<Value>(&outcome.stdout).unwrap();
+        }
     }
+}
+
+/// Runs `validate` on a manifest with a template of resources and returns the annotation of GitHub
+/// and the position in SARIF.
+fn reported_places(template: &str) -> (String, Value) {
+    let env = TestEnv::new();
+    env.write("m.yaml", "ccm:\n  resources_jet_file: resources.jet\n");
+    env.write("resources.jet", template);
+    let github = env.ccm(&["validate", "m.yaml", "--format", "github"]);
+    let sarif = env.ccm(&["validate", "m.yaml", "--format", "sarif"]);
+    let sarif: Value = serde_json::from_str(&sarif.stdout).unwrap();
+    let place = &sarif["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+    (github.stdout, place.clone())
+}
+
+#[test]
+fn an_error_in_a_template_is_reported_at_its_line_in_the_template() {
+    let (github, sarif) = reported_places("- exec: {name: a}\n\n- exec: {name: [[ 1 + ]]}\n");
+    assert!(
+        github.starts_with("::error file=resources.jet,line=3,"),
+        "{github}"
+    );
+    assert_eq!(sarif["artifactLocation"]["uri"], "resources.jet");
+    assert_eq!(sarif["region"]["startLine"], 3);
+}
+
+#[test]
+fn an_error_in_rendered_text_is_reported_at_the_line_of_its_template() {
+    let (github, sarif) = reported_places("[[ if true ]]\n- exec: {name: a, nope: 1}\n[[ end ]]\n");
+    assert!(
+        github.starts_with("::error file=resources.jet,line=2,"),
+        "{github}"
+    );
+    assert_eq!(sarif["artifactLocation"]["uri"], "resources.jet");
 }
 
 #[test]

@@ -196,6 +196,36 @@ fn a_sensitive_resource_shows_no_command() {
 }
 
 #[test]
+fn a_sensitive_resource_shows_no_control_expression() {
+    let env = TestEnv::new();
+    for control in [
+        "{if: '\"hunter2\" == \"x\"'}",
+        "{unless: '\"hunter2\" != \"x\"'}",
+    ] {
+        env.write(
+            "m.yaml",
+            exec(&format!(
+                "sensitive: true, command: /bin/true, control: {control}"
+            )),
+        );
+        let outcome = env.ccm(&["apply", "m.yaml", "--debug", "--json"]);
+        assert_has(
+            &outcome.stderr,
+            &[
+                "msg=\"Resource is not managed\" resource=exec#run",
+                "expression=REDACTED",
+            ],
+        );
+        let events: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let control = &events["events"][0]["properties"]["control"];
+        let texts: Vec<_> = control.as_object().unwrap().values().collect();
+        assert_eq!(texts, ["REDACTED"], "{control}");
+        let shown = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}
+
+#[test]
 fn lines_of_a_nested_manifest_carry_its_name() {
     let env = TestEnv::new();
     env.write("child.yaml", exec("command: /bin/true"));

@@ -1,15 +1,17 @@
 //! The schemas in `schemas/` say the same as the types, and real documents satisfy them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use ccm_agent::config::Config;
+use ccm_core::model::policy::Rule;
 use ccm_core::model::resource::decode::property_names;
 use ccm_core::model::{TypeName, diagnosis, enrolment, event, health, registration, state};
 use ccm_value::document::field_names;
 use jsonschema::Registry;
 use serde_json::{Value, json};
 
-use crate::support::TestEnv;
+use crate::support::{TestEnv, files_below};
 
 /// All schemas, found by looking; none can be forgotten.
 fn schemas() -> BTreeMap<String, Value> {
@@ -298,19 +300,73 @@ fn the_governor_of_a_manifest_is_the_same_for_type_and_schema() {
     }
 }
 
+/// Returns the YAML files of a directory and those below it.
+fn yaml_files(directory: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    let paths = files_below(&root).into_iter().map(|name| root.join(name));
+    let is_yaml = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "yaml");
+    paths.filter(is_yaml).collect()
+}
+
+/// Returns the schema of a document by its keys; nothing for files that are no documents of ours, such
+/// as templates of scaffolds.
+fn schema_of(document: &Value) -> Option<&'static str> {
+    let has = |key: &str| document.get(key).is_some();
+    match () {
+        () if has("ccm") => Some("manifest"),
+        () if has("protocol") => Some("resource_ensure_request"),
+        () if has("manifests") || has("identity") => Some("agent_config"),
+        () if has("data") || has("hierarchy") || has("overrides") => Some("hiera_data"),
+        () => None,
+    }
+}
+
 #[test]
-fn the_manifests_in_examples_satisfy_the_schema() {
-    let mut seen = 0;
-    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
-    for entry in std::fs::read_dir(examples).unwrap().flatten() {
-        let path = entry.path().join("manifest.yaml");
-        if path.exists() {
-            let text = std::fs::read_to_string(&path).unwrap();
-            assert_valid("manifest", &serde_yaml::from_str(&text).unwrap());
-            seen += 1;
+fn every_document_of_the_examples_satisfies_its_schema() {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for path in ["examples", "tests/data/examples"]
+        .into_iter()
+        .flat_map(yaml_files)
+    {
+        let text = std::fs::read_to_string(&path).unwrap();
+        // A template is no document before it is rendered.
+        let Ok(document) = serde_yaml::from_str::<Value>(&text) else {
+            assert!(text.contains("{{") || text.contains("[["), "{path:?}");
+            continue;
+        };
+        if let Some(name) = schema_of(&document) {
+            let faults = faults(name, &document);
+            assert!(faults.is_empty(), "{path:?} ({name}): {faults:#?}");
+            *seen.entry(name).or_default() += 1;
         }
     }
-    assert!(seen > 0, "no example was found");
+    assert!(seen["manifest"] > 30, "{seen:?}");
+    assert!(seen["hiera_data"] > 3, "{seen:?}");
+}
+
+#[test]
+fn the_schema_of_policies_has_exactly_the_keys_of_rules() {
+    let schema = schema("agent_config");
+    let trust = &schema["properties"]["trust"]["properties"];
+    let rule = &trust["signers"]["items"]["properties"]["policy"]["items"];
+    let known: BTreeSet<&str> = field_names::<Rule>().iter().copied().collect();
+    assert_eq!(keys(rule), known);
+    for (name, property) in rule["properties"].as_object().unwrap() {
+        assert!(property["description"].is_string(), "{name}");
+    }
+}
+
+#[test]
+fn the_sources_of_trust_are_the_same_for_type_and_schema() {
+    let key = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+    let signer = json!({"name": "ops", "key": key});
+    for (word, is_valid) in [("required", true), ("off", true), ("optional", false)] {
+        let document = json!({"trust": {"sources": word, "signers": [signer]}});
+        let faults = faults("agent_config", &document);
+        assert_eq!(faults.is_empty(), is_valid, "{word}: {faults:?}");
+        let read = Config::parse(&document.to_string());
+        assert_eq!(read.is_ok(), is_valid, "{word}: {read:?}");
+    }
 }
 
 /// Editors cannot resolve references between schemas, so the manifest's has the resources, too.

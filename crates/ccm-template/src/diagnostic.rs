@@ -16,7 +16,13 @@ impl RenderError {
         let text = String::from_utf8_lossy(text);
         let location = match self {
             Self::Jet(err) => jet_location(err, file, &text),
-            Self::Template(err) => Location::new(file, &text, mark(err.line, err.column)),
+            Self::Template(err) => {
+                let end = mark(err.line, err.column);
+                let opener = is_not_closed(err.message.as_str())
+                    .then(|| unclosed(&text))
+                    .flatten();
+                Location::new(file, &text, opener.unwrap_or(end))
+            }
             Self::NotText(_) | Self::Denied(_) => Location::without_line(file, Mark::default()),
         };
         Diagnostic {
@@ -31,7 +37,10 @@ impl RenderError {
     pub fn message(&self) -> String {
         match self {
             Self::Jet(JetError { message, .. }) | Self::Template(TemplateError { message, .. }) => {
-                plain_types(message.as_str())
+                match message.as_str() {
+                    message if is_not_closed(message) => "a block or action is not closed".into(),
+                    message => plain_types(message),
+                }
             }
             Self::NotText(_) | Self::Denied(_) => self.to_string(),
         }
@@ -97,6 +106,12 @@ fn jet_location(error: &JetError, file: &str, text: &str) -> Location {
     let mark = mark(error.line, error.column);
     let line = text.lines().nth(error.line.saturating_sub(1));
     let is_here = line.is_none_or(|line| line.trim_end() == &*error.excerpt);
+    if is_here
+        && is_not_closed(error.message.as_str())
+        && let Some(opener) = unclosed_block(text, &JET)
+    {
+        return Location::new(file, text, opener);
+    }
     Location {
         source: if is_here { file } else { &error.name }.into(),
         mark,
@@ -104,9 +119,90 @@ fn jet_location(error: &JetError, file: &str, text: &str) -> Location {
     }
 }
 
+/// Reports whether a template ends inside a block or an action.
+fn is_not_closed(message: &str) -> bool {
+    [
+        "EOF",
+        "unexpected <end>",
+        "unclosed",
+        "unexpected end of input",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
+}
+
+/// Statements of an engine: their delimiters and the words that begin a block.
+struct Statements {
+    left: &'static str,
+    right: &'static str,
+    openers: &'static [&'static str],
+}
+
+const JET: Statements = Statements {
+    left: "[[",
+    right: "]]",
+    openers: &["if", "range", "block", "try"],
+};
+
+const GO: Statements = Statements {
+    left: "{{",
+    right: "}}",
+    openers: &["if", "range", "with", "block", "define"],
+};
+
+const JINJA: Statements = Statements {
+    left: "{%",
+    right: "%}",
+    openers: &["if", "for", "block", "macro", "with", "filter", "call"],
+};
+
+/// Returns the position of a block or action of Go or Jinja that is not closed.
+fn unclosed(text: &str) -> Option<Mark> {
+    let jinja = unclosed_block(text, &JINJA);
+    jinja.or_else(|| unclosed_block(text, &GO))
+}
+
+/// Returns the position of the action that is not closed, otherwise of the last block without its end.
+fn unclosed_block(text: &str, statements: &Statements) -> Option<Mark> {
+    let mut open: Vec<usize> = Vec::new();
+    let mut at = 0;
+    while let Some(found) = text.get(at..).and_then(|rest| rest.find(statements.left)) {
+        let start = at + found;
+        let inside = text.get(start + statements.left.len()..)?;
+        let Some(length) = inside.find(statements.right) else {
+            open.push(start);
+            break;
+        };
+        let code = inside
+            .get(..length)?
+            .trim_start_matches(['-', '+'])
+            .trim_start();
+        let word = code.split(|c: char| !c.is_alphanumeric()).next();
+        match word.unwrap_or_default() {
+            word if statements.openers.contains(&word) => open.push(start),
+            word if word.starts_with("end") => drop(open.pop()),
+            _ => {}
+        }
+        at = start + statements.left.len() + length + statements.right.len();
+    }
+    let before = text.get(..open.pop()?)?;
+    let line = before.matches('\n').count() + 1;
+    let column = before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .count()
+        + 1;
+    Some(mark(line, column))
+}
+
 fn jet_suggestion(message: &str) -> Option<&'static str> {
     Some(match message {
         message if message.contains("EOF") => "close each block with [[ end ]]",
+        message if message.contains("nil pointer") => {
+            "check the name before the dot, or define the value"
+        }
         message if message.contains("is not rangeable") => {
             "range over a list or a map, or over ints(1, N)"
         }
@@ -146,7 +242,7 @@ fn template_suggestion(message: &str) -> Option<&'static str> {
 }
 
 /// Replaces the names of Go types and functions by the names that documents use.
-fn plain_types(message: &str) -> String {
+pub(crate) fn plain_types(message: &str) -> String {
     // strconv.ParseInt: parsing ".txt": invalid syntax
     let number = message.strip_prefix("strconv.").and_then(|rest| {
         let (_, value) = rest.split_once(": parsing ")?;
@@ -155,7 +251,11 @@ fn plain_types(message: &str) -> String {
     if let Some((value, _)) = number {
         return format!("{value} is not a number");
     }
-    const NAMES: [(&str, &str); 8] = [
+    const NAMES: [(&str, &str); 10] = [
+        (
+            "nil pointer evaluating interface {}.",
+            "the value before the dot is not set: .",
+        ),
         ("map[string]interface {}", "map"),
         ("map[string]any", "map"),
         ("[]interface {}", "list"),
@@ -164,10 +264,32 @@ fn plain_types(message: &str) -> String {
         ("(type int64)", "(a number)"),
         ("(type string)", "(text)"),
         ("(type bool)", "(true or false)"),
+        ("interface {}", "any value"),
     ];
-    NAMES.iter().fold(message.to_owned(), |text, (go, plain)| {
+    let text = NAMES.iter().fold(message.to_owned(), |text, (go, plain)| {
         text.replace(go, plain)
-    })
+    });
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        // A name of the author can be the same word as a type.
+        let is_type = words.last().is_some_and(|before| {
+            let before = before.trim_start_matches('(');
+            matches!(before, "type" | "types" | "type:" | "to")
+                || (before == "and" && text.contains("mismatched types"))
+        });
+        let name = word.trim_matches(['(', ')', ',', ':', '"']);
+        let plain = match name {
+            "int" | "int64" | "uint64" | "float64" => "number",
+            "string" => "text",
+            "bool" => "boolean",
+            _ => name,
+        };
+        words.push(match is_type {
+            true => word.replace(name, plain),
+            false => word.to_owned(),
+        });
+    }
+    words.join(" ")
 }
 
 #[cfg(test)]
@@ -216,6 +338,56 @@ mod tests {
             plain_types("no x in map[string]interface {}"),
             "no x in map"
         );
+    }
+
+    #[test]
+    fn types_of_go_have_plain_names() {
+        for (message, plain) in [
+            (
+                "can't evaluate index number in type int",
+                "can't evaluate index number in type number",
+            ),
+            (
+                "nil pointer evaluating interface {}.x",
+                "the value before the dot is not set: .x",
+            ),
+            (
+                "type: \"string\" can't be converted to int64",
+                "type: \"text\" can't be converted to number",
+            ),
+            (
+                "len(): invalid value type float64",
+                "len(): invalid value type number",
+            ),
+            (
+                "invalid operation: + (mismatched types string and int)",
+                "invalid operation: + (mismatched types text and number)",
+            ),
+            ("unknown name string", "unknown name string"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_types(message), plain);
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_not_closed_is_shown_at_its_start() {
+        for (engine, text, line, column) in [
+            (Engine::Jet, "a\n  [[ if true ]]\nb\n", 2, 3),
+            (
+                Engine::Jet,
+                "[[ range Data ]]\n[[ if true ]]x[[ end ]]\nb\n",
+                1,
+                1,
+            ),
+            (Engine::Go, "a\n{{ if true }}\nb\n", 2, 1),
+            (Engine::Go, "a\nb {{ .Data.port\nc\n", 2, 3),
+            (Engine::Jinja, "a\n {%- if true %}\nb\n", 2, 2),
+        ] {
+            let found = diagnostic(engine, text);
+            assert_eq!(found.location.mark, mark(line, column), "{text}: {found:?}");
+            assert_eq!(found.message, "a block or action is not closed");
+        }
     }
 
     #[test]

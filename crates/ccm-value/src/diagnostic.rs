@@ -32,6 +32,8 @@ pub struct Diagnostic {
 pub struct Note {
     pub message: String,
     pub location: Location,
+    /// Whether the text with the problem was generated from this one, so that it is no file itself.
+    pub is_origin: bool,
 }
 
 /// Position in a named text.

@@ -84,8 +84,8 @@ fn escape(text: &str) -> String {
 
 /// Returns the position in a file: a problem of rendered text has the position of its template.
 fn file_location(problem: &Diagnostic) -> &Location {
-    let note = problem.notes.first().map(|note| &note.location);
-    note.unwrap_or(&problem.location)
+    let origin = problem.notes.iter().find(|note| note.is_origin);
+    origin.map_or(&problem.location, |note| &note.location)
 }
 
 /// Returns message, resource and suggestion as one text.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::suggestion;
 use ccm_value::Value;
 use ccm_value::document::{DocumentError, Mark, Node};
 use ccm_value::text::{go_duration, parse_duration, quote};
@@ -147,8 +148,14 @@ impl<'n> Keys<'n> {
         for (key, _) in self.entries {
             let name = key.text().map_or("", |text| &**text);
             if !self.known.contains(&name) {
-                let error = DocumentError::unknown_name(key.mark, "key", name, &self.known);
-                self.problems.push(error);
+                let remedy = suggestion::of_upstream_key(name).filter(|_| self.prefix.is_empty());
+                self.problems.push(match remedy {
+                    Some(remedy) => {
+                        let message = format!("key {name:?} of upstream is not supported");
+                        DocumentError::new(key.mark, message).with_help(remedy)
+                    }
+                    None => DocumentError::unknown_name(key.mark, "key", name, &self.known),
+                });
             }
         }
         self.into_problems()

@@ -384,6 +384,8 @@ impl Config {
         keys.read_unless_empty("nats_context", &mut self.nats_context, |node| {
             keys::non_empty(node).map(Some)
         });
+        // Upstream's name of the same key.
+        keys.read("nats_servers", &mut self.servers, source::servers);
         keys.read("servers", &mut self.servers, source::servers);
         keys.read("beat", &mut self.beat, |node| {
             keys::at_least(node, MIN_BEAT)

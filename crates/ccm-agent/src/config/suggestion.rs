@@ -28,6 +28,33 @@ const SUGGESTIONS: [(&str, &str); 9] = [
     ("absolute path", "start the path with /"),
 ];
 
+/// Keys of upstream's configuration that have no equivalent, and what replaces them.
+const UPSTREAM_KEYS: [(&str, &str); 5] = [
+    (
+        "choria_token_file",
+        "put the credentials into a NATS context and name it in nats_context, or set choria: {server: true, token: …}",
+    ),
+    (
+        "choria_seed_file",
+        "put the credentials into a NATS context and name it in nats_context, or set choria: {server: true, seed: …}",
+    ),
+    ("choria_collective", "set choria: {collective: …}"),
+    (
+        "nats_tls_ca",
+        "set ca in a NATS context and name it in nats_context",
+    ),
+    (
+        "nats_tls_insecure",
+        "remove it, and set ca in the NATS context: certificates are always verified",
+    ),
+];
+
+/// Returns what replaces a key of upstream's configuration that is not supported.
+pub(super) fn of_upstream_key(name: &str) -> Option<&'static str> {
+    let mut known = UPSTREAM_KEYS.iter();
+    known.find(|(key, _)| *key == name).map(|(_, help)| *help)
+}
+
 /// Suggestion for every other problem.
 const OTHER: &str = "the agent.yaml of the package describes every key";
 
@@ -56,6 +83,18 @@ pub(super) fn diagnostic(file: &str, text: &str, problem: &DocumentError) -> Dia
 mod tests {
     use super::*;
     use ccm_value::document::Mark;
+
+    #[test]
+    fn keys_of_upstream_are_accepted_or_name_what_replaces_them() {
+        let config = crate::config::Config::parse("nats_servers: 'tls://a:4222, tls://b:4222'\n");
+        assert_eq!(config.unwrap().servers.len(), 2);
+        for (key, remedy) in UPSTREAM_KEYS {
+            let error = crate::config::Config::parse(&format!("{key}: x\n")).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(&format!("key {key:?} of upstream")), "{text}");
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
 
     #[test]
     fn a_remedy_in_the_message_becomes_the_suggestion() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nkeys::KeyPair;
 
 use super::keys::{Keys, duration, flag, keyword, non_empty, problem};
-use ccm_core::model::policy::Policy;
+use ccm_core::model::policy::{Policy, quoted_text};
 use ccm_nats::Verb;
 use ccm_value::document::{DocumentError, Node};
 
@@ -96,7 +96,10 @@ fn policy(node: &Node) -> Result<Policy, DocumentError> {
         .iter()
         .filter_map(|rule| rule.unknown_verb(|verb| verb.parse::<Verb>().is_ok()));
     match unknown.next() {
-        Some(message) => Err(problem(message)),
+        Some(message) => {
+            let mark = quoted_text(node, &message).unwrap_or(node.mark);
+            Err(DocumentError::new(mark, message))
+        }
         None => Ok(policy),
     }
 }

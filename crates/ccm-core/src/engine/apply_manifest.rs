@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Engine, FlowError, Level, Line, Scope, Session, SessionError};
+use super::{Engine, FlowError, Level, Line, NoEvents, Scope, Session, SessionError};
 use crate::manifest::Manifest;
-use crate::model::diagnostic::{Diagnostic, Location};
+use crate::model::diagnostic::{Diagnostic, Location, Note};
 use crate::model::event::TransactionEvent;
 use crate::model::{Resource, TypeName};
 
@@ -19,6 +19,8 @@ pub enum RunError {
     Flow {
         label: String,
         location: Box<Location>,
+        /// Position in the template of rendered resources.
+        notes: Vec<Note>,
         #[source]
         cause: Box<FlowError>,
     },
@@ -27,14 +29,25 @@ pub enum RunError {
 impl RunError {
     /// Returns the error of a resource, by its number from 0 in its manifest.
     fn of(scope: &Scope, manifest: &Manifest, index: usize, cause: FlowError) -> Self {
-        let mut location = manifest.location(index, |text, mark| cause.mark_in(text, mark));
-        if scope.env.hide_rendered {
+        let is_hidden = scope.env.hide_rendered;
+        let cause = match cause {
+            FlowError::Requirement(NoEvents(reference)) if !is_hidden => FlowError::Unmet {
+                reason: manifest.unapplied_reason(index, &reference),
+                reference,
+            },
+            cause => cause,
+        };
+        let (mut location, mut notes) =
+            manifest.location(index, |text, mark| cause.mark_in(text, mark));
+        if is_hidden {
             location.line = None;
+            notes.clear();
         }
         let resource = manifest.resources.get(index);
         Self::Flow {
             label: resource.map(|it| it.label()).unwrap_or_default(),
             location: location.into(),
+            notes,
             cause: cause.into(),
         }
     }
@@ -44,6 +57,7 @@ impl RunError {
         let Self::Flow {
             label,
             location,
+            notes,
             cause,
         } = self
         else {
@@ -53,8 +67,8 @@ impl RunError {
             message: cause.message(),
             subject: Some(label.clone()),
             location: (**location).clone(),
+            notes: notes.clone(),
             help: cause.help(),
-            ..Diagnostic::default()
         }]
     }
 }
@@ -91,6 +105,15 @@ impl Engine<'_> {
             let event = self.apply(scope, resource).map_err(flow_error)?;
             self.update_pending_refreshes(scope, resource, &event, new_refreshes);
             let failed = event.failed;
+            // The event has one line for it; the sink gets its source line, too.
+            if failed
+                && !scope.env.hide_rendered
+                && let Err(no_events) = self.changed_subscription(resource)
+                && event.errors.contains(&no_events.to_string())
+            {
+                let diagnostics = flow_error(no_events.into()).diagnostics();
+                self.sink.borrow_mut().problems(&diagnostics);
+            }
             if let Err(err) = self.record(scope, event) {
                 self.log_unsaved_event(scope, &err);
             }

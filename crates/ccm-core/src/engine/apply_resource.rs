@@ -6,117 +6,26 @@ use std::sync::Arc;
 
 use super::nested_manifest::ChildError;
 use super::redact_event::redact_event;
-use super::{CompletedCheck, Engine, Level, Line, NoEvents, Scope};
+use super::{CompletedCheck, Engine, FlowError, Level, Line, NoEvents, Scope};
 use crate::health::{Outcome, ProbeEvent, Probes, Report};
-use crate::manifest::help::property_help;
-use crate::manifest::resolve::{self, ResolveError};
-use crate::model::diagnostic::{Diagnostic, find_after};
-use crate::model::document::Mark;
+use crate::manifest::resolve;
+use crate::model::diagnostic::Diagnostic;
 use crate::model::event::{EventField, TransactionEvent};
 use crate::model::health::HealthCheck;
 use crate::model::output::{self, CommandOutput};
-use crate::model::policy::{Denied, Lookup};
-use crate::model::resource::{InvalidProperty, Phase, Resource};
+use crate::model::policy::Denied;
+use crate::model::resource::{Phase, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::{PreviousState, State};
 use crate::model::text::go_duration;
 use crate::resource::scaffold::ScaffoldError;
 use crate::resource::{
-    self, ManagedResource, PlannedChange, Progress, ProviderError, ResourceError, SelectedProvider,
+    self, ManagedResource, PlannedChange, Progress, ResourceError, SelectedProvider,
 };
-use crate::system::{FileError, RandomError};
-use ccm_template::expr::ExprError;
+use crate::system::FileError;
 
 /// The number of output lines of a failed health check in its error.
 const MAX_CHECK_LINES: usize = 3;
-
-/// An error in the manifest, which ends the run.
-#[derive(Debug, thiserror::Error)]
-pub enum FlowError {
-    #[error(transparent)]
-    Provider(#[from] ProviderError),
-    #[error("{}", .0.one_line())]
-    Expression(#[from] ExprError),
-    #[error("resolving field {}: {}", .0.field, .0.cause.one_line())]
-    Template(#[from] ResolveError),
-    #[error(transparent)]
-    Requirement(#[from] NoEvents),
-    #[error(transparent)]
-    Invalid(#[from] InvalidProperty),
-    #[error(transparent)]
-    Random(#[from] RandomError),
-    /// An error whose rendered values are hidden from the caller.
-    #[error("{0}")]
-    Hidden(String),
-}
-
-impl FlowError {
-    /// Returns the error without rendered values.
-    #[must_use]
-    pub fn hidden(self) -> Self {
-        let missing = Lookup::denial_in(&self.to_string()).map(str::to_owned);
-        let text = match &self {
-            Self::Provider(_) | Self::Requirement(_) | Self::Random(_) | Self::Hidden(_) => {
-                return self;
-            }
-            Self::Expression(_) => "a control expression could not be evaluated".into(),
-            Self::Template(err) => format!("the template in {} could not be evaluated", err.field),
-            Self::Invalid(err) => format!("{} is not valid", err.property),
-        };
-        Self::Hidden(missing.unwrap_or(text))
-    }
-
-    /// Returns the position of the cause in a text that contains the resource at a position.
-    pub(super) fn mark_in(&self, text: &str, resource: Mark) -> Option<Mark> {
-        match self {
-            Self::Provider(ProviderError::NotFound | ProviderError::NotManageable) => {
-                find_after(text, resource, "provider")
-            }
-            Self::Requirement(NoEvents(reference)) => find_after(text, resource, reference),
-            _ => self.expression()?.mark_in(text, resource),
-        }
-    }
-
-    /// Returns the failed expression.
-    fn expression(&self) -> Option<&ExprError> {
-        match self {
-            Self::Expression(cause) | Self::Template(ResolveError { cause, .. }) => Some(cause),
-            _ => None,
-        }
-    }
-
-    /// Returns the message without the expression.
-    pub(super) fn message(&self) -> String {
-        match self.expression() {
-            Some(cause) => format!("invalid expression: {}", cause.message()),
-            None => self.to_string(),
-        }
-    }
-
-    /// Returns a suggestion, as a clause in lower case.
-    pub(super) fn help(&self) -> Option<String> {
-        let text = match self {
-            Self::Expression(cause) | Self::Template(ResolveError { cause, .. }) => {
-                return Some(cause.suggestion());
-            }
-            Self::Invalid(invalid) => return Some(property_help(invalid)),
-            Self::Requirement(NoEvents(reference)) => {
-                return Some(format!("apply {reference} before this resource"));
-            }
-            Self::Provider(ProviderError::NoneSuitable) => {
-                "install the program that manages this type, or skip the resource with control: {if: …}"
-            }
-            Self::Provider(ProviderError::NotFound) => {
-                "correct provider, or remove it to use that of this system"
-            }
-            Self::Provider(ProviderError::NotManageable) => {
-                "remove provider to use that of this system"
-            }
-            Self::Random(_) | Self::Hidden(_) => return None,
-        };
-        Some(text.into())
-    }
-}
 
 /// A failure to apply a resource; the run continues.
 #[derive(Debug, thiserror::Error)]

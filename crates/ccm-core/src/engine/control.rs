@@ -1,9 +1,10 @@
 //! Conditions of a resource: control expressions (`if`, `unless`), requirements and subscriptions.
 
-use super::{Engine, FlowError, Level, Scope};
+use super::{Engine, FlowError, Level, NoEvents, Scope};
 use crate::model::id::Reference;
 use crate::model::resource::Resource;
-use ccm_template::expr;
+use crate::model::secret::REDACTED;
+use ccm_template::expr::{self, ExprError};
 
 impl Engine<'_> {
     /// Reports whether a resource is managed: `if` is true and `unless` is false.
@@ -11,9 +12,13 @@ impl Engine<'_> {
         let Some(control) = &resource.common.control else {
             return Ok(true);
         };
+        let is_hidden = resource.common.sensitive;
         let evaluate = |code: &str, unset: bool| match code {
             "" => Ok(unset),
-            code => expr::eval_bool(code, &scope.env, &self.programs),
+            code => {
+                let result = expr::eval_bool(code, &scope.env, &self.programs);
+                result.map_err(|err| if is_hidden { ExprError::Hidden } else { err })
+            }
         };
         // Both are evaluated, so that an error in one is never hidden by the other.
         let (manage_if, unless) = (
@@ -28,6 +33,7 @@ impl Engine<'_> {
         };
         if let Some((reason, expression)) = reason {
             let message = "Resource is not managed";
+            let expression = if is_hidden { REDACTED } else { expression };
             self.detail(scope, Level::Info, resource, message, |line| {
                 line.with("reason", reason).with("expression", expression)
             });
@@ -54,18 +60,14 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-    ) -> Result<bool, super::NoEvents> {
+    ) -> Result<bool, NoEvents> {
         let message = "Refreshing resource";
         let is_pending = self.pending_refreshes.borrow().is_due(&resource.label());
-        for item in resource.subscribe() {
-            if let Some(reference) = Reference::parse(item)
-                && self.session.last(reference)?.changed
-            {
-                self.detail(scope, Level::Info, resource, message, |line| {
-                    line.with("changed", item)
-                });
-                return Ok(true);
-            }
+        if let Some(item) = self.changed_subscription(resource)? {
+            self.detail(scope, Level::Info, resource, message, |line| {
+                line.with("changed", item)
+            });
+            return Ok(true);
         }
         if is_pending {
             self.detail(scope, Level::Info, resource, message, |line| {
@@ -73,5 +75,20 @@ impl Engine<'_> {
             });
         }
         Ok(is_pending)
+    }
+
+    /// Returns the first reference of `subscribe` to a resource that has changed in this run.
+    pub(super) fn changed_subscription<'r>(
+        &self,
+        resource: &'r Resource,
+    ) -> Result<Option<&'r str>, NoEvents> {
+        for item in resource.subscribe() {
+            if let Some(reference) = Reference::parse(item)
+                && self.session.last(reference)?.changed
+            {
+                return Ok(Some(item));
+            }
+        }
+        Ok(None)
     }
 }

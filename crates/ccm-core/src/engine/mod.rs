@@ -9,6 +9,7 @@ pub mod apply_manifest;
 mod apply_resource;
 mod control;
 mod data_files;
+mod flow_error;
 mod log_line;
 mod nested_manifest;
 mod pending_refreshes;
@@ -47,8 +48,8 @@ use ccm_template::expr::Cache;
 use pending_refreshes::Subscribers;
 use redact_event::redact_line;
 
-pub use apply_resource::FlowError;
 pub use data_files::{read_data_file, unseal};
+pub use flow_error::FlowError;
 pub use log_line::{Level, Line, levels_line, status_line};
 pub use pending_refreshes::PendingRefreshes;
 pub use registration::Availability;

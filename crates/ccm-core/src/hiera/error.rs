@@ -7,14 +7,14 @@ use super::data_file::DataFile;
 use super::sources::Source;
 use super::validate::InvalidData;
 use crate::model::diagnostic::Location;
-use crate::model::document::DocumentError;
+use crate::model::document::{DocumentError, describe_kind};
 use ccm_template::CallError;
 use ccm_template::expr::ExprError;
 
 /// Error of a data source or its document.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum HieraError {
-    #[error("root document must be a map, found a {0}")]
+    #[error("root document must be a map, found {}", describe_kind(.0))]
     Root(&'static str),
     #[error("hierarchy section is required")]
     Hierarchy,
@@ -22,9 +22,9 @@ pub enum HieraError {
     Order,
     #[error("hierarchy.order must contain only strings")]
     OrderEntry,
-    #[error("overrides must be a map, found a {0}")]
+    #[error("overrides must be a map, found {}", describe_kind(.0))]
     Overrides(&'static str),
-    #[error("overrides {level:?} must be a map, found a {found}")]
+    #[error("overrides {level:?} must be a map, found {}", describe_kind(.found))]
     Override { level: String, found: &'static str },
     #[error("unsupported merge mode: {0}")]
     Merge(String),
@@ -32,7 +32,7 @@ pub enum HieraError {
     MergeStrategy { key: String, found: String },
     #[error("data file {0:?} of the hierarchy is not inside the directory of its document")]
     DataFileOutside(String),
-    #[error("data file {file} must be a map, found a {found}")]
+    #[error("data file {file} must be a map, found {}", describe_kind(.found))]
     DataFileRoot { file: DataFile, found: &'static str },
     /// Set by callers that read data files.
     #[error("can't read data file {file}: {cause}")]

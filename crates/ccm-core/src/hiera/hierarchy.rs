@@ -482,7 +482,7 @@ overrides:
         );
         assert_eq!(
             invalid("overrides: {a: 5, b: {x: 2}}"),
-            "overrides \"a\" must be a map, found a integer"
+            "overrides \"a\" must be a map, found a number"
         );
         for text in [
             "",
@@ -502,15 +502,12 @@ overrides:
 
     #[test]
     fn sections_of_the_wrong_type_are_reported() {
-        assert_eq!(
-            error("- a"),
-            "root document must be a map, found a sequence"
-        );
+        assert_eq!(error("- a"), "root document must be a map, found a list");
         assert_eq!(error("hierarchy:"), "hierarchy section is required");
         assert_eq!(error("hierarchy: {}"), "hierarchy.order must be a list");
         assert_eq!(
             error("overrides: nope"),
-            "overrides must be a map, found a string"
+            "overrides must be a map, found text"
         );
     }
 

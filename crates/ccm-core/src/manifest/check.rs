@@ -7,9 +7,10 @@ use super::{AppliedBefore, Manifest, ProblemKind, Problems, UnmetReason};
 use crate::model::TypeName;
 use crate::model::document::{Mark, nearest};
 use crate::model::id::Reference;
+use crate::model::resource::locate::Part;
 use crate::model::resource::{Properties, Resource};
 use ccm_template::expand::{self, has_expressions};
-use ccm_template::expr::{self, Expect};
+use ccm_template::expr::{self, Expect, ExprError};
 
 /// Reports problems that prevent a run: control expressions that don't compile, `require` of a
 /// resource that is not declared before, here or outside, invalid references and modes.
@@ -27,26 +28,27 @@ pub(super) fn gates(
     each(manifest, |resource, mark, earlier| {
         let mut report = Report::new(resource, mark, problems);
         if let Some(control) = &resource.common.control {
-            for code in [&control.manage_if, &control.unless] {
+            for (key, code) in [("if", &control.manage_if), ("unless", &control.unless)] {
                 if !code.is_empty()
                     && let Err(err) = expr::compile(code, Expect::Bool)
                 {
-                    report.at("control", err);
+                    report.expression(Part::Key("control", key), err);
                 }
             }
         }
         for item in missing(&resource.common.require, earlier).filter(|it| !is_outside(it)) {
-            report.unmet(item, manifest);
+            report.unmet("require", item, manifest);
         }
         let invalid = |it: &&String| !is_reference(it) && !has_expressions(it);
         for item in resource.subscribe().iter().filter(invalid) {
-            report.at(item, ProblemKind::Subscribe(item.clone()));
+            let part = Part::Item("subscribe", item);
+            report.at(part, ProblemKind::Subscribe(item.clone()));
         }
         if let Properties::File(file) = &resource.properties
             && !has_mode_digits(&file.mode)
             && !has_expressions(&file.mode)
         {
-            report.at("mode", ProblemKind::Mode(file.mode.clone()));
+            report.at(Part::Property("mode"), ProblemKind::Mode(file.mode.clone()));
         }
     });
 }
@@ -67,25 +69,28 @@ impl<'r, 'p, 'a> Report<'r, 'p, 'a> {
         }
     }
 
-    /// Reports a problem at a text of the resource, such as the name of a property.
-    fn at(&mut self, text: &str, kind: impl Into<ProblemKind>) {
-        let mark = self.problems.find(self.mark, text);
+    /// Reports a problem at a part of the resource.
+    fn at(&mut self, part: Part<'_>, kind: impl Into<ProblemKind>) {
+        let mark = self.problems.find(self.mark, part);
         let label = Some(self.resource.label());
         let is_hidden = self.resource.common.sensitive;
         self.problems.report_resource(mark, label, is_hidden, kind);
     }
 
-    /// Reports a reference to a resource that is not declared before.
-    fn unmet(&mut self, reference: &str, manifest: &Manifest) {
+    /// Reports an invalid expression; that of a sensitive resource is not shown.
+    fn expression(&mut self, part: Part<'_>, error: ExprError) {
+        let is_hidden = self.resource.common.sensitive;
+        self.at(part, if is_hidden { ExprError::Hidden } else { error });
+    }
+
+    /// Reports a reference in a property to a resource that is not declared before.
+    fn unmet(&mut self, property: &str, reference: &str, manifest: &Manifest) {
         let reason = unmet_reason(reference, self.resource, manifest, self.problems);
-        let reference_text = reference.to_owned();
-        self.at(
-            reference,
-            ProblemKind::Unmet {
-                reference: reference_text,
-                reason,
-            },
-        );
+        let kind = ProblemKind::Unmet {
+            reference: reference.to_owned(),
+            reason,
+        };
+        self.at(Part::Item(property, reference), kind);
     }
 }
 
@@ -96,25 +101,55 @@ fn unmet_reason(
     manifest: &Manifest,
     problems: &Problems<'_>,
 ) -> UnmetReason {
-    if is_named(from, reference) {
-        return UnmetReason::Itself;
-    }
-    let mut resources = manifest.resources.iter().zip(&manifest.marks);
-    if let Some((found, mark)) = resources.find(|(resource, _)| is_named(resource, reference)) {
-        let line = mark.line;
-        return if depends_on(found, from, manifest) {
-            UnmetReason::Cycle { line }
-        } else {
-            UnmetReason::Later { line }
-        };
+    if let Some(reason) = declared_reason(reference, from, manifest, 0) {
+        return reason;
     }
     if let Some(mark) = problems.invalid(reference) {
         return UnmetReason::Invalid { line: mark.line };
     }
-    let labels: Vec<String> = manifest.resources.iter().map(|it| it.label()).collect();
-    let known: Vec<&str> = labels.iter().map(String::as_str).collect();
-    let nearest = nearest(reference, &known).map(str::to_owned);
+    let nearest = nearest_label(&from.label(), reference, manifest);
     UnmetReason::Undefined { nearest }
+}
+
+/// Returns why a resource, by its number from 0, cannot refer to one without events. Which resources
+/// nested manifests have is not known here.
+pub(super) fn unapplied_reason(manifest: &Manifest, index: usize, reference: &str) -> UnmetReason {
+    let Some(from) = manifest.resources.get(index) else {
+        return UnmetReason::NotApplied { nearest: None };
+    };
+    declared_reason(reference, from, manifest, index).unwrap_or_else(|| UnmetReason::NotApplied {
+        nearest: nearest_label(&from.label(), reference, manifest),
+    })
+}
+
+/// Returns why a resource cannot refer to itself or to one that is declared after a number of others.
+fn declared_reason(
+    reference: &str,
+    from: &Resource,
+    manifest: &Manifest,
+    skipped: usize,
+) -> Option<UnmetReason> {
+    if is_named(from, reference) {
+        return Some(UnmetReason::Itself);
+    }
+    let mut resources = manifest.resources.iter().zip(&manifest.marks).skip(skipped);
+    let (found, mark) = resources.find(|(resource, _)| is_named(resource, reference))?;
+    let line = mark.line;
+    Some(if depends_on(found, from, manifest) {
+        UnmetReason::Cycle { line }
+    } else {
+        UnmetReason::Later { line }
+    })
+}
+
+/// Returns the declared resource that is most similar to a reference of another one.
+fn nearest_label(from: &str, reference: &str, manifest: &Manifest) -> Option<String> {
+    let labels = manifest.resources.iter().map(|it| it.label());
+    let labels: Vec<String> = labels
+        .filter(|label| label != reference && label != from)
+        .collect();
+    let known: Vec<&str> = labels.iter().map(String::as_str).collect();
+    nearest(reference, &known).map(str::to_owned)
 }
 
 /// Reports whether a reference means this resource.
@@ -164,16 +199,16 @@ pub(super) fn deferred(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
         let mut report = Report::new(resource, mark, problems);
         for item in missing(resource.subscribe(), earlier) {
-            report.unmet(item, manifest);
+            report.unmet("subscribe", item, manifest);
         }
         for text in resource.deferred_texts() {
             match expand::scan(text) {
-                Err(err) => report.at("", err),
+                Err(err) => report.expression(Part::Containing(text), err),
                 Ok(spans) => {
                     for span in spans {
                         let code = text.get(span.inner).unwrap_or_default();
                         if let Err(err) = expr::compile(code, Expect::Any) {
-                            report.at("", err);
+                            report.expression(Part::Containing(code), err);
                         }
                     }
                 }

@@ -198,6 +198,17 @@ pub enum UnmetReason {
     Cycle { line: u32 },
     #[error("the resource in line {line} is invalid")]
     Invalid { line: u32 },
+    /// Not declared in this manifest, and no earlier nested manifest applied it. Contains the most
+    /// similar declared resource.
+    #[error("not applied before this resource")]
+    NotApplied { nearest: Option<String> },
+}
+
+impl UnmetReason {
+    /// Returns the message about a reference to another resource.
+    pub(crate) fn message(&self, reference: &str) -> String {
+        format!("cannot depend on {reference}: {self}")
+    }
 }
 
 impl ProblemKind {
@@ -209,7 +220,7 @@ impl ProblemKind {
             Self::Resource { cause, .. } => cause.message(),
             Self::Message { key, cause } => format!("invalid {key} template: {}", cause.message()),
             Self::Expression(cause) => format!("invalid expression: {}", cause.message()),
-            Self::Unmet { reference, reason } => format!("cannot depend on {reference}: {reason}"),
+            Self::Unmet { reference, reason } => reason.message(reference),
             Self::NotAMapping(found) => {
                 format!(
                     "a manifest must be a mapping, found {}",
@@ -319,7 +330,8 @@ impl EntryError {
             Self::Document(err) => err.message.clone(),
             Self::Type { cause } => format!("unknown resource type {}", quote(&cause.0)),
             Self::Resolve(err) => format!("invalid expression: {}", err.cause.message()),
-            Self::NotOneType { .. } | Self::Invalid(_) => self.to_string(),
+            Self::Invalid(invalid) => invalid.full_message(),
+            Self::NotOneType { .. } => self.to_string(),
         }
     }
 }

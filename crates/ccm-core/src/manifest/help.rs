@@ -99,11 +99,18 @@ pub(super) fn suggested_type(unknown: &UnknownType) -> Option<String> {
     Some(format!("did you mean {near:?}?"))
 }
 
-fn unmet_help(reference: &str, reason: &UnmetReason) -> String {
+/// Returns the suggestion for a reference to a resource that is not applied before.
+pub(crate) fn unmet_help(reference: &str, reason: &UnmetReason) -> String {
     match reason {
         UnmetReason::Undefined {
             nearest: Some(near),
+        }
+        | UnmetReason::NotApplied {
+            nearest: Some(near),
         } => format!("did you mean {near:?}?"),
+        UnmetReason::NotApplied { nearest: None } => {
+            format!("apply {reference} before this resource")
+        }
         UnmetReason::Undefined { nearest: None } => {
             format!("define {reference} before this resource, or remove the reference")
         }

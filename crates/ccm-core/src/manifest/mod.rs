@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::hiera::{Layers, ReadDataFile};
-use crate::model::diagnostic::Location;
+use crate::model::diagnostic::{Location, Note};
 use crate::model::document::{Mark, parse};
 use crate::model::governor::GovernorClaim;
 use crate::model::id::Reference;
@@ -29,7 +29,7 @@ use ccm_template::expr::Cache;
 pub use error::{
     DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError, UnmetReason,
 };
-use problems::{Found, Problems};
+use problems::{Problems, ReportedProblems, ResourceText};
 
 /// Maximum size of a manifest.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -53,13 +53,6 @@ pub struct Manifest {
     text: ResourceText,
     /// Warnings about the data, such as unknown annotations.
     pub warnings: Vec<String>,
-}
-
-/// Text that the resources are in: the manifest, or the output of its template.
-#[derive(Clone, Debug, Default)]
-struct ResourceText {
-    name: String,
-    text: String,
 }
 
 /// Reports whether a resource outside a manifest was applied before it.
@@ -130,7 +123,7 @@ pub fn load_known(
             check::deferred(manifest, &mut problems);
         }
     }
-    let Found {
+    let ReportedProblems {
         problems,
         unchecked,
     } = problems.finish();
@@ -142,19 +135,30 @@ pub fn load_known(
 
 impl Manifest {
     /// Returns the position of a resource, by its number from 0, or one that `find` finds in the text
-    /// after that. The lines of sensitive resources are hidden.
+    /// for it, and the position in the template of rendered resources. The lines of sensitive
+    /// resources are hidden.
     pub(crate) fn location(
         &self,
         index: usize,
         find: impl FnOnce(&str, Mark) -> Option<Mark>,
-    ) -> Location {
-        let ResourceText { name, text } = &self.text;
+    ) -> (Location, Vec<Note>) {
+        let ResourceText { name, text, .. } = &self.text;
         let mark = self.marks.get(index).copied().unwrap_or_default();
         let mark = find(text, mark).unwrap_or(mark);
-        match self.resources.get(index) {
-            Some(resource) if !resource.common.sensitive => Location::new(name, text, mark),
-            _ => Location::without_line(name, mark),
+        let mut location = Location::new(name, text, mark);
+        let mut notes = self.text.notes(mark);
+        let resource = self.resources.get(index);
+        if resource.is_none_or(|resource| resource.common.sensitive) {
+            location.line = None;
+            notes.iter_mut().for_each(|note| note.location.line = None);
         }
+        (location, notes)
+    }
+
+    /// Returns why a resource, by its number from 0, cannot refer to another one, for which there is no
+    /// event in a run.
+    pub(crate) fn unapplied_reason(&self, index: usize, reference: &str) -> UnmetReason {
+        check::unapplied_reason(self, index, reference)
     }
 
     /// Returns the resolved manifest as a document, with deferred expressions unresolved.

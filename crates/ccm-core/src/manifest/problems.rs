@@ -3,40 +3,51 @@
 //! The resources may be in the output of a template. Their problems are located there, with the
 //! line of the template as a note.
 
-use super::ResourceText;
+use std::cell::OnceCell;
+
 use super::error::{Problem, ProblemKind, TemplateError};
 use crate::model::TypeName;
-use crate::model::diagnostic::{Location, Note, find_after};
-use crate::model::document::{Mark, Node};
+use crate::model::diagnostic::{Location, Note};
+use crate::model::document::{Mark, Node, parse};
+use crate::model::resource::locate::{Part, find_part};
 use ccm_template::UnknownValue;
 
 /// Problems of one manifest.
 pub(super) struct Problems<'a> {
     source: &'a str,
     text: &'a str,
-    rendered: Option<Rendered>,
+    /// Output of the template that renders the resources, if there is one.
+    rendered: Option<ResourceText>,
+    /// Document of the resources, parsed when the first position is searched.
+    document: OnceCell<Option<Node>>,
     /// Labels and lines of resources that could not be read.
     invalid: Vec<(String, Mark)>,
-    found: Found,
+    reported: ReportedProblems,
 }
 
 /// Reported problems, in the order of the text.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ReportedProblems {
     pub(super) problems: Vec<Problem>,
     /// What could not be checked, because values are not known.
     pub(super) unchecked: Vec<Problem>,
 }
 
-/// Resources rendered by a template.
-pub(super) struct Rendered {
-    pub(super) file: String,
-    /// Text of the template.
-    pub(super) template: String,
-    /// Text that the template rendered to.
+/// Text that the resources are in: the manifest, or the output of its template.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ResourceText {
+    pub(super) name: String,
     pub(super) text: String,
+    /// Template that the text was rendered by.
+    origin: Option<TemplateOrigin>,
+}
+
+#[derive(Clone, Debug)]
+struct TemplateOrigin {
+    file: String,
+    template: String,
     /// Position of the template's name in the manifest.
-    pub(super) mark: Mark,
+    used_at: Location,
 }
 
 impl<'a> Problems<'a> {
@@ -45,35 +56,45 @@ impl<'a> Problems<'a> {
             source,
             text,
             rendered: None,
+            document: OnceCell::new(),
             invalid: Vec::new(),
-            found: Found::default(),
+            reported: ReportedProblems::default(),
         }
     }
 
     /// Returns the number of problems, including what could not be checked.
     pub(super) fn count(&self) -> usize {
-        self.found.problems.len() + self.found.unchecked.len()
+        self.reported.problems.len() + self.reported.unchecked.len()
     }
 
     fn add(&mut self, problem: Problem) {
         match problem.unknown_value() {
-            Some(_) => self.found.unchecked.push(problem),
-            None => self.found.problems.push(problem),
+            Some(_) => self.reported.unchecked.push(problem),
+            None => self.reported.problems.push(problem),
         }
     }
 
-    /// Sets the text that the resources are in.
-    pub(super) fn set_rendered(&mut self, rendered: Rendered) {
-        self.rendered = Some(rendered);
+    /// Sets the text that the resources are in: the output of a template, which is named at a position
+    /// of the manifest.
+    pub(super) fn set_rendered(&mut self, file: &str, template: String, text: String, mark: Mark) {
+        self.rendered = Some(ResourceText {
+            name: format!("output of {file}"),
+            text,
+            origin: Some(TemplateOrigin {
+                file: file.to_owned(),
+                template,
+                used_at: Location::new(self.source, self.text, mark),
+            }),
+        });
     }
 
     /// Returns the text that the resources are in.
     pub(super) fn resource_text(&self) -> ResourceText {
-        let (name, text) = match &self.rendered {
-            Some(rendered) => (rendered.output_name(), rendered.text.clone()),
-            None => (self.source.into(), self.text.into()),
-        };
-        ResourceText { name, text }
+        self.rendered.clone().unwrap_or_else(|| ResourceText {
+            name: self.source.into(),
+            text: self.text.into(),
+            origin: None,
+        })
     }
 
     /// Reports a problem of the manifest itself.
@@ -109,9 +130,8 @@ impl<'a> Problems<'a> {
             }
             Some(rendered) => {
                 let mark = refine(&rendered.text, mark, &kind);
-                let name = rendered.output_name();
-                let notes = rendered.notes(self.source, self.text, mark);
-                (Location::new(&name, &rendered.text, mark), notes)
+                let location = Location::new(&rendered.name, &rendered.text, mark);
+                (location, rendered.notes(mark))
             }
         };
         if is_hidden {
@@ -141,7 +161,11 @@ impl<'a> Problems<'a> {
         };
         self.add(Problem {
             location,
-            notes: vec![note("used here", manifest)],
+            notes: vec![Note {
+                message: "used here".into(),
+                location: manifest,
+                is_origin: false,
+            }],
             label: None,
             kind: error.into(),
         });
@@ -172,24 +196,28 @@ impl<'a> Problems<'a> {
             .map(|(_, mark)| *mark)
     }
 
-    /// Returns the position of a text in a resource, or the position of the resource.
-    pub(super) fn find(&self, mark: Mark, wanted: &str) -> Mark {
+    /// Returns the position of a part of the resource at a position, or the position of the resource.
+    pub(super) fn find(&self, resource: Mark, part: Part<'_>) -> Mark {
         let text = self.rendered.as_ref().map_or(self.text, |it| &it.text);
-        find_after(text, mark, wanted).unwrap_or(mark)
+        let document = self.document.get_or_init(|| parse(text).ok());
+        let found = document
+            .as_ref()
+            .and_then(|it| find_part(it, resource, part));
+        found.unwrap_or(resource)
     }
 
     /// Returns the problems in the order of the text.
-    pub(super) fn finish(self) -> Found {
-        let mut found = self.found;
+    pub(super) fn finish(self) -> ReportedProblems {
+        let mut reported = self.reported;
         // Stable, so that problems at the same position stay in the order of their discovery.
-        for problems in [&mut found.problems, &mut found.unchecked] {
+        for problems in [&mut reported.problems, &mut reported.unchecked] {
             problems.sort_by_key(|problem| {
                 let is_rendered = problem.location.source != self.source;
                 let Mark { line, column } = problem.location.mark;
                 (is_rendered, line, column)
             });
         }
-        found
+        reported
     }
 }
 
@@ -205,23 +233,19 @@ fn refine(text: &str, mark: Mark, kind: &ProblemKind) -> Mark {
         .unwrap_or(mark)
 }
 
-fn note(message: &str, location: Location) -> Note {
-    Note {
-        message: message.into(),
-        location,
+impl ResourceText {
+    /// Returns where a rendered line comes from; nothing for a text that is not rendered.
+    pub(super) fn notes(&self, mark: Mark) -> Vec<Note> {
+        let index = usize::try_from(mark.line.saturating_sub(1)).unwrap_or_default();
+        let line = self.text.lines().nth(index).unwrap_or_default();
+        self.origin.iter().map(|origin| origin.note(line)).collect()
     }
 }
 
-impl Rendered {
-    fn output_name(&self) -> String {
-        format!("output of {}", self.file)
-    }
-
+impl TemplateOrigin {
     /// Returns where a rendered line comes from: the line of the template if it can be recognized,
     /// otherwise the place in the manifest that names the template.
-    fn notes(&self, source: &str, manifest: &str, mark: Mark) -> Vec<Note> {
-        let index = usize::try_from(mark.line.saturating_sub(1)).unwrap_or_default();
-        let line = self.text.lines().nth(index).unwrap_or_default();
+    fn note(&self, line: &str) -> Note {
         let location = match template_line(&self.template, line) {
             Some(index) => {
                 let text = self.template.lines().nth(index).unwrap_or_default();
@@ -233,9 +257,13 @@ impl Rendered {
                 };
                 Location::new(&self.file, &self.template, mark)
             }
-            None => Location::new(source, manifest, self.mark),
+            None => self.used_at.clone(),
         };
-        vec![note("rendered by this template", location)]
+        Note {
+            message: "rendered by this template".into(),
+            location,
+            is_origin: true,
+        }
     }
 }
 

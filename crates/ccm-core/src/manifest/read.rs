@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::problems::{Problems, Rendered};
+use super::problems::Problems;
 use super::{Checks, DataError, EntryError, Manifest, ManifestInput, ProblemKind, TemplateError};
 use crate::hiera::{self, HieraError, InvalidData, KeyPath, Layers, ReadDataFile, ResolvedData};
 use crate::manifest::resolve::{self, ResolveError};
@@ -300,12 +300,7 @@ impl Reader<'_, '_> {
         self.secret_entries =
             secret_entries(&rendered, |env| render(file, engine, &template, env), env);
         let document = parse(&rendered);
-        self.problems.set_rendered(Rendered {
-            file: file.to_owned(),
-            template,
-            text: rendered,
-            mark,
-        });
+        self.problems.set_rendered(file, template, rendered, mark);
         match document {
             Ok(document) => self.read_list(&document, manifest, env),
             Err(cause) => {

@@ -21,7 +21,7 @@ pub struct ResolveError {
 
 impl ResolveError {
     /// Returns the property of the field; fields are named as upstream names them.
-    pub(super) fn property(&self) -> &str {
+    pub(crate) fn property(&self) -> &str {
         self.field.split(['[', '.']).next().unwrap_or_default()
     }
 }

@@ -17,12 +17,11 @@ mod pattern;
 mod rule_match;
 
 use serde::Deserialize;
-use serde::de::Error as _;
 
 use self::operation::{Operation, OperationPart, link_target, operations};
 use self::rule_match::RuleMatch;
 use super::TypeName;
-use super::document::{DocumentError, Node};
+use super::document::{DocumentError, Mark, Node};
 use super::resource::Resource;
 use super::text::quote;
 
@@ -171,13 +170,27 @@ pub struct Denied {
     label: String,
 }
 
+/// Returns the position of the first text in a rule or policy that a message quotes.
+pub fn quoted_text(node: &Node, message: &str) -> Option<Mark> {
+    if let Some(text) = node.text() {
+        return message.contains(&quote(text)).then_some(node.mark);
+    }
+    let values = node.entries().unwrap_or_default().iter();
+    let items = node.items().unwrap_or_default().iter();
+    let mut nodes = values.map(|(_, value)| value).chain(items);
+    nodes.find_map(|node| quoted_text(node, message))
+}
+
 impl Policy {
     /// Reads a list of rules, or a single rule.
     pub fn read(node: &Node) -> Result<Self, DocumentError> {
         let read = |node: &Node| {
             let rule = Rule::deserialize(node)?;
             match rule.problem() {
-                Some(problem) => Err(DocumentError::custom(problem).at(node.mark)),
+                Some(problem) => {
+                    let mark = quoted_text(node, &problem).unwrap_or(node.mark);
+                    Err(DocumentError::new(mark, problem))
+                }
                 None => Ok(rule),
             }
         };

@@ -234,7 +234,7 @@ pub fn property_diagnostic(text: &str, invalid: &InvalidProperty) -> Diagnostic 
     });
     diagnostic(
         text,
-        DocumentError::new(found.unwrap_or_default(), invalid.message.clone()),
+        DocumentError::new(found.unwrap_or_default(), invalid.full_message()),
     )
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::CallError;
+use crate::diagnostic::plain_types;
 
 /// Error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,8 +84,10 @@ fn plain_message(message: &str) -> String {
         return "the expression is not complete".into();
     }
     match message.strip_prefix("expected bool, but got ") {
-        Some(kind) => format!("expected true or false, but the result is of type {kind}"),
-        None => message.into(),
+        Some(kind) => plain_types(&format!(
+            "expected true or false, but the result is of type {kind}"
+        )),
+        None => plain_types(message),
     }
 }
 

@@ -68,6 +68,8 @@ pub struct DocumentError {
     pub help: Option<Box<str>>,
     /// Whether the message names the property, so that outer keys are not added.
     is_named: bool,
+    /// The message without the value of the document that it quotes, if it quotes one.
+    without_value: Option<Box<str>>,
 }
 
 impl fmt::Display for DocumentError {
@@ -86,7 +88,25 @@ impl DocumentError {
             message: message.into(),
             help: None,
             is_named: false,
+            without_value: None,
         }
+    }
+
+    /// Returns the error about a value; `hidden` is the message without it.
+    fn about_value(message: impl Into<String>, hidden: impl Into<Box<str>>) -> Self {
+        Self {
+            without_value: Some(hidden.into()),
+            ..Self::new(Mark::default(), message)
+        }
+    }
+
+    /// Returns the error without the value that its message quotes, for documents with secrets.
+    #[must_use]
+    pub fn redacted(mut self) -> Self {
+        if let Some(message) = self.without_value.take() {
+            self.message = message.into();
+        }
+        self
     }
 
     /// Returns the error about an unknown name; the suggestion is the nearest valid one.
@@ -124,7 +144,9 @@ impl DocumentError {
     /// Adds the name of the property, unless the message has one.
     fn in_property(mut self, name: &str) -> Self {
         if !self.is_named {
-            self.message = format!("property {name:?}: {}", self.message);
+            let named = |message: &str| format!("property {name:?}: {message}");
+            self.message = named(&self.message);
+            self.without_value = self.without_value.map(|message| named(&message).into());
             self.is_named = true;
         }
         self
@@ -452,6 +474,38 @@ mod tests {
             assert_eq!(error(text), message, "{text}");
         }
         assert_eq!(error("{\"a\": [}"), "line 1 column 8: expected value");
+    }
+
+    #[test]
+    fn a_redacted_error_names_the_property_and_no_value() {
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "only deserialized")]
+        struct Settings {
+            list: Vec<String>,
+            number: i64,
+            format: Format,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        enum Format {}
+        for (text, message) in [
+            (
+                "list: hunter2",
+                "property \"list\": expected a list, found text",
+            ),
+            (
+                "number: hunter2",
+                "property \"number\": expected a whole number, found text",
+            ),
+            (
+                "number: 4.25",
+                "property \"number\": expected a whole number, found a number",
+            ),
+            ("format: hunter2", "property \"format\": unknown value"),
+        ] {
+            let document = parse(text).unwrap();
+            let error = serde::Deserialize::deserialize(&document).map(|_: Settings| ());
+            assert_eq!(error.unwrap_err().redacted().message, message);
+        }
     }
 
     #[test]

@@ -26,15 +26,15 @@ impl de::Error for DocumentError {
         let mut error = Self::unknown_name(Mark::default(), "value", variant, expected);
         // The value does not identify the property.
         error.is_named = false;
+        error.without_value = Some("unknown value".into());
         error
     }
 
     fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::custom(format_args!(
-            "expected {}, found {}",
-            plain_expected(&expected.to_string()),
-            plain_found(found)
-        ))
+        let expected = expected.to_string();
+        let message =
+            |found: &str| format!("expected {}, found {found}", plain_expected(&expected));
+        Self::about_value(message(&plain_found(found)), message(found_kind(found)))
     }
 
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -105,6 +105,21 @@ fn plain_found(found: de::Unexpected<'_>) -> String {
         de::Unexpected::Seq => "a list".into(),
         de::Unexpected::Map => "a mapping".into(),
         other => other.to_string(),
+    }
+}
+
+/// Returns the kind of the found value, without the value.
+fn found_kind(found: de::Unexpected<'_>) -> &'static str {
+    match found {
+        de::Unexpected::Bool(_) => "true or false",
+        de::Unexpected::Unsigned(_) | de::Unexpected::Signed(_) | de::Unexpected::Float(_) => {
+            "a number"
+        }
+        de::Unexpected::Str(_) | de::Unexpected::Char(_) => "text",
+        de::Unexpected::Unit | de::Unexpected::Option => "null",
+        de::Unexpected::Seq => "a list",
+        de::Unexpected::Map => "a mapping",
+        _ => "another value",
     }
 }
 

@@ -75,8 +75,16 @@ impl Common {
         Ok(())
     }
 
-    /// Redacts commands and rules of health checks, and annotations of registrations.
+    /// Redacts control expressions, commands and rules of health checks, and annotations of
+    /// registrations.
     pub(super) fn redact(&mut self) {
+        if let Some(Control { manage_if, unless }) = &mut self.control {
+            for code in [manage_if, unless] {
+                if !code.is_empty() {
+                    *code = REDACTED.into();
+                }
+            }
+        }
         for check in &mut self.health_checks {
             if !check.command.is_empty() {
                 check.command = REDACTED.into();

@@ -4,7 +4,7 @@
 //! An unknown property is an error that suggests the nearest valid one. An entry without a value has
 //! no properties of its own; the defaults apply to it.
 
-use super::{Common, Control, Properties, Resource};
+use super::{Common, Control, Properties, Resource, locate};
 use crate::model::document::{DocumentError, Mark, Node, field_names, from_entries};
 use crate::model::id::TypeName;
 
@@ -24,26 +24,26 @@ impl DeclaredResource<'_> {
     /// Returns the position of a property, or of the resource if the property is not set. Names
     /// match in any case and without underscores, as upstream names fields in its errors.
     pub fn property_mark(&self, property: &str) -> Mark {
-        let is_same = |name: &str| {
-            let letters = name.chars().filter(|c| *c != '_');
-            let wanted = property.chars().filter(|c| *c != '_');
-            letters
-                .map(|c| c.to_ascii_lowercase())
-                .eq(wanted.map(|c| c.to_ascii_lowercase()))
-        };
-        let entries = self.properties.and_then(Node::entries).unwrap_or_default();
-        let found = entries
-            .iter()
-            .find(|(key, _)| key.text().is_some_and(|text| is_same(text)));
-        found.map_or(self.mark, |(_, value)| value.mark)
+        let found = self
+            .properties
+            .and_then(|it| locate::property(it, property));
+        found.map_or(self.mark, |value| value.mark)
     }
 }
 
-/// Reads all resources of one type from the document node below the type's name.
+/// Reads all resources of one type from the document node below the type's name. The error quotes no
+/// value if one of them may be sensitive.
 pub fn read_resources(
     type_name: TypeName,
     node: &Node,
 ) -> Result<Vec<DeclaredResource<'_>>, DocumentError> {
+    read_all(type_name, node).map_err(|err| match is_sensitive(node) {
+        true => err.redacted(),
+        false => err,
+    })
+}
+
+fn read_all(type_name: TypeName, node: &Node) -> Result<Vec<DeclaredResource<'_>>, DocumentError> {
     if let Some(items) = node.items() {
         return list(type_name, node, items);
     }

@@ -13,6 +13,7 @@ mod exec;
 mod file;
 mod line;
 mod link;
+pub(crate) mod locate;
 mod package;
 mod scaffold;
 mod service;
@@ -58,6 +59,18 @@ impl InvalidProperty {
             property,
             message: message.into(),
             names_resource: false,
+        }
+    }
+
+    /// Returns the message with the name of the property, unless it has it.
+    pub fn full_message(&self) -> String {
+        let Self {
+            property, message, ..
+        } = self;
+        match message.as_str() {
+            "invalid require properties" => "an item of require is not a reference".into(),
+            message if *property == "name" || message.contains(property) => message.into(),
+            message => format!("property {property:?}: {message}"),
         }
     }
 
