@@ -4,6 +4,7 @@
 //!
 //! Every bundle here writes its name to a file of each node.
 
+use ccm_nats::streams::REPORTED;
 use serde_json::{Value, json};
 
 use crate::rollout::{failing_on, fleet, id, newest, progress, start, words};
@@ -309,6 +310,22 @@ fn a_rollout_with_an_unreachable_node_is_done_with_failures_everywhere() {
     let outcome = roll_back(&fleet, &id);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     check_state(&fleet, &page, &id, "rolled back with failures", 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_report_cannot_be_read_is_unreachable_for_that_reason() {
+    let fleet = fleet(&["a"]);
+    let wait = format!("while [ -e {} ]; do sleep 0.05; done", fleet.env.at("wait"));
+    push(&fleet, "app", &wait);
+    fleet.env.write("wait", "");
+    let client = fleet.server.client().await;
+    let reports = client.bucket(REPORTED).await.unwrap();
+    reports.put("default.a", "{}".into()).await.unwrap();
+    let outcome = start(&fleet, "app", &["--node-timeout", "2s"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let line = "  a unreachable: record default.a of bucket CCM_REPORTED is unreadable: missing";
+    assert!(outcome.stdout.contains(line), "{outcome:?}");
+    std::fs::remove_file(fleet.env.path("wait")).unwrap();
 }
 
 #[test]

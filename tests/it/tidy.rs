@@ -121,6 +121,7 @@ const ARROWS: &[(&str, &[Row])] = &[
                     "nats_waits",
                     "node_progress",
                     "planner",
+                    "records",
                     "rollout_store",
                 ],
             ),

@@ -25,9 +25,6 @@ pub(in crate::cli) struct Args {
     #[arg(value_name = "NODE", add = candidates::nodes())]
     named: Vec<NodeName>,
 
-    #[command(flatten)]
-    select: SelectArgs,
-
     /// Make the nodes check themselves now with a noop run and store the result
     #[arg(long)]
     refresh: bool,
@@ -39,6 +36,9 @@ pub(in crate::cli) struct Args {
     /// Output JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    select: SelectArgs,
 }
 
 pub(super) fn run(
