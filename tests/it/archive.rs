@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use ccm_core::system::Digest;
 
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::{Applied, TestEnv, pack};
 
 /// Returns a manifest entry for one archive with these properties.
@@ -316,7 +316,7 @@ fn an_archive_that_means_harm_is_refused_and_tried_again_next_time() {
 #[test]
 fn a_server_that_fails_fails_the_resource() {
     let env = TestEnv::new();
-    let server = Server::start(|_| Answer::new("500 Internal Server Error", "no"));
+    let server = Server::start(|_| Response::new("500 Internal Server Error", "no"));
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "");
     assert_eq!(
         failure(&env.apply(&entry, &[]), &env),
@@ -328,7 +328,7 @@ fn a_server_that_fails_fails_the_resource() {
 #[test]
 fn a_download_that_is_cut_off_leaves_nothing() {
     let env = TestEnv::new();
-    let server = Server::start(|_| Answer::ok(content()).announcing(1_000_000));
+    let server = Server::start(|_| Response::ok(content()).announcing(1_000_000));
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "");
     let error = failure(&env.apply(&entry, &[]), &env);
     assert!(
@@ -369,8 +369,8 @@ fn passwords_and_headers_reach_the_server_and_nothing_else() {
     let server = Server::start(|request| {
         assert_eq!(request.header("X-Token"), Some("hush-header"));
         match request.header("Authorization") {
-            Some("Basic YW5uOmh1c2g=") => Answer::ok(content()), // ann:hush
-            _ => Answer::new("401 Unauthorized", ""),
+            Some("Basic YW5uOmh1c2g=") => Response::ok(content()), // ann:hush
+            _ => Response::new("401 Unauthorized", ""),
         }
     });
     let headers = "headers: {X-Token: hush-header}";
@@ -428,7 +428,7 @@ fn a_proxy_of_the_environment_is_used() {
 #[test]
 fn https_uses_the_trusted_certificates_of_the_machine() {
     let mut env = TestEnv::new();
-    let server = Server::start_tls(&env.path("ca.pem"), |_| Answer::ok(content()));
+    let server = Server::start_tls(&env.path("ca.pem"), |_| Response::ok(content()));
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "");
     env.set("SSL_CERT_FILE", &env.at("ca.pem"));
     assert_eq!(env.converge(&entry), "Would have downloaded");

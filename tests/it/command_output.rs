@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::TestEnv;
 use crate::support::agent::stored_events;
 use crate::support::fleet::Fleet;
+use crate::support::packages::write_nginx_module;
 use crate::support::poll::wait_for;
 
 /// Returns the only event of a type and outcome in the stream.
@@ -154,11 +155,11 @@ fn output_of_many_nodes_is_gathered_and_folded() {
             "ensure", "exec", many, "--node", "db1", "--output", "--json",
         ])
         .json();
-    let output = &document["nodes"][0]["answer"]["output"];
+    let output = &document["nodes"][0]["reply"]["output"];
     let lines = output["stdout"].as_str().unwrap().lines().count();
     assert_eq!(lines, 2000, "{output}");
     assert_eq!(output["truncated"], Value::Null);
-    let long = document["nodes"][0]["answer"]["state"]["output"].as_str();
+    let long = document["nodes"][0]["reply"]["state"]["output"].as_str();
     assert_eq!(long.unwrap().lines().count(), 20);
 }
 
@@ -201,7 +202,7 @@ fn a_command_runs_once_under_a_name_of_its_own() {
     let document = fleet
         .run(&["run", "--node", "db1", "--json", "--", "echo", "a b"])
         .json();
-    let answer = &document["nodes"][0]["answer"];
+    let answer = &document["nodes"][0]["reply"];
     assert_eq!(answer["output"], json!({"stdout": "a b\n"}));
     let name = answer["state"]["name"].as_str().unwrap();
     assert!(name.starts_with("run-") && name.len() == 31, "{name}");
@@ -218,6 +219,50 @@ fn a_command_runs_once_under_a_name_of_its_own() {
     );
     let error = fleet.run(&["run", "--", "true"]).error(2);
     assert!(error.contains("no nodes selected"), "{error}");
+}
+
+#[test]
+fn a_command_is_run_exactly_as_typed() {
+    let fleet = Fleet::start(&[("a", &[])]);
+    let directory = fleet.env.at("${dir}");
+    std::fs::create_dir(&directory).unwrap();
+    let run = |args: &[&str]| {
+        let document = fleet
+            .run(&[&["run", "--all", "--json"], args].concat())
+            .json();
+        let reply = document["nodes"][0]["reply"]["output"]["stdout"].clone();
+        reply.as_str().unwrap().to_owned()
+    };
+    let format = "{{.Names}} ${ Facts.node } {{ Facts.node }}";
+    assert_eq!(run(&["--", "echo", format]), format!("{format}\n"));
+    assert_eq!(
+        run(&["--shell", "-e", "A={{ 1 }}", "--", "echo ${A}${B:-none}"]),
+        "{{ 1 }}none\n"
+    );
+    assert_eq!(run(&["--cwd", &directory, "--", "pwd"]), "$DIR/${dir}\n");
+}
+
+#[test]
+fn a_policy_for_commands_holds_for_a_command_exactly_as_typed() {
+    let mut fleet = Fleet::start(&[]);
+    let key = fleet.env.ccm(&["keys", "new", "ops.seed"]).ok();
+    let public = key
+        .split_whitespace()
+        .find(|word| word.len() == 56)
+        .unwrap();
+    let trust = format!(
+        "trust:\n  signers:\n    - name: ops\n      key: {public}\n      policy:\n\
+         \x20       - {{verbs: [ensure], types: [exec], commands: [\"echo '{{{{.Names}}}}'\"]}}\n"
+    );
+    fleet.add("a", &[], &trust);
+    fleet.settle(1);
+    fleet.env.set("CCM_SIGN_WITH", &fleet.env.at("ops.seed"));
+    let allowed = fleet.run(&["run", "--node", "a", "--", "echo", "{{.Names}}"]);
+    let output = allowed.ok();
+    assert!(output.starts_with("a: output:\n{{.Names}}\n"), "{output}");
+    let denied = fleet.run(&["run", "--node", "a", "--", "echo", "{{.Ids}}"]);
+    assert_eq!(denied.code, Some(1), "{denied:?}");
+    assert!(denied.stdout.contains("denied by policy"), "{denied:?}");
 }
 
 #[test]
@@ -246,4 +291,17 @@ fn a_change_names_the_old_and_the_new_state() {
     let event = stored(&fleet, "file", "noop");
     assert_eq!(event["previous"]["mode"], "0600", "{event:#}");
     assert_eq!(event["previous"]["owner"], "root");
+}
+
+#[test]
+fn an_upgrade_on_many_nodes_is_one_line_with_both_versions() {
+    let fleet = Fleet::start(&[("a", &[]), ("b", &[])]);
+    let [provider, _] = ["a", "b"].map(|node| write_nginx_module(&fleet.env, node));
+    let provider = provider.replace("/a/module", "/{{ Facts.node }}/module");
+    let ensure = ["ensure", "package", "nginx", "1.24", "--all"];
+    let output = fleet
+        .run(&[&ensure[..], &["--provider", &provider]].concat())
+        .ok();
+    let line = "a, b: package#nginx changed 1.22 -> 1.24\n";
+    assert!(output.starts_with(line), "{output}");
 }

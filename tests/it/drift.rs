@@ -1,7 +1,8 @@
 //! Drift of real nodes: the result of a check is stored, shown as a difference, and the same for
 //! later commands.
 
-use serde_json::Value;
+use ccm_nats::streams::{DESIRED, REPORTED};
+use serde_json::{Value, json};
 
 use crate::support::fleet::Fleet;
 use crate::support::manifest;
@@ -16,7 +17,7 @@ fn assigned(nodes: &[&str], resources: &str) -> Fleet {
     let _ = fleet.run(&["rollout", "start", "app", "--all"]);
     wait_for("reports of all nodes", || {
         let nodes = drift(&fleet, &[]);
-        nodes.iter().all(|node| node["standing"] != "lagging")
+        nodes.iter().all(|node| node["state"] != "lagging")
     });
     fleet
 }
@@ -48,11 +49,11 @@ fn a_check_and_later_commands_agree() {
     let motd = path(&directory, "motd");
     let fleet = assigned(&["a"], &file(&motd, ""));
     let before = drift(&fleet, &[]);
-    assert_eq!(before[0]["standing"], "converged", "{before:?}");
+    assert_eq!(before[0]["state"], "converged", "{before:?}");
     assert_eq!(before[0]["source"], "run");
     std::fs::write(&motd, "bad\n").unwrap();
     let checked = drift(&fleet, &["--refresh"]);
-    assert_eq!(checked[0]["standing"], "drifted", "{checked:?}");
+    assert_eq!(checked[0]["state"], "drifted", "{checked:?}");
     assert_eq!(checked[0]["source"], "check");
     assert_eq!(drift(&fleet, &[]), checked);
     assert_eq!(std::fs::read_to_string(&motd).unwrap(), "bad\n");
@@ -60,7 +61,7 @@ fn a_check_and_later_commands_agree() {
     assert!(text.contains(" by the check at "), "{text}");
     std::fs::write(&motd, "good\n").unwrap();
     let checked = drift(&fleet, &["--refresh"]);
-    assert_eq!(checked[0]["standing"], "converged", "{checked:?}");
+    assert_eq!(checked[0]["state"], "converged", "{checked:?}");
     assert_eq!(drift(&fleet, &[]), checked);
 }
 
@@ -105,7 +106,7 @@ fn the_content_of_a_sensitive_file_is_not_shown() {
     let fleet = assigned(&["a"], &file(&secret, ", sensitive: true"));
     std::fs::write(&secret, "s3cret\n").unwrap();
     let checked = drift(&fleet, &["--refresh"]);
-    assert_eq!(checked[0]["standing"], "drifted", "{checked:?}");
+    assert_eq!(checked[0]["state"], "drifted", "{checked:?}");
     let text = checked[0].to_string();
     assert!(text.contains("differs (sensitive)"), "{text}");
     assert!(!text.contains("s3cret") && !text.contains("good"), "{text}");
@@ -123,7 +124,7 @@ fn an_exec_without_a_guard_is_not_checkable_and_no_drift() {
         ),
     );
     let checked = drift(&fleet, &["--refresh"]);
-    assert_eq!(checked[0]["standing"], "converged", "{checked:?}");
+    assert_eq!(checked[0]["state"], "converged", "{checked:?}");
     let unchecked = &checked[0]["unchecked"];
     assert_eq!(unchecked.as_array().unwrap().len(), 1, "{unchecked}");
     assert_eq!(unchecked[0]["name"], "open");
@@ -139,8 +140,59 @@ fn an_exec_without_a_guard_is_not_checkable_and_no_drift() {
 fn what_a_check_cannot_see_keeps_the_result_of_the_run() {
     let fleet = assigned(&["a"], "- exec: {name: open, command: /bin/false}\n");
     let before = drift(&fleet, &[]);
-    assert_eq!(before[0]["standing"], "drifted", "{before:?}");
+    assert_eq!(before[0]["state"], "drifted", "{before:?}");
     let checked = drift(&fleet, &["--refresh"]);
     assert_eq!(checked[0]["drift"], before[0]["drift"], "{checked:?}");
-    assert_eq!(checked[0]["standing"], "drifted");
+    assert_eq!(checked[0]["state"], "drifted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_an_unreadable_record_is_neither_unassigned_nor_lagging() {
+    let fleet = Fleet::start(&[]);
+    let client = fleet.server.client().await;
+    let assignment = json!({
+        "protocol": "io.choria.ccm.v1.node.assignment", "generation": 1,
+        "manifests": [{"name": "app", "digest": "ab".repeat(32)}],
+        "assigned": "2027-01-15T08:00:00Z",
+    });
+    for (bucket, key, value) in [
+        (DESIRED, "default.a", json!({"generation": "one"})),
+        (DESIRED, "default.b", assignment),
+        (REPORTED, "default.b", json!({"identity": 7})),
+    ] {
+        let bucket = client.bucket(bucket).await.unwrap();
+        bucket.put(key, value.to_string().into()).await.unwrap();
+    }
+    let nodes = drift(&fleet, &[]);
+    let states: Vec<&Value> = nodes.iter().map(|node| &node["state"]).collect();
+    assert_eq!(states, ["unreadable", "unreadable"], "{nodes:?}");
+    let outcome = fleet.run(&["drift"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    for part in [
+        "a unreadable: record default.a of bucket CCM_DESIRED is unreadable: ",
+        "b unreadable (app@abababababab): record default.b of bucket CCM_REPORTED is unreadable: ",
+        "2 nodes: 2 unreadable\n",
+    ] {
+        assert!(outcome.stdout.contains(part), "{part:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn drift_is_shown_for_selected_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    let motd = path(&directory, "motd-{{ Facts.node }}");
+    let fleet = assigned(&["a", "b", "c"], &file(&motd, ""));
+    let names = |flags: &[&str]| -> Vec<String> {
+        let nodes = drift(&fleet, flags).into_iter();
+        nodes
+            .map(|node| node["node"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&["a", "c"]), ["a", "c"]);
+    assert_eq!(names(&["--fact", "node=b"]), ["b"]);
+    assert_eq!(names(&["--node", "/[bc]/"]), ["b", "c"]);
+    let text = fleet.run(&["drift", "b"]).ok();
+    assert!(text.starts_with("b converged ("), "{text}");
+    let error = fleet.run(&["drift", "a", "typo"]).error(2);
+    assert!(error.contains("node typo has no assignment"), "{error}");
 }

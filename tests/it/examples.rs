@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use async_nats::jetstream::{kv, object_store};
 use serde_json::Value;
 
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::nats::NatsServer;
 use crate::support::{TestEnv, files_below, pack};
 
@@ -186,9 +186,9 @@ fn serve(directory: &Path, files: &[String]) -> Server {
             || request.header("Authorization").is_some()
                 && request.header("X-Site") == Some("example");
         match bodies.get(&request.path) {
-            Some(body) if is_allowed => Answer::ok(body.clone()),
-            Some(_) => Answer::new("401 Unauthorized", "no credentials"),
-            None => Answer::new("404 Not Found", "no such file"),
+            Some(body) if is_allowed => Response::ok(body.clone()),
+            Some(_) => Response::new("401 Unauthorized", "no credentials"),
+            None => Response::new("404 Not Found", "no such file"),
         }
     })
 }

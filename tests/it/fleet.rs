@@ -171,7 +171,7 @@ fn batches_halt_when_more_fail_than_may() {
     assert_eq!(code, Some(3));
     assert_eq!(document["halted"], true);
     assert_eq!(document["nodes"].as_array().unwrap().len(), 2);
-    assert_eq!(document["not_asked"], json!(["web2"]));
+    assert_eq!(document["not_contacted"], json!(["web2"]));
     let (code, document) = fail(&["--batch", "34%", "--max-failures", "100%"]);
     assert_eq!(code, Some(1));
     assert_eq!(document["halted"], false);
@@ -327,7 +327,7 @@ fn a_run_is_cancelled_wherever_it_is() {
     let accepted = fleet
         .run(&["apply", "manifest.yaml", "--node", "web2", "--json"])
         .json();
-    let run = accepted["nodes"][0]["answer"]["run_id"].as_str().unwrap();
+    let run = accepted["nodes"][0]["reply"]["run_id"].as_str().unwrap();
     let output = fleet.run(&["cancel", run]).ok();
     assert_eq!(output, "web2: cancelled\n3 nodes: 1 changed, 2 ok\n");
     let unknown = "0".repeat(27);
@@ -356,7 +356,7 @@ fn an_interrupt_prints_the_replies_so_far() {
     let expected = [
         ("db1", "changed"),
         ("web1", "changed"),
-        ("web2", "no_answer"),
+        ("web2", "no_reply"),
     ];
     assert_eq!(found, expected.map(|(node, it)| (node.into(), it.into())));
 }
@@ -481,7 +481,7 @@ fn documents_have_the_same_shape_for_every_verb() {
                 "verb",
                 "request_id",
                 "nodes",
-                "not_asked",
+                "not_contacted",
                 "halted",
                 "summary"
             ],
@@ -495,7 +495,7 @@ fn documents_have_the_same_shape_for_every_verb() {
                 "failed",
                 "denied",
                 "busy",
-                "no_answer",
+                "no_reply",
                 "changed",
                 "would_change",
                 "ok"
@@ -504,10 +504,10 @@ fn documents_have_the_same_shape_for_every_verb() {
         let node = &document["nodes"][0];
         assert_eq!(
             keys(node),
-            ["node", "outcome", "message", "milliseconds", "answer"]
+            ["node", "outcome", "message", "milliseconds", "reply"]
         );
         if let Some(protocol) = protocol {
-            assert_eq!(node["answer"]["protocol"], protocol, "{args:?}");
+            assert_eq!(node["reply"]["protocol"], protocol, "{args:?}");
         }
         all.pop();
         all.push("--jsonl");

@@ -22,7 +22,11 @@ async fn facts_stored(server: &NatsServer, count: usize) {
 }
 
 fn rows(document: &Value) -> &Vec<Value> {
-    document["nodes"].as_array().unwrap()
+    rows_of(document, "nodes")
+}
+
+fn rows_of<'a>(document: &'a Value, field: &str) -> &'a Vec<Value> {
+    document[field].as_array().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,7 +253,7 @@ async fn the_status_of_a_node_is_one_word_and_its_reason() {
 }
 
 #[test]
-fn nodes_are_arguments_of_every_command() {
+fn commands_without_another_argument_take_nodes() {
     let fleet = Fleet::of_three();
     let output = fleet.run(&["ping", "web1", "db1"]).ok();
     assert!(output.starts_with("db1, web1: version"), "{output}");
@@ -272,9 +276,61 @@ fn nodes_are_arguments_of_every_command() {
     fleet.run(&["ping", "web1", "--all"]).error(2);
 }
 
-/// Runs `ccm fleet nodes` on a terminal, with more environment variables.
-fn on_terminal(fleet: &Fleet, variables: &[(&str, &str)]) -> String {
-    let command = format!("{} fleet nodes", env!("CARGO_BIN_EXE_ccm"));
+#[test]
+fn commands_with_another_argument_take_nodes_after_it() {
+    let fleet = Fleet::of_three();
+    let manifest = "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n";
+    let file = fleet.env.write("manifest.yaml", manifest);
+    let output = fleet.run(&["apply", &file, "web1", "db1", "--wait"]).ok();
+    assert!(output.ends_with("2 nodes: 2 changed\n"), "{output}");
+    let output = fleet
+        .run(&["run", "web1", "web2", "--", "echo", "here"])
+        .ok();
+    assert!(
+        output.starts_with("web1, web2: output:\nhere\n"),
+        "{output}"
+    );
+    fleet.run(&["bundle", "push", &file, "--name", "app"]).ok();
+    let rollout = ["rollout", "plan", "app", "db1", "web2", "--json"];
+    let plan = fleet.run(&rollout).json();
+    assert_eq!(
+        plan["plan"]["waves"][0]["nodes"],
+        json!(["db1", "web2"]),
+        "{plan}"
+    );
+    let events = wait_for("events of both nodes", || {
+        let events = fleet
+            .run(&["events", "web1", "db1", "--type", "run", "--json"])
+            .json();
+        when(events["events"].as_array().unwrap().len() == 2, events)
+    });
+    let mut nodes: Vec<&str> = rows_of(&events, "events")
+        .iter()
+        .map(|event| event["node"].as_str().unwrap())
+        .collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["db1", "web1"]);
+    fleet.run(&["apply", &file, "web1", "--all"]).error(2);
+    fleet.run(&["run", "--", "true"]).error(2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_cannot_be_read_are_counted() {
+    let fleet = Fleet::start(&[]);
+    let jetstream = fleet.server.jetstream().await;
+    let subject = "ccm.v1.default.event.web1.run.failed";
+    let stored = jetstream.publish(subject, "{}".into()).await.unwrap();
+    stored.await.unwrap();
+    let outcome = fleet.run(&["runs", "--json"]);
+    let warning = format!("1 run could not be read, the last on {subject} at ");
+    assert!(outcome.stderr.contains(&warning), "{outcome:?}");
+    let document = outcome.json();
+    assert_eq!(document["unreadable"], 1, "{document}");
+}
+
+/// Runs a command of `ccm fleet` on a terminal, with more environment variables.
+fn on_terminal(fleet: &Fleet, args: &str, variables: &[(&str, &str)]) -> String {
+    let command = format!("{} fleet {args}", env!("CARGO_BIN_EXE_ccm"));
     let output = fleet
         .env
         .program("script")
@@ -291,15 +347,15 @@ fn on_terminal(fleet: &Fleet, variables: &[(&str, &str)]) -> String {
 fn colours_are_for_terminals_and_can_be_switched_off() {
     let fleet = Fleet::start(&[("web1", &[])]);
     let colours = "\u{1b}[32monline\u{1b}[0m";
-    assert!(on_terminal(&fleet, &[]).contains(colours));
+    assert!(on_terminal(&fleet, "nodes", &[]).contains(colours));
     for off in [("NO_COLOR", "1"), ("CLICOLOR", "0"), ("TERM", "dumb")] {
-        let text = on_terminal(&fleet, &[off]);
+        let text = on_terminal(&fleet, "nodes", &[off]);
         assert!(
             text.contains("online") && !text.contains('\u{1b}'),
             "{off:?}: {text}"
         );
     }
-    assert!(on_terminal(&fleet, &[("CLICOLOR", "1")]).contains(colours));
+    assert!(on_terminal(&fleet, "nodes", &[("CLICOLOR", "1")]).contains(colours));
     assert!(!fleet.run(&["nodes"]).ok().contains('\u{1b}'));
 }
 
@@ -363,4 +419,20 @@ async fn an_agent_announces_itself_when_the_buckets_appear() {
     facts_stored(&server, 1).await;
     let ping = env.ccm(&["fleet", "ping"]).ok();
     assert!(ping.starts_with("web1: "), "{ping}");
+}
+
+#[test]
+fn the_progress_of_a_request_counts_nodes_that_are_not_there() {
+    let fleet = Fleet::of_three();
+    let text = on_terminal(&fleet, "ping web1 web2 db1 typo", &[]);
+    let pattern = regex::Regex::new(r"(\d+)/(\d+) nodes").unwrap();
+    let drawn: Vec<(u64, u64)> = pattern
+        .captures_iter(&text)
+        .map(|found| (found[1].parse().unwrap(), found[2].parse().unwrap()))
+        .collect();
+    assert!(!drawn.is_empty(), "{text:?}");
+    assert!(
+        drawn.iter().all(|(at, of)| at <= of && *of == 4),
+        "{text:?}"
+    );
 }

@@ -8,7 +8,7 @@ use ccm_core::system::http::{self, Head, OnProgress, Reply, Request, Validators}
 use ccm_core::system::{Digest, FixedClock, SystemClock};
 use ccm_value::secret::Secret;
 
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::{TestEnv, pack};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -76,7 +76,7 @@ fn any_status_but_200_is_an_error_with_its_words() {
             "HTTP request failed with status 302: 302 Found",
         ),
     ] {
-        let server = Server::start(move |_| Answer::new(status, ""));
+        let server = Server::start(move |_| Response::new(status, ""));
         assert_eq!(get(&server.url("/x")), Err(text.into()));
     }
 }
@@ -86,9 +86,9 @@ fn redirects_are_followed_ten_times_and_no_more() {
     let server =
         Server::start(
             |received| match received.path.trim_start_matches('/').parse::<usize>() {
-                Ok(0) => Answer::ok("arrived"),
-                Ok(left) => Answer::redirect(format!("/{}", left - 1)),
-                Err(_) => Answer::redirect(received.path.clone()),
+                Ok(0) => Response::ok("arrived"),
+                Ok(left) => Response::redirect(format!("/{}", left - 1)),
+                Err(_) => Response::redirect(received.path.clone()),
             },
         );
     assert_eq!(get(&server.url("/10")), Ok("arrived".into()));
@@ -105,8 +105,8 @@ fn credentials_and_headers_are_not_sent_to_another_server() {
     let other = Server::serving("other");
     let elsewhere = other.url("/there");
     let server = Server::start(move |received| match received.path.as_str() {
-        "/same" => Answer::redirect("/leave"),
-        _ => Answer::redirect(elsewhere.clone()),
+        "/same" => Response::redirect("/leave"),
+        _ => Response::redirect(elsewhere.clone()),
     });
     let url = server.url("ann:pw@/same");
     let mut request = request(&url);
@@ -149,14 +149,14 @@ fn credentials_are_given_in_the_url_or_beside_it_and_a_header_beats_both() {
 
 #[test]
 fn a_body_that_is_cut_off_is_an_error() {
-    let server = Server::start(|_| Answer::ok("short").announcing(100));
+    let server = Server::start(|_| Response::ok("short").announcing(100));
     let error = get(&server.url("/x")).unwrap_err();
     assert!(error.starts_with("could not copy file: "), "{error}");
 }
 
 #[test]
 fn what_follows_the_announced_length_is_not_the_body() {
-    let server = Server::start(|_| Answer::ok("body and more").announcing(4));
+    let server = Server::start(|_| Response::ok("body and more").announcing(4));
     assert_eq!(get(&server.url("/x")), Ok("body".into()));
 }
 
@@ -164,9 +164,9 @@ fn what_follows_the_announced_length_is_not_the_body() {
 fn a_body_that_is_too_long_is_refused_as_announced_and_as_it_comes() {
     let expected = Err("could not copy file: larger than 10 bytes".to_owned());
     for answer in [
-        Answer::ok("12345678901"),
-        Answer::ok("small").announcing(usize::MAX / 2),
-        Answer::ok(pack::gzip("0".repeat(1000).as_bytes())).with("Content-Encoding", "gzip"),
+        Response::ok("12345678901"),
+        Response::ok("small").announcing(usize::MAX / 2),
+        Response::ok(pack::gzip("0".repeat(1000).as_bytes())).with("Content-Encoding", "gzip"),
     ] {
         let server = Server::start(move |_| answer.clone());
         let url = server.url("/x");
@@ -178,7 +178,7 @@ fn a_body_that_is_too_long_is_refused_as_announced_and_as_it_comes() {
 
 #[test]
 fn a_server_that_hangs_is_given_up() {
-    let server = Server::start(|_| Answer::ok("never").hanging());
+    let server = Server::start(|_| Response::ok("never").hanging());
     let url = server.url("/x");
     let mut request = request(&url);
     request.time_limit = Duration::from_millis(300);
@@ -192,7 +192,7 @@ fn a_server_that_hangs_is_given_up() {
 fn a_body_compressed_for_the_journey_is_the_body() {
     let server = Server::start(|received| {
         assert_eq!(received.header("Accept-Encoding"), Some("gzip"));
-        Answer::ok(pack::gzip(b"plain")).with("Content-Encoding", "gzip")
+        Response::ok(pack::gzip(b"plain")).with("Content-Encoding", "gzip")
     });
     assert_eq!(get(&server.url("/x")), Ok("plain".into()));
 }
@@ -200,8 +200,8 @@ fn a_body_compressed_for_the_journey_is_the_body() {
 #[test]
 fn what_is_known_is_not_sent_again() {
     let server = Server::start(|received| match received.header("If-None-Match") {
-        Some("\"v1\"") => Answer::new("304 Not Modified", ""),
-        _ => Answer::ok("text")
+        Some("\"v1\"") => Response::new("304 Not Modified", ""),
+        _ => Response::ok("text")
             .with("ETag", "\"v1\"")
             .with("Last-Modified", "Sun, 01 Feb 2026 00:00:00 GMT"),
     });
@@ -244,7 +244,7 @@ fn a_connection_that_cannot_be_made_is_tried_three_times() {
 
 #[test]
 fn a_failed_response_is_not_retried() {
-    let server = Server::start(|_| Answer::new("503 Service Unavailable", ""));
+    let server = Server::start(|_| Response::new("503 Service Unavailable", ""));
     get(&server.url("/x")).unwrap_err();
     assert_eq!(server.requests().len(), 1);
 }
@@ -253,7 +253,7 @@ fn a_failed_response_is_not_retried() {
 fn a_server_is_believed_if_the_authority_is() {
     let env = TestEnv::new();
     let ca_file = env.path("ca.pem");
-    let server = Server::start_tls(&ca_file, |_| Answer::ok("secret"));
+    let server = Server::start_tls(&ca_file, |_| Response::ok("secret"));
     let url = server.url("/x");
     let mut request = request(&url);
     request.tls.ca_file = Some(&ca_file);
@@ -263,9 +263,9 @@ fn a_server_is_believed_if_the_authority_is() {
 #[test]
 fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
     let env = TestEnv::new();
-    let server = Server::start_tls(&env.path("ca.pem"), |_| Answer::ok("secret"));
+    let server = Server::start_tls(&env.path("ca.pem"), |_| Response::ok("secret"));
     drop(Server::start_tls(&env.path("other.pem"), |_| {
-        Answer::ok("")
+        Response::ok("")
     }));
     let other = env.path("other.pem");
     let url = server.url("/x");
@@ -307,7 +307,7 @@ fn a_redirect_from_https_to_http_is_refused() {
     let plain = Server::serving("for all to read");
     let to = plain.url("/x");
     let ca_file = env.path("ca.pem");
-    let server = Server::start_tls(&ca_file, move |_| Answer::redirect(to.clone()));
+    let server = Server::start_tls(&ca_file, move |_| Response::redirect(to.clone()));
     let url = server.url("/x");
     let mut request = request(&url);
     request.tls.ca_file = Some(&ca_file);
@@ -330,7 +330,7 @@ fn send(request: &Request<'_>) -> Result<(Head, String), String> {
 #[test]
 fn a_plain_request_returns_any_status() {
     for (status, code) in [("200 OK", 200), ("404 Not Found", 404), ("503 Busy", 503)] {
-        let server = Server::start(move |_| Answer::new(status, "said").with("X-A", "1"));
+        let server = Server::start(move |_| Response::new(status, "said").with("X-A", "1"));
         let (head, body) = send(&request(&server.url("/x"))).unwrap();
         assert_eq!((head.status, body.as_str()), (code, "said"));
         assert!(head.headers.contains(&("x-a".into(), "1".into())));
@@ -350,7 +350,7 @@ fn a_plain_request_is_not_retried() {
 #[test]
 fn a_head_does_not_tell_how_a_body_was_compressed_that_is_no_longer() {
     let server =
-        Server::start(|_| Answer::ok(pack::gzip(b"plain")).with("Content-Encoding", "gzip"));
+        Server::start(|_| Response::ok(pack::gzip(b"plain")).with("Content-Encoding", "gzip"));
     let url = server.url("/x");
     let has = |head: &Head, name: &str| head.headers.iter().any(|(known, _)| known == name);
     let mut request = request(&url);
@@ -369,10 +369,10 @@ fn a_body_is_redirected_only_to_its_own_host_and_not_with_303() {
     let other = Server::serving("other");
     let elsewhere = other.url("/there");
     let server = Server::start(move |received| match received.path.as_str() {
-        "/again" => Answer::new("307 Temporary Redirect", "").with("Location", "/end"),
-        "/see" => Answer::new("303 See Other", "").with("Location", "/end"),
-        "/away" => Answer::new("308 Permanent Redirect", "").with("Location", elsewhere.clone()),
-        _ => Answer::ok(format!("{} {}", received.method, received.body)),
+        "/again" => Response::new("307 Temporary Redirect", "").with("Location", "/end"),
+        "/see" => Response::new("303 See Other", "").with("Location", "/end"),
+        "/away" => Response::new("308 Permanent Redirect", "").with("Location", elsewhere.clone()),
+        _ => Response::ok(format!("{} {}", received.method, received.body)),
     });
     let post = |path: &str| {
         let url = server.url(path);
@@ -393,10 +393,10 @@ fn a_body_is_redirected_only_to_its_own_host_and_not_with_303() {
 #[test]
 fn our_certificate_is_shown_to_the_host_of_the_url_and_to_no_other() {
     let env = TestEnv::new();
-    let members = Server::start_mutual_tls(env.root(), |_| Answer::ok("for members"));
+    let members = Server::start_mutual_tls(env.root(), |_| Response::ok("for members"));
     let to = members.url("/x");
     let server = Server::start_tls(&env.path("other.pem"), move |_| {
-        Answer::redirect(to.clone())
+        Response::redirect(to.clone())
     });
     let (certificate, key) = (env.path("client.pem"), env.path("client.key"));
     let get = |url: &str| {

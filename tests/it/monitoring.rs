@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::agent::scheduled_runs::fetch;
 use crate::governor;
 use crate::support::agent::{AgentProcess, request_json};
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::nats::{MONITOR, own_address};
 use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
@@ -191,9 +191,9 @@ async fn a_scrape_after_work_has_every_documented_metric_and_no_other() {
     )]);
     let data_away = is_away.clone();
     let web = Server::start(move |request| match request.path.as_str() {
-        "/site.tgz" => Answer::ok(bundle.clone()),
-        "/data.yaml" if !data_away.load(Ordering::Relaxed) => Answer::ok(DATA),
-        _ => Answer::new("404 Not Found", ""),
+        "/site.tgz" => Response::ok(bundle.clone()),
+        "/data.yaml" if !data_away.load(Ordering::Relaxed) => Response::ok(DATA),
+        _ => Response::new("404 Not Found", ""),
     });
     let env = TestEnv::new();
     let (setup, url) = busy_agent(&env, &web).await;

@@ -161,10 +161,30 @@ fn a_broken_scriptlet_is_reported_detected_and_repaired() {
         "failed to Install package \"demo\", dnf exited 1: ",
         "no repair yet",
     );
+    let failed = root.packages(entry, &[]);
+    let output = failed.event(0)["output"].as_str().unwrap();
+    assert!(output.contains("no repair yet"), "{output}");
     assert_eq!(DNF.look(&root), "absent");
     root.write("/etc/repaired", "");
     assert_eq!(root.packages(entry, &[]).outcomes(), ["changed"]);
     assert_eq!(DNF.look(&root), "1.0-1");
+}
+
+#[test]
+fn the_event_of_an_upgrade_has_the_old_version() {
+    let root = system();
+    let ensure = |version: &str| {
+        let applied = root.packages(
+            &format!("demo: {{ensure: '{version}', provider: dnf}}"),
+            &[],
+        );
+        applied.event(0).clone()
+    };
+    let event = ensure("1.0-1");
+    assert_eq!(event["previous"]["ensure"], "absent", "{event:#}");
+    let event = ensure("1.1-1");
+    assert_eq!(event["previous"]["ensure"], "1.0-1", "{event:#}");
+    assert_eq!(ensure("1.1-1").get("previous"), None, "nothing changed");
 }
 
 #[test]

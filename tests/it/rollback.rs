@@ -4,6 +4,7 @@
 //!
 //! Every bundle here writes its name to a file of each node.
 
+use ccm_nats::streams::REPORTED;
 use serde_json::{Value, json};
 
 use crate::rollout::{failing_on, fleet, id, newest, progress, start, words};
@@ -252,7 +253,13 @@ fn check_state(fleet: &Fleet, page: &Page, id: &str, state: &str, code: i32) {
     let watched = fleet.run(&["rollout", "watch", id]);
     assert_eq!(watched.code, Some(code), "{watched:?}");
     let shown = fleet.run(&["rollout", "show", id]).ok();
-    assert!(shown.contains(&format!("state:     {state}\n")), "{shown}");
+    let line = shown.lines().find_map(|it| it.strip_prefix("state:     "));
+    // A reason or a name follows.
+    let is_state = |line: &str| {
+        let rest = line.strip_prefix(state);
+        rest.is_some_and(|it| it.is_empty() || it.starts_with(": ") || it.starts_with(" by "))
+    };
+    assert!(line.is_some_and(is_state), "{shown}");
     let listed = fleet.run(&["rollout", "list"]).ok();
     let is_listed = |line: &str| line.contains(id) && line.contains(&format!(" {state} "));
     assert!(listed.lines().any(is_listed), "{listed}");
@@ -305,6 +312,22 @@ fn a_rollout_with_an_unreachable_node_is_done_with_failures_everywhere() {
     check_state(&fleet, &page, &id, "rolled back with failures", 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_report_cannot_be_read_is_unreachable_for_that_reason() {
+    let fleet = fleet(&["a"]);
+    let wait = format!("while [ -e {} ]; do sleep 0.05; done", fleet.env.at("wait"));
+    push(&fleet, "app", &wait);
+    fleet.env.write("wait", "");
+    let client = fleet.server.client().await;
+    let reports = client.bucket(REPORTED).await.unwrap();
+    reports.put("default.a", "{}".into()).await.unwrap();
+    let outcome = start(&fleet, "app", &["--node-timeout", "2s"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let line = "  a unreachable: record default.a of bucket CCM_REPORTED is unreadable: missing";
+    assert!(outcome.stdout.contains(line), "{outcome:?}");
+    std::fs::remove_file(fleet.env.path("wait")).unwrap();
+}
+
 #[test]
 fn a_rollout_is_done_and_rolled_back_everywhere() {
     let fleet = fleet(&["a"]);
@@ -347,11 +370,17 @@ fn an_aborted_rollout_names_the_nodes_with_its_assignment() {
     assert_eq!(controller.wait().unwrap().code(), Some(3));
     std::fs::remove_file(fleet.env.path("wait")).unwrap();
     wait_for("node under way", || fleet.env.exists("b.conf"));
-    let listed = fleet.run(&["rollout", "list", "--json"]).json();
-    assert_eq!(listed[0]["state"]["name"], "aborted");
-    page.until(&format!("/api/rollouts/{id}"), |answer| {
-        answer.json()["rollout"]["word"] == "aborted"
-    });
+    check_state(&fleet, &page, &id, "aborted", 3);
+}
+
+#[test]
+fn a_rollout_beyond_its_limits_is_halted_everywhere() {
+    let fleet = fleet(&["a", "b"]);
+    let page = Page::serve(&fleet.server).settled();
+    push(&fleet, "app", &failing_on("a"));
+    let outcome = start(&fleet, "app", &["--canary", "1"]);
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    check_state(&fleet, &page, &id(&newest(&fleet)), "halted", 3);
 }
 
 #[test]

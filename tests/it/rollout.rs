@@ -446,7 +446,7 @@ fn a_rollback_keeps_assignments_that_were_made_since() {
 }
 
 #[test]
-fn the_way_back_restores_exactly_the_touched_nodes() {
+fn a_rollback_restores_exactly_the_changed_nodes() {
     let fleet = fleet(&["a", "b", "c", "d"]);
     push(&fleet, "old", "true");
     push(&fleet, "new", &failing_on("c"));

@@ -128,7 +128,21 @@ fn completes(env: &TestEnv, completed: impl Fn(&[&str]) -> Vec<String>) {
 }
 
 #[test]
-fn names_of_nodes_bundles_and_rollouts_are_completed_from_nats() {
+fn bash_completes_names_of_nodes_bundles_and_rollouts_from_nats() {
+    completes_names("bash", BASH);
+}
+
+#[test]
+fn zsh_completes_names_of_nodes_bundles_and_rollouts_from_nats() {
+    completes_names("zsh", ZSH);
+}
+
+#[test]
+fn fish_completes_names_of_nodes_bundles_and_rollouts_from_nats() {
+    completes_names("fish", FISH);
+}
+
+fn completes_names(shell: &str, driver: &str) {
     let server = NatsServer::start();
     let mut env = TestEnv::new();
     env.set("NATS_URL", &server.url());
@@ -141,8 +155,9 @@ fn names_of_nodes_bundles_and_rollouts_are_completed_from_nats() {
     );
     env.ccm(&["fleet", "bundle", "push", &env.at("site"), "--name", "app"])
         .ok();
-    let complete = |words: &[&str]| completed(&env, "bash", BASH, words);
+    let complete = |words: &[&str]| completed(&env, shell, driver, words);
     assert_eq!(complete(&["fleet", "pause", "we"]), ["web1.lab"]);
+    assert_eq!(complete(&["fleet", "drift", "we"]), ["web1.lab"]);
     assert_eq!(complete(&["fleet", "ping", "--node", "we"]), ["web1.lab"]);
     let bundles = complete(&["fleet", "rollout", "start", "a"]);
     let [name, version] = bundles.as_slice() else {

@@ -1,6 +1,6 @@
 //! Where a manifest may come from, and what is left of it afterwards.
 
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::{TestEnv, pack};
 
 /// A manifest that copies a file from beside it.
@@ -58,8 +58,8 @@ fn a_bundle_on_a_server_is_unpacked_and_gone_afterwards() {
     let env = TestEnv::new();
     let bytes = bundle(&env, "site/");
     let server = Server::start(move |request| match request.header("Authorization") {
-        Some("Basic YW5uOmh1c2g=") => Answer::ok(bytes.clone()),
-        _ => Answer::new("401 Unauthorized", ""),
+        Some("Basic YW5uOmh1c2g=") => Response::ok(bytes.clone()),
+        _ => Response::new("401 Unauthorized", ""),
     });
     let url = server.url("ann:hush@/site.tar.gz");
     let stdout = env.ccm(&["apply", &url]).ok();
@@ -124,7 +124,7 @@ fn a_fault_in_a_fetched_manifest_is_shown_at_the_url_without_its_password() {
 #[test]
 fn a_server_that_does_not_give_it_is_an_error_without_secrets() {
     let env = TestEnv::new();
-    let server = Server::start(|_| Answer::new("404 Not Found", ""));
+    let server = Server::start(|_| Response::new("404 Not Found", ""));
     let stderr = env.ccm(&["apply", &server.url("ann:hush@/b.tgz")]).error(1);
     assert_eq!(
         stderr,

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 
+use ccm_nats::streams::REPORTED;
 use serde_json::{Value, json};
 
 use crate::support::nats::NatsServer;
@@ -217,12 +218,36 @@ async fn who_knows_the_token_pauses_ensures_and_resumes_a_real_agent() {
     });
     assert_eq!(resource.json()["resources"][0]["outcome"], "changed");
     let unknown = web.post("/api/nodes/nobody/pause", TOKEN, &json!({}));
-    assert_eq!(unknown.json()["outcome"], "no_answer", "{}", unknown.body);
+    assert_eq!(unknown.json()["outcome"], "no_reply", "{}", unknown.body);
     drop(agent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rollouts_are_shown_and_steered() {
+async fn a_node_with_an_unreadable_report_is_failed_until_it_reports_again() {
+    let web = Web::start().await;
+    web.presence("web1", json!({})).await;
+    web.until_state("web1", "stable");
+    let reports = web.connection.bucket(REPORTED).await.unwrap();
+    reports.put("default.web1", "{}".into()).await.unwrap();
+    web.until_state("web1", "failed");
+    let node = web.get("/api/nodes/web1").json();
+    let note = node["node"]["note"].as_str().unwrap();
+    assert!(
+        note.starts_with("report is unreadable: missing field"),
+        "{node}"
+    );
+    assert_eq!(node["unreadable"][0]["record"], "report");
+    let metrics = web.get("/metrics").body;
+    assert!(
+        metrics.contains("ccm_fleet_unreadable_records_total 1\n"),
+        "{metrics}"
+    );
+    reports.delete("default.web1").await.unwrap();
+    web.until_state("web1", "stable");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollouts_are_shown_paused_and_aborted() {
     let web = Web::with_actions().await;
     web.rollout(
         "r1",
@@ -277,7 +302,7 @@ async fn every_response_has_restrictive_security_headers() {
 }
 
 #[test]
-fn strangers_are_not_let_in_by_mistake() {
+fn an_address_beyond_loopback_requires_a_token() {
     let env = TestEnv::new();
     let outcome = env.ccm(&["fleet", "serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
@@ -323,15 +348,15 @@ async fn one_request_reaches_many_nodes_and_equal_replies_are_grouped() {
     );
     assert_eq!(paused.status, 200, "{}", paused.body);
     let reply = paused.json();
-    assert_eq!(reply["asked"], 6);
-    assert_eq!(reply["answers"][0]["nodes"], json!(["nobody"]));
-    assert_eq!(reply["answers"][0]["outcome"], "no_answer");
-    assert_eq!(reply["answers"][1]["nodes"], json!(names));
+    assert_eq!(reply["requested"], 6);
+    assert_eq!(reply["replies"][0]["nodes"], json!(["nobody"]));
+    assert_eq!(reply["replies"][0]["outcome"], "no_reply");
+    assert_eq!(reply["replies"][1]["nodes"], json!(names));
     web.until("/api/nodes?state=paused", |answer| {
         answer.json()["matched"] == 5
     });
     let resumed = web.post("/api/resume", TOKEN, &json!({ "nodes": names }));
-    assert_eq!(resumed.json()["answers"][0]["text"], "resumed");
+    assert_eq!(resumed.json()["replies"][0]["text"], "resumed");
     for (body, reason) in [
         (json!({"nodes": []}), "0 nodes in the request"),
         (json!({"nodes": ["a b"]}), "a b"),
@@ -354,7 +379,7 @@ async fn a_noop_only_reports_what_would_change() {
     let request: Value = serde_json::from_str(&agent::file_request(&file, "hello\n")).unwrap();
     let path = "/api/ensure?noop=true&diff=true";
     let reply = web.post(path, TOKEN, &json!({"nodes": ["web1"], "request": request}));
-    let answer = reply.json()["answers"][0].clone();
+    let answer = reply.json()["replies"][0].clone();
     assert_eq!(answer["outcome"], "would_change", "{answer}");
     let diff = answer["diff"]["text"].as_str().unwrap();
     assert!(diff.contains("+hello"), "{diff}");

@@ -10,7 +10,7 @@ use crate::support::agent::stored_events;
 use crate::support::fleet::Fleet;
 use crate::support::poll::{wait_for, when};
 use crate::support::simulation::Simulation;
-use crate::support::web::{Answer, Page, TOKEN, TOKENS, Web, access_file};
+use crate::support::web::{Page, Response, TOKEN, TOKENS, Web, access_file};
 
 /// Every action, with a body and the lowest role that may do it.
 const ACTIONS: [(&str, &str, &str); 15] = [
@@ -46,7 +46,7 @@ fn rank(role: &str) -> usize {
     ROLES.iter().position(|it| *it == role).unwrap()
 }
 
-fn error(answer: &Answer) -> String {
+fn error(answer: &Response) -> String {
     answer.json()["error"].as_str().unwrap().to_owned()
 }
 
@@ -163,7 +163,7 @@ fn the_audit_of_a_node_names_the_token() {
     page.until_state("web1", "stable");
     let paused = page.post("/api/pause", bob, &json!({"nodes": ["web1"]}));
     assert_eq!(
-        paused.json()["answers"][0]["outcome"],
+        paused.json()["replies"][0]["outcome"],
         "changed",
         "{}",
         paused.body
@@ -225,8 +225,8 @@ fn a_check_finds_drift_and_updates_the_report_of_the_node() {
     let [_, (_, _, bob), _] = TOKENS;
     let check = || {
         let checked = page.post("/api/check", bob, &json!({"nodes": ["web1", "nobody"]}));
-        let answers = checked.json()["answers"].clone();
-        assert_eq!(answers[0]["outcome"], "no_answer", "{answers}");
+        let answers = checked.json()["replies"].clone();
+        assert_eq!(answers[0]["outcome"], "no_reply", "{answers}");
         (answers[1]["outcome"].clone(), answers[1]["text"].clone())
     };
     assert_eq!(check(), (json!("ok"), json!("no drift")));

@@ -13,6 +13,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::preview::{self, PreviewError};
+use super::records::{self, Unreadable};
 use ccm_core::model::drift::{Drift, ReportSource, UncheckedResource};
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{Assignment, BundleRef, NodeName, NodeReport, Refusal};
@@ -30,6 +31,8 @@ pub enum DriftState {
     Failed,
     /// At least one resource differs from the assignment.
     Drifted,
+    /// The assignment or the report can't be read, so the state of the node is not known.
+    Unreadable,
     /// No report yet about the newest assignment.
     Lagging,
     Converged,
@@ -43,6 +46,7 @@ impl DriftState {
         match self {
             Self::Failed => "failed",
             Self::Drifted => "drifted",
+            Self::Unreadable => "unreadable",
             Self::Lagging => "lagging",
             Self::Converged => "converged",
             Self::Unassigned => "unassigned",
@@ -50,11 +54,18 @@ impl DriftState {
     }
 }
 
+/// The records of a node that its drift is computed from.
+#[derive(Debug, Default)]
+struct NodeRecords {
+    wanted: Option<Assignment>,
+    report: Option<NodeReport>,
+    unreadable: Vec<Unreadable>,
+}
+
 /// The drift of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeDrift {
     pub node: NodeName,
-    #[serde(rename = "standing")]
     pub state: DriftState,
     /// The assigned bundles.
     pub manifests: Vec<BundleRef>,
@@ -71,7 +82,7 @@ pub struct NodeDrift {
     /// Resources that a check can't compare with the assignment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<UncheckedResource>,
-    /// Why the assignment could not be applied, or why a refresh failed.
+    /// Why the assignment could not be applied, why a record can't be read, or why a refresh failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
     /// Why a refresh failed; the other fields are those of the last report then.
@@ -85,7 +96,12 @@ pub struct NodeDrift {
 }
 
 impl NodeDrift {
-    fn new(node: NodeName, wanted: Option<Assignment>, report: Option<NodeReport>) -> Self {
+    fn new(node: NodeName, records: NodeRecords) -> Self {
+        let NodeRecords {
+            wanted,
+            report,
+            unreadable,
+        } = records;
         let wanted = wanted.filter(|it| !it.manifests.is_empty());
         let wanted_generation = wanted.as_ref().map_or(0, |it| it.generation);
         let reported_generation = report.as_ref().map_or(0, |it| it.generation);
@@ -126,6 +142,11 @@ impl NodeDrift {
             found.unchecked.clear();
             found.error.clear();
         }
+        if !unreadable.is_empty() {
+            let reasons: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+            found.state = DriftState::Unreadable;
+            found.error = reasons.join("; ");
+        }
         found
     }
 
@@ -164,28 +185,29 @@ pub async fn load(
 }
 
 fn compare(subjects: &Subjects, desired: &[Entry], reported: &[Entry]) -> Vec<NodeDrift> {
-    let mut nodes: BTreeMap<NodeName, (Option<Assignment>, Option<NodeReport>)> = BTreeMap::new();
-    // Node names have no `_`, so a key maps back to its node.
-    let name = |entry: &Entry| {
-        let token = subjects.parse_key(&entry.key)?;
-        token.as_str().replace('_', ".").parse().ok()
-    };
+    let mut nodes: BTreeMap<NodeName, NodeRecords> = BTreeMap::new();
     for entry in desired {
-        if let Some(node) = name(entry) {
-            nodes.entry(node).or_default().0 = serde_json::from_slice(&entry.value).ok();
+        if let Ok(node) = records::name_of(subjects, entry) {
+            let records = nodes.entry(node).or_default();
+            match records::parse(entry) {
+                Ok(wanted) => records.wanted = Some(wanted),
+                Err(reason) => records.unreadable.push(reason.of(DESIRED, entry)),
+            }
         }
     }
     for entry in reported {
-        let report: Option<NodeReport> = serde_json::from_slice(&entry.value).ok();
-        if let Some(node) = name(entry) {
-            // A report must have the identity of its key.
-            let report = report.filter(|report| report.identity == node);
-            nodes.entry(node).or_default().1 = report;
+        if let Ok(node) = records::name_of(subjects, entry) {
+            let report = records::parse_report(entry, &node);
+            let records = nodes.entry(node).or_default();
+            match report {
+                Ok(report) => records.report = Some(report),
+                Err(reason) => records.unreadable.push(reason.of(REPORTED, entry)),
+            }
         }
     }
     let nodes = nodes.into_iter();
     nodes
-        .map(|(node, (wanted, report))| NodeDrift::new(node, wanted, report))
+        .map(|(node, records)| NodeDrift::new(node, records))
         .collect()
 }
 
@@ -213,7 +235,12 @@ fn set_reports(
     for node in nodes {
         match reports.remove(&node.node) {
             Some(Ok(report)) => {
-                *node = NodeDrift::new(node.node.clone(), node.wanted.take(), Some(report));
+                let records = NodeRecords {
+                    wanted: node.wanted.take(),
+                    report: Some(report),
+                    unreadable: Vec::new(),
+                };
+                *node = NodeDrift::new(node.node.clone(), records);
             }
             Some(Err(reason)) => {
                 node.error = reason.to_string();
@@ -334,7 +361,7 @@ mod tests {
             [
                 ("a.net", "converged"),
                 ("b", "lagging"),
-                ("broken", "unassigned"),
+                ("broken", "unreadable"),
                 ("c", "drifted"),
                 ("d", "failed"),
                 ("e", "unassigned"),
@@ -362,11 +389,32 @@ mod tests {
     }
 
     #[test]
-    fn a_report_with_the_identity_of_another_node_is_ignored() {
+    fn a_report_with_the_identity_of_another_node_is_unreadable() {
         let mut forged = reported("lab.a", 2, &[], "");
         forged.key = "lab.b".into();
         let found = compare(&subjects(), &[assigned("lab.b", 2)], &[forged]);
-        assert_eq!(found[0].state, DriftState::Lagging);
+        assert_eq!(found[0].state, DriftState::Unreadable);
+        assert_eq!(
+            found[0].error,
+            "record lab.b of bucket CCM_REPORTED is unreadable: the record has the identity a"
+        );
+    }
+
+    #[test]
+    fn the_state_of_a_node_with_an_unreadable_report_is_known_after_a_check() {
+        let desired = [assigned("lab.c", 2)];
+        let mut found = compare(
+            &subjects(),
+            &desired,
+            &[entry("lab.c", json!({"drift": 1}))],
+        );
+        assert_eq!(found[0].state, DriftState::Unreadable);
+        assert_eq!(found[0].manifests.len(), 1);
+        let report = reported("lab.c", 2, &[], "");
+        let report = serde_json::from_slice(&report.value).unwrap();
+        let node = found[0].node.clone();
+        set_reports(&mut found, vec![(node, Ok(report))]);
+        assert_eq!(found[0].state, DriftState::Converged);
     }
 
     #[test]

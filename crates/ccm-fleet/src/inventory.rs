@@ -8,18 +8,19 @@
 //! `scatter`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
+pub use super::records::{BadRecord, Unreadable};
+use super::records::{check_identity, name_of, parse, parse_name};
 use super::selection::{Resolved, Selection, SelectionError, resolve};
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::{BundleRef, NodeName, NodeStatus, StoredFacts, Token};
 use ccm_core::model::run::RunOutcome;
 use ccm_nats::kv::{Change, Entry};
 use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED};
-use ccm_nats::{Connection, Denial, NatsError, Subjects};
+use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::Value;
 use ccm_value::text::timestamp;
 
@@ -31,28 +32,6 @@ pub struct LastReport {
     pub outcome: Option<RunOutcome>,
     /// Bundles of the assignment.
     pub bundles: Vec<BundleRef>,
-}
-
-/// A record that is left out, with the reason.
-#[derive(Clone, Debug)]
-pub struct Unreadable {
-    pub bucket: &'static str,
-    pub key: String,
-    pub reason: BadRecord,
-}
-
-/// Why a record is left out.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum BadRecord {
-    #[error("the key is not a node name")]
-    Key,
-    #[error("the record has the identity {0}")]
-    OtherNode(NodeName),
-    #[error("{0}")]
-    Json(#[source] Arc<serde_json::Error>),
-    /// The records can't be read with the permissions of the user.
-    #[error(transparent)]
-    Denied(Denial),
 }
 
 /// The nodes of a collective.
@@ -403,29 +382,6 @@ fn report_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, LastReport
 
 fn labels_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, Labels), BadRecord> {
     Ok((name_of(subjects, entry)?, parse(entry)?))
-}
-
-/// Returns the node of an entry's key. Node names have no `_`, so the token maps back to the name.
-fn name_of(subjects: &Subjects, entry: &Entry) -> Result<NodeName, BadRecord> {
-    parse_name(subjects, &entry.key)
-}
-
-fn parse_name(subjects: &Subjects, key: &str) -> Result<NodeName, BadRecord> {
-    let token: Token = subjects.parse_key(key).ok_or(BadRecord::Key)?;
-    let name = token.as_str().replace('_', ".");
-    name.parse().map_err(|_| BadRecord::Key)
-}
-
-fn parse<T: serde::de::DeserializeOwned>(entry: &Entry) -> Result<T, BadRecord> {
-    serde_json::from_slice(&entry.value).map_err(|err| BadRecord::Json(Arc::new(err)))
-}
-
-fn check_identity(identity: &NodeName, name: &NodeName) -> Result<(), BadRecord> {
-    if identity == name {
-        Ok(())
-    } else {
-        Err(BadRecord::OtherNode(identity.clone()))
-    }
 }
 
 #[cfg(test)]

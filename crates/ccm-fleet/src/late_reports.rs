@@ -2,11 +2,13 @@
 //!
 //! A node that was unreachable or under way when its rollout ended converges later. Its report is
 //! replaced by that of its next assignment, so it is stored in the rollout before: by every controller
-//! when it begins, and from time to time by those that run forever.
+//! when it begins, and from time to time by those that run forever. The rollout also names a node whose
+//! report can't be read.
 
 use std::collections::BTreeMap;
 
 use super::node_progress::{self, ReportSummary};
+use super::records::{self, Unreadable};
 use super::rollout_store::{RolloutError, RolloutHead, RolloutStore};
 use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{NodeName, NodeReport};
@@ -74,12 +76,15 @@ fn is_awaited(progress: &Progress) -> bool {
     )
 }
 
-/// Returns the current reports of nodes. An unreadable one counts as none.
+/// Current reports of nodes, or why one can't be read.
+type Reports = Vec<(NodeName, Result<NodeReport, Unreadable>)>;
+
+/// Returns the current reports of nodes.
 async fn read(
     reported: &Bucket,
     subjects: &Subjects,
     nodes: Vec<NodeName>,
-) -> Result<Vec<(NodeName, NodeReport)>, NatsError> {
+) -> Result<Reports, NatsError> {
     let nodes = nodes.into_iter();
     let nodes: BTreeMap<String, NodeName> = nodes
         .map(|node| (subjects.key(&node.token()), node))
@@ -87,24 +92,56 @@ async fn read(
     let keys: Vec<String> = nodes.keys().cloned().collect();
     let entries = reported.get_many_latest(&keys).await?;
     let reports = entries.into_iter().filter_map(|entry| {
-        let report = serde_json::from_slice(&entry.value).ok()?;
-        Some((nodes.get(&entry.key)?.clone(), report))
+        let node = nodes.get(&entry.key)?;
+        let report = records::parse_report(&entry, node);
+        Some((node.clone(), report.map_err(|err| err.of(REPORTED, &entry))))
     });
     Ok(reports.collect())
 }
 
 /// Records reports about awaited nodes of an ended rollout. Returns whether anything changed.
-fn record(
-    rollout: &mut Rollout,
-    reports: &[(NodeName, NodeReport)],
-    incarnation: Option<&Incarnation>,
-) -> bool {
+fn record(rollout: &mut Rollout, reports: &Reports, incarnation: Option<&Incarnation>) -> bool {
     let mut is_changed = false;
     for (node, report) in reports {
-        if rollout.state.is_finished() && is_awaited(rollout.progress(node)) {
-            let summary = ReportSummary::new(report, rollout, incarnation);
-            is_changed |= node_progress::record_report(rollout, node, &summary);
+        if !rollout.state.is_finished() || !is_awaited(rollout.progress(node)) {
+            continue;
         }
+        is_changed |= match report {
+            Ok(report) => {
+                let summary = ReportSummary::new(report, rollout, incarnation);
+                node_progress::record_report(rollout, node, &summary)
+            }
+            Err(unreadable) => node_progress::record_unreadable(rollout, node, unreadable),
+        };
     }
     is_changed
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{entry, rollout};
+    use ccm_core::model::rollout::RolloutState;
+
+    #[test]
+    fn an_unreadable_report_is_the_reason_of_an_unreachable_node() {
+        let node: NodeName = "web1".parse().unwrap();
+        let mut rollout = rollout("r1");
+        rollout.state = RolloutState::DoneWithFailures;
+        let unreachable = Progress::unreachable(5, "");
+        rollout.nodes.insert(node.clone(), unreachable);
+        let broken = entry("lab.web1", json!({"identity": 1}));
+        let reason = records::parse_report(&broken, &node).unwrap_err();
+        let reports = vec![(node.clone(), Err(reason.of(REPORTED, &broken)))];
+        assert!(record(&mut rollout, &reports, None));
+        let Progress::Unreachable { generation, reason } = rollout.progress(&node) else {
+            panic!("{rollout:?}");
+        };
+        assert_eq!(*generation, 5);
+        let start = "record lab.web1 of bucket CCM_REPORTED is unreadable: ";
+        assert!(reason.starts_with(start), "{reason}");
+        assert!(!record(&mut rollout, &reports, None));
+    }
 }

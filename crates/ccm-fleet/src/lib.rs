@@ -9,7 +9,7 @@
 //! - [`controls`]: pause, resume, abort, retry and rollback
 //! - [`rollout_encoding`] and `rollout_chunks`: rollouts as bytes of one message or of several
 //! - [`bundle`]: packs a manifest and its files
-//! - [`bundle_diff`]: compares two bundles
+//! - `bundle_diff`: compares two bundles
 //! - [`node_condition`]: the condition of a node in one word
 //! - [`summarize`]: groups equal replies into lines
 //! - [`node_reply`]: interprets the reply of a node
@@ -19,6 +19,7 @@
 //!
 //! Code that uses NATS:
 //! - [`inventory`]: online and known nodes, from the fleet's buckets
+//! - `records`: records of nodes in buckets, and why one can't be read
 //! - [`scatter`]: one request to many nodes
 //! - [`batches`]: requests batch by batch
 //! - [`bundle_store`] and [`rollout_store`]: storage
@@ -45,7 +46,7 @@ mod audit;
 pub mod backup;
 pub mod batches;
 pub mod bundle;
-pub mod bundle_diff;
+mod bundle_diff;
 pub mod bundle_store;
 pub mod controls;
 pub mod decision;
@@ -65,6 +66,7 @@ pub mod node_progress;
 pub mod node_reply;
 pub mod planner;
 pub mod preview;
+mod records;
 pub mod role_permissions;
 mod rollout_chunks;
 pub mod rollout_encoding;

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 
+use super::records::Unreadable;
 use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{NodeName, NodeReport};
 use ccm_core::model::rollout::{Progress, Rollout, RolloutState};
@@ -119,6 +120,24 @@ pub(super) fn record_report(
     if is_new {
         rollout.nodes.insert(node.clone(), new_progress);
     }
+    is_new
+}
+
+/// Records that the report of an awaited node can't be read. Returns whether the progress changed.
+pub(super) fn record_unreadable(
+    rollout: &mut Rollout,
+    node: &NodeName,
+    unreadable: &Unreadable,
+) -> bool {
+    let (Progress::Assigned { generation, .. }
+    | Progress::Restoring { generation, .. }
+    | Progress::Unreachable { generation, .. }) = rollout.progress(node)
+    else {
+        return false;
+    };
+    let new_progress = Progress::unreachable(*generation, &unreadable.to_string());
+    let is_new = *rollout.progress(node) != new_progress;
+    rollout.nodes.insert(node.clone(), new_progress);
     is_new
 }
 

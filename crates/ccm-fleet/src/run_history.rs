@@ -1,13 +1,15 @@
 //! History of runs, from the run summaries and events in the event stream.
 //!
 //! Node and outcome are those of the subjects, which NATS permissions protect; a summary of another
-//! node is left out.
+//! node is unreadable. Unreadable summaries are counted.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use serde::Serialize;
 
+use super::records::BadRecord;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{NameError, NodeName, Token};
 use ccm_core::model::run::{RunId, RunOutcome, RunSummary};
@@ -53,6 +55,24 @@ pub struct Runs {
     pub runs: VecDeque<RunSummary>,
     /// Number of earlier runs that are left out.
     pub omitted: usize,
+    pub unreadable: UnreadableRuns,
+}
+
+/// Run summaries that can't be read.
+#[derive(Clone, Debug, Default)]
+pub struct UnreadableRuns {
+    pub count: usize,
+    /// The newest one.
+    pub last: Option<UnreadableRun>,
+}
+
+/// A run summary that can't be read.
+#[derive(Clone, Debug)]
+pub struct UnreadableRun {
+    pub subject: String,
+    /// Time of storage.
+    pub stored: DateTime<Utc>,
+    pub reason: BadRecord,
 }
 
 impl RunQuery {
@@ -64,7 +84,7 @@ impl RunQuery {
         mut visit: impl FnMut(&RunSummary),
     ) -> Result<Runs, HistoryError> {
         let mut found = Runs::default();
-        self.for_each(connection, subjects, |run| {
+        let reading = self.for_each(connection, subjects, |run| {
             visit(&run);
             if found.runs.len() >= self.limit {
                 found.runs.pop_front();
@@ -72,18 +92,19 @@ impl RunQuery {
             }
             found.runs.push_back(run);
             true
-        })
-        .await?;
+        });
+        found.unreadable = reading.await?;
         Ok(found)
     }
 
-    /// Calls `each` for every run, the oldest first, until it returns false.
+    /// Calls `each` for every run, the oldest first, until it returns false. Returns the runs that can't
+    /// be read.
     pub async fn for_each(
         &self,
         connection: &Connection,
         subjects: &Subjects,
         mut each: impl FnMut(RunSummary) -> bool,
-    ) -> Result<(), HistoryError> {
+    ) -> Result<UnreadableRuns, HistoryError> {
         let nodes: Vec<Token> = self.nodes.iter().map(NodeName::token).collect();
         let outcome = match self.outcomes.as_slice() {
             [outcome] => Some(outcome.as_str().parse()?),
@@ -98,22 +119,33 @@ impl RunQuery {
             since: Some(self.since),
             follow: false,
         };
+        let mut unreadable = UnreadableRuns::default();
         let reading = connection.read_events(&options, |stored| {
             match self.run_of(subjects, &nodes, &stored) {
-                Some(run) => each(run),
+                Some(Ok(run)) => each(run),
+                Some(Err(reason)) => {
+                    unreadable.count += 1;
+                    unreadable.last = Some(UnreadableRun {
+                        subject: stored.subject,
+                        stored: stored.time,
+                        reason,
+                    });
+                    true
+                }
                 None => true,
             }
         });
-        Ok(reading.await?)
+        reading.await?;
+        Ok(unreadable)
     }
 
-    /// Parses a run summary if it matches.
+    /// Parses a run summary if its subject matches.
     fn run_of(
         &self,
         subjects: &Subjects,
         nodes: &[Token],
         stored: &StoredEvent,
-    ) -> Option<RunSummary> {
+    ) -> Option<Result<RunSummary, BadRecord>> {
         let (node, _, outcome) = subjects.parse_event(&stored.subject)?;
         let is_node = nodes.is_empty() || nodes.contains(&node);
         let is_outcome =
@@ -121,8 +153,17 @@ impl RunQuery {
         if !is_node || !is_outcome {
             return None;
         }
-        let run: RunSummary = serde_json::from_slice(&stored.body).ok()?;
-        (run.identity.token() == node).then_some(run)
+        Some(parse_run(&stored.body, &node))
+    }
+}
+
+/// Parses a run summary, which must be of the node of its subject.
+fn parse_run(body: &[u8], node: &Token) -> Result<RunSummary, BadRecord> {
+    let run: RunSummary =
+        serde_json::from_slice(body).map_err(|err| BadRecord::Json(Arc::new(err)))?;
+    match run.identity.token() == *node {
+        true => Ok(run),
+        false => Err(BadRecord::OtherNode(run.identity)),
     }
 }
 
@@ -284,7 +325,7 @@ impl FailingSince {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::web::fixture::run;
+    use crate::fixture::run;
 
     const DAY: i64 = 86_400;
 

@@ -21,7 +21,6 @@ pub enum Outcome {
     Failed,
     Denied,
     Busy,
-    #[serde(rename = "no_answer")]
     NoReply,
     Changed,
     /// A noop run reported changes that it would make.
@@ -56,7 +55,7 @@ impl Outcome {
     /// Returns the name in JSON documents.
     pub fn wire_name(self) -> &'static str {
         match self {
-            Self::NoReply => "no_answer",
+            Self::NoReply => "no_reply",
             Self::WouldChange => "would_change",
             other => other.as_str(),
         }

@@ -16,7 +16,7 @@
 //! - [`signer_update`]: statements about successors of signers
 //! - [`rollout_decision`]: signatures and membership proofs of rollouts
 //! - [`micro`]: NATS micro services
-//! - [`blocking`]: a client for synchronous code
+//! - `blocking`: a client for synchronous code
 //! - [`backoff`]: delays between retries
 //!
 //! Messages are bytes and headers here; their meaning is defined in `ccm_core::model`.
@@ -29,7 +29,7 @@ use ccm_core::system::RandomError;
 use ccm_value::text::{go_duration, quote};
 
 pub mod backoff;
-pub mod blocking;
+mod blocking;
 pub mod choria;
 pub mod connection;
 pub mod context;

@@ -50,6 +50,33 @@ pub fn has_expressions(text: &str) -> bool {
     may_have_expressions(text) && scan(text).map_or(true, |spans| !spans.is_empty())
 }
 
+/// Returns a text that resolves to `text`: opening delimiters become expressions that yield them. Text
+/// without expressions is borrowed.
+pub fn literal(text: &str) -> Cow<'_, str> {
+    if !has_expressions(text) {
+        return Cow::Borrowed(text);
+    }
+    let is_opening = |c: char| matches!(c, '{' | '$');
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    // Whole sequences of these characters are replaced, so that none is left beside a new delimiter.
+    while let Some(start) = rest.find(is_opening) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|c| !is_opening(c)).unwrap_or(from.len());
+        let (opening, after) = from.split_at(end);
+        out.push_str(before);
+        if may_have_expressions(opening) {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "{{{{\"{opening}\"}}}}");
+        } else {
+            out.push_str(opening);
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
 /// Searches for an opening delimiter only: fast, and exact for nearly all text.
 fn may_have_expressions(text: &str) -> bool {
     let mut bytes = text.as_bytes();
@@ -327,6 +354,20 @@ mod tests {
     }
 
     #[test]
+    fn literal_text_resolves_to_itself() {
+        for (text, expected) in [
+            ("plain $HOME {x}", "plain $HOME {x}"),
+            ("{{ unclosed", "{{ unclosed"),
+            ("echo ${HOME}", "echo {{\"${\"}}HOME}"),
+            ("'{{.Names}}'", "'{{\"{{\"}}.Names}}'"),
+            ("{${ a }", "{{\"{${\"}} a }"),
+        ] {
+            assert_eq!(literal(text), expected);
+            assert_eq!(string(expected), text);
+        }
+    }
+
+    #[test]
     fn a_lone_expression_keeps_its_type() {
         assert_eq!(typed(" {{ Data.port }}\n"), Value::Int(80));
         assert_eq!(typed("{{ Data.n }}"), Value::Null);
@@ -390,6 +431,11 @@ mod tests {
         fn no_text_panics(text in "[a{}$'\"`\\\\ é]{0,40}") {
             let _ = resolve_string(&text, &env(), &Cache::default());
             let _ = resolve_typed(&text, &env(), &Cache::default());
+        }
+
+        #[test]
+        fn any_text_can_be_literal(text in "[a{}$'\"`\\\\ \\né]{0,40}") {
+            prop_assert_eq!(string(&literal(&text)), text);
         }
 
         #[test]

@@ -6,12 +6,14 @@ use std::time::Duration;
 use clap::ValueHint;
 
 use super::FleetArgs;
+use super::candidates;
 use super::reply_report::TextStyle;
 use super::request::{BatchArgs, FleetCall, QUICK_TIMEOUT, RUN_TIMEOUT, RequestArgs, SlotArgs};
 use super::select::SelectArgs;
 use crate::cli::environment::read_document;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
+use ccm_core::model::node::NodeName;
 use ccm_core::model::run::{APPLY_REQUEST, ApplyRequest};
 use ccm_core::system::files;
 use ccm_nats::Verb;
@@ -28,6 +30,10 @@ pub(in crate::cli) struct Args {
     /// obj://BUCKET/NAME or an http or https URL
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     source: String,
+
+    /// Nodes to apply it on
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
 
     /// Do not make changes, only show what would be done
     #[arg(long)]
@@ -79,7 +85,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let selection = args.select.explicit_selection(&[])?;
+    let selection = args.select.explicit_selection(&args.named)?;
     let mut call = FleetCall::new(Verb::Apply, selection, &args.request);
     call.request.body = json::compact(&request(args)?)
         .map_err(CliError::failed)?

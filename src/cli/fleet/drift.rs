@@ -1,13 +1,14 @@
 //! `ccm fleet drift`: differences between assigned and actual state of nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::FleetArgs;
 use super::candidates;
-use super::request::{RUN_TIMEOUT, caller, positive_duration};
+use super::request::{RUN_TIMEOUT, caller, inventory, positive_duration};
+use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::NodeName;
@@ -20,9 +21,9 @@ use ccm_value::text::{count_of, to_the_second};
 /// Show how nodes differ from their assigned manifests, and since when
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Node to show, with the events that last changed the drifted resources
-    #[arg(add = candidates::nodes())]
-    node: Option<NodeName>,
+    /// Nodes to show; a single one with the events that last changed the drifted resources
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
 
     /// Make the nodes check themselves now with a noop run and store the result
     #[arg(long)]
@@ -35,6 +36,9 @@ pub(in crate::cli) struct Args {
     /// Output JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    select: SelectArgs,
 }
 
 pub(super) fn run(
@@ -43,14 +47,21 @@ pub(super) fn run(
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
     let subjects = fleet.subjects()?;
+    let selection = args.select.selection(&args.named)?;
     let (nodes, last_changes) = runtime::block_on(async {
         let connection = fleet.connect().await?;
         let loaded = drift::load(&connection, &subjects).await;
         let mut nodes = loaded.map_err(CliError::of_fleet)?;
-        if let Some(wanted) = &args.node {
-            nodes.retain(|it| it.node == *wanted);
-            if nodes.is_empty() {
-                let text = format!("node {wanted} has no assignment and never reported");
+        if !selection.is_everything() {
+            let inventory = inventory(&connection, &subjects, console).await?;
+            let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
+            let selected: BTreeSet<NodeName> = resolved.names(&selection).into_iter().collect();
+            nodes.retain(|it| selected.contains(&it.node));
+            let named = args.named.iter().map(NodeName::as_str);
+            let mut named = named.chain(resolved.unknown.iter().map(String::as_str));
+            let is_missing = |name: &&str| nodes.iter().all(|it| it.node.as_str() != *name);
+            if let Some(name) = named.find(is_missing) {
+                let text = format!("node {name} has no assignment and never reported");
                 return Err(CliError::usage(text));
             }
         }
@@ -60,8 +71,8 @@ pub(super) fn run(
                 .await
                 .map_err(CliError::failed)?;
         }
-        let last_changes = match (&args.node, nodes.first()) {
-            (Some(_), Some(node)) => {
+        let last_changes = match (args.named.as_slice(), nodes.as_slice()) {
+            ([_], [node]) => {
                 let found = drift::last_changes(&connection, &subjects, node).await;
                 Some(found.map_err(CliError::failed)?)
             }
@@ -79,8 +90,8 @@ pub(super) fn run(
     Ok(Verdict::exit(code(&nodes)))
 }
 
-/// Returns 1 if a node drifted, failed or refused to check itself, 2 if one did not reply or has not
-/// reported its assignment yet, else 0.
+/// Returns 1 if a node drifted, failed or refused to check itself, 2 if one did not reply, has not
+/// reported its assignment yet or has unreadable records, else 0.
 fn code(nodes: &[NodeDrift]) -> u8 {
     let any = |is: fn(&NodeDrift) -> bool| nodes.iter().any(is);
     let has_failed = any(|node| {
@@ -90,7 +101,10 @@ fn code(nodes: &[NodeDrift]) -> u8 {
                 .as_ref()
                 .is_some_and(|reason| *reason != PreviewError::NoReply)
     });
-    let is_unknown = any(|node| node.state == DriftState::Lagging || node.refresh_error.is_some());
+    let is_unknown = any(|node| {
+        matches!(node.state, DriftState::Lagging | DriftState::Unreadable)
+            || node.refresh_error.is_some()
+    });
     match (has_failed, is_unknown) {
         (true, _) => 1,
         (false, true) => 2,
@@ -111,7 +125,7 @@ fn drift_text(nodes: &[NodeDrift], last_changes: Option<&[LastChange]>) -> Strin
     if last_changes.is_none() {
         let words: Vec<String> = counts
             .iter()
-            .map(|(standing, count)| format!("{count} {}", standing.as_str()))
+            .map(|(state, count)| format!("{count} {}", state.as_str()))
             .collect();
         let total = count_of(nodes.len(), "node");
         if words.is_empty() {

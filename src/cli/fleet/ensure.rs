@@ -72,6 +72,9 @@ impl RemoteResourceCommand {
             .mut_subcommand("archive", rename_owner)
             .mut_subcommand("exec", |cmd| {
                 cmd.mut_arg("timeout", |arg| arg.long("exec-timeout"))
+                    .mut_arg("command", |arg| {
+                        arg.help("Command to run; each node expands {{…}} and ${…} in it")
+                    })
                     .mut_arg("logoutput", |arg| {
                         arg.visible_alias("output")
                             .help("Print the output of the command, and log it on the nodes")

@@ -48,6 +48,10 @@ const OUTCOMES: [&str; 7] = [
 /// Show events of nodes, by default those of the last hour
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
+    /// Only events of these nodes
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
+
     /// Follow new events; starts with new ones unless a start is given. --json then prints one
     /// line per event
     #[arg(long, short)]

@@ -95,11 +95,13 @@ impl Reporter {
 
     /// Adds the reply of one node.
     pub(super) fn add(&mut self, reply: NodeReply, console: &Console) {
-        self.bar.inc(1);
-        // A node that came online during the request replies as well.
-        if self.bar.length().is_some_and(|it| it < self.bar.position()) {
-            self.bar.set_length(self.bar.position());
+        // A node that came online during the request replies as well. The length is set first: each
+        // call may draw the bar.
+        let position = self.bar.position().saturating_add(1);
+        if self.bar.length().is_some_and(|it| it < position) {
+            self.bar.set_length(position);
         }
+        self.bar.set_position(position);
         if self.format == Format::Text
             && let Some(diff) = reply.body.get("diff").and_then(Value::as_str)
         {
@@ -148,7 +150,7 @@ impl Reporter {
                     "verb": request.verb,
                     "request_id": request.request_id,
                     "nodes": self.documents,
-                    "not_asked": not_contacted,
+                    "not_contacted": not_contacted,
                     "halted": is_halted,
                     "summary": summary(counts),
                 });
@@ -211,7 +213,7 @@ fn document(reply: NodeReply) -> Value {
         "outcome": reply.outcome,
         "message": reply.text,
         "milliseconds": milliseconds,
-        "answer": reply.body,
+        "reply": reply.body,
     })
 }
 
@@ -237,7 +239,7 @@ mod tests {
         assert_eq!(
             summary(&counts),
             json!({
-                "total": 2, "failed": 0, "denied": 0, "busy": 0, "no_answer": 1, "changed": 0, "would_change": 0,
+                "total": 2, "failed": 0, "denied": 0, "busy": 0, "no_reply": 1, "changed": 0, "would_change": 0,
                 "ok": 1
             })
         );
@@ -274,8 +276,8 @@ mod tests {
         assert_eq!(
             document(reply),
             json!({
-                "node": "web1", "outcome": "no_answer", "message": "offline", "milliseconds": 0,
-                "answer": null
+                "node": "web1", "outcome": "no_reply", "message": "offline", "milliseconds": 0,
+                "reply": null
             })
         );
     }

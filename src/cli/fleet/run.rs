@@ -1,10 +1,12 @@
 //! `ccm fleet run`: runs a command on nodes once and prints its output.
 //!
-//! The request is an exec resource with a name of its own, so policies for execs apply.
+//! The request is an exec resource with a name of its own, so policies for execs apply. Nodes expand
+//! expressions in execs, so the text is sent as a literal: the nodes run exactly what was typed.
 
 use clap::ValueHint;
 
 use super::FleetArgs;
+use super::candidates;
 use super::ensure;
 use super::reply_report::TextStyle;
 use super::request::{BatchArgs, RequestArgs};
@@ -12,13 +14,19 @@ use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::engine::EventIds;
+use ccm_core::model::node::NodeName;
 use ccm_core::model::resource::{Exec, Properties, Resource};
 use ccm_core::system::{Clock as _, SystemClock};
+use ccm_template::expand::literal;
 use ccm_value::text::join_words;
 
 /// Run a command on nodes and print its output
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
+    /// Nodes to run the command on
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
+
     /// Run the command line with /bin/sh
     #[arg(long, help_heading = "Run")]
     shell: bool,
@@ -49,7 +57,7 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     batch: BatchArgs,
 
-    /// Command and its arguments
+    /// Command and its arguments; unlike in ensure exec, {{…}} and ${…} are not expanded
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -61,10 +69,11 @@ impl Args {
             true => self.command.join(" "),
             false => join_words(&self.command),
         };
+        let text = |text: &str| literal(text).into_owned();
         let exec = Exec {
-            command,
-            cwd: self.cwd.clone().unwrap_or_default(),
-            environment: self.environment.clone(),
+            command: text(&command),
+            cwd: self.cwd.as_deref().map(text).unwrap_or_default(),
+            environment: self.environment.iter().map(|it| text(it)).collect(),
             timeout: self.exec_timeout.clone(),
             logoutput: true,
             ..Exec::default()
@@ -78,7 +87,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
-    let selection = args.select.explicit_selection(&[])?;
+    let selection = args.select.explicit_selection(&args.named)?;
     let mut ids = EventIds::new().map_err(CliError::failed)?;
     let name = format!("run-{}", ids.next(SystemClock.now()));
     let resource = args.resource(name);

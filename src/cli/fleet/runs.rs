@@ -75,7 +75,11 @@ impl Args {
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     let subjects = fleet.subjects()?;
     let query = args.query();
-    let Runs { runs, omitted } = runtime::block_on(async {
+    let Runs {
+        runs,
+        omitted,
+        unreadable,
+    } = runtime::block_on(async {
         let connection = fleet.connect().await?;
         let read = query.read(&connection, &subjects, |_| {}).await;
         read.map_err(|err| match err {
@@ -85,7 +89,9 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
     })?;
     match args.format.format() {
         Format::Json => {
-            let document = json!({ "runs": runs, "omitted": omitted });
+            let document = json!({
+                "runs": runs, "omitted": omitted, "unreadable": unreadable.count,
+            });
             let text = text::pretty(&document).map_err(CliError::failed)?;
             console.print(&format!("{text}\n"));
         }
@@ -101,6 +107,14 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
         let count = count_of(omitted, "earlier run");
         print_error(&format!(
             "{count} not shown: use --limit or a later --since"
+        ));
+    }
+    if let Some(last) = &unreadable.last {
+        let count = count_of(unreadable.count, "run");
+        let (subject, stored) = (&last.subject, to_the_second(&last.stored));
+        print_error(&format!(
+            "ccm: warning: {count} could not be read, the last on {subject} at {stored}: {}",
+            last.reason
         ));
     }
     Ok(Verdict::default())

@@ -10,7 +10,7 @@ use ccm_nats::{Connection, Verb};
 use serde_json::{Value, json};
 
 use crate::support::agent::{self, AgentProcess, config, request_json, start};
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
@@ -392,8 +392,8 @@ async fn a_bundle_on_a_server_is_applied_and_an_agent_without_the_server_keeps_i
     let server = Server::start(move |request| {
         let tag = "\"1\"";
         match request.header("if-none-match") {
-            Some(known) if known == tag => Answer::new("304 Not Modified", ""),
-            _ => Answer::ok(bundle(&text)).with("ETag", tag),
+            Some(known) if known == tag => Response::new("304 Not Modified", ""),
+            _ => Response::ok(bundle(&text)).with("ETag", tag),
         }
     });
     let lines = format!("manifests: ['{}']\n", server.url("/site.tgz"));

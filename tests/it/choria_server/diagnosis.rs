@@ -1,7 +1,7 @@
 //! Where an operator sees that an agent serves Choria's clients, and what is wrong with it.
 
 use super::{Lab, NODE, server_lines, token};
-use crate::doctor::Found;
+use crate::doctor::Diagnosis;
 use crate::support::TestEnv;
 
 #[test]
@@ -12,7 +12,7 @@ fn the_doctor_checks_token_seed_and_issuers() {
     let config =
         format!("identity: {NODE}\nstate_dir: {state}\nservers: nats://127.0.0.1:1\n{lines}");
     let file = env.write("agent.yaml", &config);
-    let diagnose = || Found::read(&env.ccm(&["doctor", "--json", "--config", &file]));
+    let diagnose = || Diagnosis::read(&env.ccm(&["doctor", "--json", "--config", &file]));
     let (found, remedy) = (
         "serves Choria's clients in mcollective",
         "issue a new token",

@@ -1,6 +1,6 @@
 //! `ccm doctor` on enrolled nodes: credentials, TLS and revocation.
 
-use super::{Found, diagnose};
+use super::{Diagnosis, diagnose};
 use crate::enroll::Fleet;
 use crate::support::poll::wait_for;
 
@@ -15,7 +15,7 @@ fn enrolled() -> Fleet {
     fleet
 }
 
-fn look(fleet: &Fleet) -> Found {
+fn look(fleet: &Fleet) -> Diagnosis {
     diagnose(&fleet.env, &fleet.env.at(&format!("{NODE}/agent.yaml")))
 }
 

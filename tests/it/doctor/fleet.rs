@@ -1,6 +1,6 @@
 //! `ccm fleet doctor`: servers, streams, rollouts, nodes and enrolments.
 
-use super::Found;
+use super::Diagnosis;
 use crate::enroll::Fleet as EnrolledFleet;
 use crate::rollout;
 use crate::support::TestEnv;
@@ -9,12 +9,12 @@ use crate::support::fleet::Fleet;
 use crate::support::nats::Cluster;
 use crate::support::poll::{eventually, wait_for};
 
-fn look(fleet: &Fleet) -> Found {
-    Found::read(&fleet.run(&["doctor", "--json"]))
+fn look(fleet: &Fleet) -> Diagnosis {
+    Diagnosis::read(&fleet.run(&["doctor", "--json"]))
 }
 
 /// Diagnoses until a check has a state.
-fn wait_for_state(name: &str, state: &str, look: impl Fn() -> Found) -> Found {
+fn wait_for_state(name: &str, state: &str, look: impl Fn() -> Diagnosis) -> Diagnosis {
     wait_for(name, || {
         let found = look();
         let is_it = found.state(name) == state;
@@ -135,7 +135,7 @@ fn a_request_that_waits_for_a_decision_is_named() {
     let token = fleet.token(&["--manual"]);
     let mut waiting = fleet.start_enroll("db1", "db1", &token);
     fleet.wait_for_request("db1");
-    let found = Found::read(&fleet.operator(&["doctor", "--json"]));
+    let found = Diagnosis::read(&fleet.operator(&["doctor", "--json"]));
     found.assert(
         "enrolments",
         "warning",
@@ -153,7 +153,7 @@ fn a_monitor_is_permitted_to_diagnose_all_but_enrolments() {
     fleet.ccm(&issue).ok();
     let context = fleet.env.at("trust/contexts/monitor-page.json");
     let args = ["fleet", "doctor", "--json", "--context", &context];
-    let found = Found::read(&fleet.ccm(&args));
+    let found = Diagnosis::read(&fleet.ccm(&args));
     assert_eq!(found.failed(), [""; 0], "{:#}", found.document);
     found.assert("streams", "ok", "9 exist", "");
     assert_eq!(found.state("enrolments"), "not_checked");
@@ -175,7 +175,7 @@ async fn replicas_that_are_missing_are_named() {
         }
     })
     .await;
-    let look = || Found::read(&run(&["doctor", "--json"]));
+    let look = || Diagnosis::read(&run(&["doctor", "--json"]));
     let found = look();
     found.assert(
         "replication",

@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::support::{Outcome, TestEnv};
 
 /// What a diagnosis printed.
-pub(crate) struct Found {
+pub(crate) struct Diagnosis {
     code: Option<i32>,
     document: Value,
 }
 
-impl Found {
+impl Diagnosis {
     /// Reads what `--json` printed.
     pub(crate) fn read(outcome: &Outcome) -> Self {
         let document = serde_json::from_str(&outcome.stdout);
@@ -59,6 +59,6 @@ impl Found {
 }
 
 /// Diagnoses a node by its configuration file.
-fn diagnose(env: &TestEnv, config: &str) -> Found {
-    Found::read(&env.ccm(&["doctor", "--json", "--config", config]))
+fn diagnose(env: &TestEnv, config: &str) -> Diagnosis {
+    Diagnosis::read(&env.ccm(&["doctor", "--json", "--config", config]))
 }

@@ -3,7 +3,7 @@
 use ccm_nats::Verb;
 use serde_json::{Value, json};
 
-use super::{Found, diagnose};
+use super::{Diagnosis, diagnose};
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, file_request};
 use crate::support::disk::SmallDisk;
@@ -21,7 +21,7 @@ fn config(env: &TestEnv) -> String {
 }
 
 /// Diagnoses until a check has a state: the agent states it at its next beat.
-fn wait_for_state(env: &TestEnv, name: &str, state: &str) -> Found {
+fn wait_for_state(env: &TestEnv, name: &str, state: &str) -> Diagnosis {
     wait_for(name, || {
         let found = diagnose(env, &config(env));
         let is_it = found.state(name) == state;

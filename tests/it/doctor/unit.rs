@@ -1,13 +1,13 @@
 //! `ccm doctor` on a real systemd: the unit of the agent.
 
-use super::Found;
+use super::Diagnosis;
 use crate::support::poll::{wait_for, when};
 use crate::support::systemd::{SystemdHost, systemd_host};
 
 const UNIT: &str = include_str!("../../../packaging/systemd/ccm-agent.service");
 
-fn look(host: &SystemdHost) -> Found {
-    Found::read(&host.ccm(&["doctor", "--json"]))
+fn look(host: &SystemdHost) -> Diagnosis {
+    Diagnosis::read(&host.ccm(&["doctor", "--json"]))
 }
 
 fn configure(host: &SystemdHost, text: &str) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::support::TestEnv;
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 
 /// Applies a resource whose one check has this `http` entry; returns the result of the check, and
 /// every line about it.
@@ -36,8 +36,8 @@ fn fails(url: &str, attributes: &str, reason: &str) {
 #[test]
 fn the_status_of_a_page_is_what_the_rule_says_or_critical() {
     let server = Server::start(|request| match request.path.as_str() {
-        "/gone" => Answer::new("410 Gone", "was here"),
-        _ => Answer::ok("here"),
+        "/gone" => Response::new("410 Gone", "was here"),
+        _ => Response::ok("here"),
     });
     passes(&server.url("/"), "status: 200");
     passes(&server.url("/gone"), "status: 410, body: [was]");
@@ -50,7 +50,7 @@ fn the_status_of_a_page_is_what_the_rule_says_or_critical() {
 #[test]
 fn a_rule_that_fails_fails_the_resource() {
     let env = TestEnv::new();
-    let server = Server::start(|_| Answer::new("500 Oops", ""));
+    let server = Server::start(|_| Response::new("500 Oops", ""));
     let rules = format!(
         "goss_rules: {{http: {{'{}': {{status: 200, body: [x]}}}}}}",
         server.url("/")
@@ -68,7 +68,7 @@ fn a_rule_that_fails_fails_the_resource() {
 #[test]
 fn the_body_and_the_headers_are_searched_by_line() {
     let server = Server::start(|_| {
-        Answer::ok("<h1>\nversion 1.2.3\n</h1>\n")
+        Response::ok("<h1>\nversion 1.2.3\n</h1>\n")
             .with("content-type", "text/html")
             .with("X-Odd", "b")
             .with("x-odd", "a")
@@ -95,8 +95,8 @@ fn the_body_and_the_headers_are_searched_by_line() {
 #[test]
 fn a_request_is_sent_as_the_rule_words_it_and_once() {
     let server = Server::start(|request| match request.body.as_str() {
-        "a=1" => Answer::ok("thanks"),
-        _ => Answer::new("400 Bad Request", ""),
+        "a=1" => Response::ok("thanks"),
+        _ => Response::new("400 Bad Request", ""),
     });
     passes(
         &server.url("/form"),
@@ -125,8 +125,8 @@ fn a_request_is_sent_as_the_rule_words_it_and_once() {
 #[test]
 fn redirects_are_followed_unless_the_rule_forbids_it() {
     let server = Server::start(|request| match request.path.as_str() {
-        "/old" => Answer::redirect("/new"),
-        _ => Answer::ok("new"),
+        "/old" => Response::redirect("/new"),
+        _ => Response::ok("new"),
     });
     let url = server.url("/old");
     passes(&url, "status: 200, body: [new]");
@@ -145,10 +145,10 @@ fn redirects_are_followed_unless_the_rule_forbids_it() {
 fn a_server_that_no_authority_signed_for_passes_only_with_allow_insecure() {
     let env = TestEnv::new();
     let ca_file = env.path("ca.pem");
-    let server = Server::start_tls(&ca_file, |_| Answer::ok("secret"));
+    let server = Server::start_tls(&ca_file, |_| Response::ok("secret"));
     let url = server.url("/");
     let other = env.path("other.pem");
-    drop(Server::start_tls(&other, |_| Answer::ok("")));
+    drop(Server::start_tls(&other, |_| Response::ok("")));
     let strange = format!("status: 200, ca-file: {}", other.display());
     fails(&url, &strange, "invalid peer certificate");
     assert_eq!(server.requests().len(), 0);
@@ -165,7 +165,7 @@ fn a_server_that_no_authority_signed_for_passes_only_with_allow_insecure() {
 #[test]
 fn a_server_that_wants_a_certificate_gets_the_rule_s() {
     let env = TestEnv::new();
-    let server = Server::start_mutual_tls(env.root(), |_| Answer::ok("for members"));
+    let server = Server::start_mutual_tls(env.root(), |_| Response::ok("for members"));
     let url = server.url("/");
     let at = |name: &str| env.at(name);
     let ca = format!("status: 200, body: [members], ca-file: {}", at("ca.pem"));
@@ -194,7 +194,7 @@ fn a_server_that_wants_a_certificate_gets_the_rule_s() {
 
 #[test]
 fn a_server_that_does_not_answer_in_time_is_critical() {
-    let server = Server::start(|_| Answer::ok("never").hanging());
+    let server = Server::start(|_| Response::ok("never").hanging());
     let url = server.url("/");
     // The head came in time; only who wants the body waits for it.
     passes(&url, "status: 200, timeout: 2000");
@@ -229,10 +229,10 @@ fn a_page_can_get_well_between_two_tries() {
     let env = TestEnv::new();
     let marker = env.path("marker");
     let server = Server::start(move |_| match marker.exists() {
-        true => Answer::ok(""),
+        true => Response::ok(""),
         false => {
             std::fs::write(&marker, "").unwrap();
-            Answer::new("503 Service Unavailable", "")
+            Response::new("503 Service Unavailable", "")
         }
     });
     let rules = format!(

@@ -3,20 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::support::http::Server;
+use crate::support::packages::write_nginx_module;
 use crate::support::root::ScratchRoot;
 use crate::support::{TestEnv, pack};
-
-/// A package module that manages the lines of a file.
-const MODULE: &str = r#"#!/bin/sh
-db=$(dirname "$0")/installed
-touch "$db"
-case $1 in
-supports-api-version) echo 1 ;;
-get-package-data) printf 'PackageType=repo\nName=nginx\n' ;;
-list-installed) sed 's/\(.*\)=\(.*\)/Name=\1\nVersion=\2\nArchitecture=all/' "$db" ;;
-repo-install) echo nginx=1.24 >"$db" ;;
-esac
-"#;
 
 /// Fields of an event that do not depend on the type of the resource.
 const COMMON: [&str; 9] = [
@@ -51,11 +40,7 @@ pub(super) fn event(type_name: &str) -> (Value, String) {
             json!({"name": touch, "creates": env.at("srv/initialized")})
         }
         "package" => {
-            let module = env.write("srv/module", MODULE);
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            std::fs::set_permissions(&module, mode).unwrap();
-            env.write("srv/installed", "nginx=1.22\n");
-            let provider = format!("cfengine/{}", env.at("srv/module"));
+            let provider = write_nginx_module(&env, "srv");
             json!({"name": "nginx", "ensure": "1.24", "provider": provider})
         }
         "scaffold" => {

@@ -1,7 +1,7 @@
 //! Scaffolds whose templates are in an archive: on disk, on a server that behaves, and on others.
 
 use super::{ABSENT, PRESENT, converge, listing};
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::{TestEnv, pack};
 
 const FILES: [(&str, &str); 4] = [
@@ -142,7 +142,7 @@ fn hostile_archives_are_refused_and_nothing_is_written() {
 #[test]
 fn a_server_that_does_not_give_an_archive_fails_the_scaffold() {
     let env = world();
-    let server = Server::start(|_| Answer::new("404 Not Found", ""));
+    let server = Server::start(|_| Response::new("404 Not Found", ""));
     for flags in [&["--noop"][..], &[]] {
         let applied = env.apply(&entry(&env, &server.url("/x.tgz"), PRESENT), flags);
         assert_eq!(

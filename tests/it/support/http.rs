@@ -43,7 +43,7 @@ impl ReceivedRequest {
 
 /// The response of the server.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Response {
     status: &'static str,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct Answer {
     hangs: bool,
 }
 
-impl Answer {
+impl Response {
     pub fn new(status: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self {
             status,
@@ -89,7 +89,7 @@ impl Answer {
     }
 }
 
-type Handler = dyn Fn(&ReceivedRequest) -> Answer + Send + Sync;
+type Handler = dyn Fn(&ReceivedRequest) -> Response + Send + Sync;
 
 struct Shared {
     handler: Box<Handler>,
@@ -106,20 +106,20 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static) -> Self {
+    pub fn start(handler: impl Fn(&ReceivedRequest) -> Response + Send + Sync + 'static) -> Self {
         Self::listen(Box::new(handler), None)
     }
 
     /// Serves the same bytes at every path.
     pub fn serving(body: impl Into<Vec<u8>>) -> Self {
-        let answer = Answer::ok(body);
+        let answer = Response::ok(body);
         Self::start(move |_| answer.clone())
     }
 
     /// Speaks TLS; who signs for it is written to a file.
     pub fn start_tls(
         ca_file: &Path,
-        handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&ReceivedRequest) -> Response + Send + Sync + 'static,
     ) -> Self {
         let authority = Authority::new(ca_file);
         let config = tls_config(&authority, WebPkiClientVerifier::no_client_auth());
@@ -130,7 +130,7 @@ impl Server {
     /// `client.pem`, a certificate that will do, and its key, `client.key`.
     pub fn start_mutual_tls(
         directory: &Path,
-        handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&ReceivedRequest) -> Response + Send + Sync + 'static,
     ) -> Self {
         let authority = Authority::new(&directory.join("ca.pem"));
         let (certificate, key) = authority.sign("client");

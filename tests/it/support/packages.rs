@@ -1,6 +1,7 @@
 //! What the tests of all package managers have in common: a package `demo` in several versions,
 //! and tables that are walked row by row, in noop and for real.
 
+use super::TestEnv;
 use super::root::ScratchRoot;
 
 /// A package manager under test.
@@ -125,4 +126,26 @@ impl ScratchRoot {
         self.shell("dpkg --add-architecture i386").ok();
         self.use_apt_repository();
     }
+}
+
+/// A package module that upgrades nginx to 1.24, with a database next to itself.
+const NGINX_MODULE: &str = r#"#!/bin/sh
+db=$(dirname "$0")/installed
+touch "$db"
+case $1 in
+supports-api-version) echo 1 ;;
+get-package-data) printf 'PackageType=repo\nName=nginx\n' ;;
+list-installed) sed 's/\(.*\)=\(.*\)/Name=\1\nVersion=\2\nArchitecture=all/' "$db" ;;
+repo-install) echo nginx=1.24 >"$db" ;;
+esac
+"#;
+
+/// Writes a package module and its database, in which nginx 1.22 is installed, to a directory. Returns
+/// the provider of packages that uses it.
+pub fn write_nginx_module(env: &TestEnv, directory: &str) -> String {
+    let module = env.write(&format!("{directory}/module"), NGINX_MODULE);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&module, mode).unwrap();
+    env.write(&format!("{directory}/installed"), "nginx=1.22\n");
+    format!("cfengine/{module}")
 }

@@ -60,13 +60,13 @@ impl Deref for Web {
 
 /// An answer over HTTP.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
-impl Answer {
+impl Response {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|err| panic!("{err}: {}", self.body))
     }
@@ -167,14 +167,14 @@ impl Page {
     }
 
     /// Reads with the token, where the server has one.
-    pub fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Response {
         let bearer = format!("Bearer {TOKEN}");
         let headers = [("Authorization", bearer.as_str())];
         let sent = if self.has_token { &headers[..] } else { &[] };
         self.fetch("GET", path, sent, "")
     }
 
-    pub fn post(&self, path: &str, token: &str, body: &Value) -> Answer {
+    pub fn post(&self, path: &str, token: &str, body: &Value) -> Response {
         let bearer = format!("Bearer {token}");
         self.fetch(
             "POST",
@@ -185,7 +185,13 @@ impl Page {
     }
 
     /// Sends a request and returns the whole response.
-    pub fn fetch(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub fn fetch(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Response {
         let mut stream = self.request(method, path, headers, body);
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
@@ -193,7 +199,7 @@ impl Page {
         let (head, body) = text
             .split_once("\r\n\r\n")
             .unwrap_or_else(|| panic!("{text}"));
-        Answer {
+        Response {
             status: head.split(' ').nth(1).unwrap().parse().unwrap(),
             head: head.to_lowercase(),
             body: body.into(),
@@ -224,7 +230,7 @@ impl Page {
     }
 
     /// Sends a request until the response is as expected, and returns it.
-    pub fn until(&self, path: &str, is_expected: impl Fn(&Answer) -> bool) -> Answer {
+    pub fn until(&self, path: &str, is_expected: impl Fn(&Response) -> bool) -> Response {
         wait_for(path, || {
             let answer = self.get(path);
             when(is_expected(&answer), answer)

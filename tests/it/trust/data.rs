@@ -12,7 +12,7 @@ use super::sources::{self, content_becomes, is_denied, signed};
 use super::trusting;
 use crate::support::TestEnv;
 use crate::support::agent::{self, start};
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::nats::NatsServer;
 
 const SOURCE: &str = "kv://DATA/site";
@@ -113,9 +113,9 @@ async fn data_of_a_server_is_signed_beside_its_path() {
     let signature: Arc<Mutex<Vec<u8>>> = Arc::default();
     let beside = signature.clone();
     let web = Server::start(move |request| match request.path.as_str() {
-        "/site.yaml?v=1" => Answer::ok(document("one")),
-        "/site.yaml.sig?v=1" => Answer::ok(beside.lock().unwrap().clone()),
-        _ => Answer::new("404 Not Found", "none"),
+        "/site.yaml?v=1" => Response::ok(document("one")),
+        "/site.yaml.sig?v=1" => Response::ok(beside.lock().unwrap().clone()),
+        _ => Response::new("404 Not Found", "none"),
     });
     let url = web.url("/site.yaml?v=1");
     let config = Config {

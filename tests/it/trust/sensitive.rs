@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, request_json};
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
@@ -230,10 +230,10 @@ fn merge(base: &mut Value, more: Value) {
 /// Answers with an archive, a redirect that carries a secret, or a refusal that repeats the request.
 fn web() -> Server {
     Server::start(|request| match request.path.split('?').next().unwrap() {
-        "/redirect.tar.gz" => Answer::redirect("/missing.tar.gz?token=s3cret-redirect"),
-        "/a.tar.gz" => Answer::ok("no archive"),
-        "/data.yaml" => Answer::ok("data: {word: x}\n"),
-        _ => Answer::new("404 Not Found", format!("no {}", request.path)),
+        "/redirect.tar.gz" => Response::redirect("/missing.tar.gz?token=s3cret-redirect"),
+        "/a.tar.gz" => Response::ok("no archive"),
+        "/data.yaml" => Response::ok("data: {word: x}\n"),
+        _ => Response::new("404 Not Found", format!("no {}", request.path)),
     })
 }
 

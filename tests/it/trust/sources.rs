@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::trusting;
 use crate::support::agent::{self, start, stored_events};
-use crate::support::http::{Answer, Server};
+use crate::support::http::{Response, Server};
 use crate::support::nats::NatsServer;
 use crate::support::poll::{eventually, when};
 use crate::support::{TestEnv, pack};
@@ -170,10 +170,10 @@ async fn a_copy_from_before_signatures_were_wanted_is_not_applied() {
     let signature: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
     let (served, beside) = (bundle.clone(), signature.clone());
     let web = Server::start(move |request| match request.path.ends_with(".sig") {
-        false => Answer::ok(served.lock().unwrap().clone()).with("ETag", "\"1\""),
+        false => Response::ok(served.lock().unwrap().clone()).with("ETag", "\"1\""),
         true => match beside.lock().unwrap().clone() {
-            Some(text) => Answer::ok(text),
-            None => Answer::new("404 Not Found", "none"),
+            Some(text) => Response::ok(text),
+            None => Response::new("404 Not Found", "none"),
         },
     });
     let url = web.url("/site.tgz");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::recorded;
-use crate::doctor::Found;
+use crate::doctor::Diagnosis;
 use crate::rollout;
 use crate::support::fleet::Fleet;
 use crate::support::poll::{eventually, when};
@@ -185,7 +185,7 @@ async fn an_agent_of_the_previous_version_is_listed_as_old_and_obeys() {
     let ensure = ["ensure", "exec", "/bin/true", "--node", OLD];
     let ensured = fleet.run(&ensure).ok();
     assert!(ensured.contains("1 node: 1 changed"), "{ensured}");
-    let found = Found::read(&fleet.run(&["doctor", "--json"]));
+    let found = Diagnosis::read(&fleet.run(&["doctor", "--json"]));
     found.assert("nodes_version", "warning", "older than", "upgrade");
 }
 

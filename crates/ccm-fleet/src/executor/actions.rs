@@ -108,7 +108,8 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
             .collect())
     }
 
-    /// Records that nodes did not report in time, with the reason that their presence states.
+    /// Records that nodes did not report in time, with the reason that their report or their presence
+    /// states.
     pub(super) async fn record_unreachable(
         &mut self,
         nodes: Vec<NodeName>,
@@ -118,13 +119,15 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
         planner::record(rollout, &Decision::Unreachable(nodes.clone()));
         self.is_dirty = true;
         for (node, presence) in nodes.into_iter().zip(found) {
+            let unreadable = self.unreadable.get(&node).map(ToString::to_string);
+            let problem = match presence {
+                Presence::Online { problem, .. } => problem,
+                Presence::Offline => None,
+            };
             if let Some(Progress::Unreachable { generation, .. }) = rollout.nodes.get(&node)
-                && let Presence::Online {
-                    problem: Some(problem),
-                    ..
-                } = presence
+                && let Some(reason) = unreadable.or(problem)
             {
-                let progress = Progress::unreachable(*generation, &problem);
+                let progress = Progress::unreachable(*generation, &reason);
                 rollout.nodes.insert(node, progress);
             }
         }

@@ -39,6 +39,7 @@ use super::late_reports;
 use super::nats_waits::NatsWaits;
 use super::node_progress::ReportSummary;
 use super::planner::{self, Decision};
+use super::records::Unreadable;
 use super::rollout_store::{RolloutError, RolloutHead, RolloutStore, RolloutWatch, StoredRollout};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::rollout::{Lease, Rollout};
@@ -237,6 +238,8 @@ struct Drive<'c, T: FnMut(FollowEvent<'_>)> {
     names: BTreeMap<Token, NodeName>,
     /// Last reports of the nodes of the plan.
     reported: BTreeMap<NodeName, ReportSummary>,
+    /// Nodes of the plan whose last report can't be read.
+    unreadable: BTreeMap<NodeName, Unreadable>,
     /// Nodes whose last report is not recorded in the rollout.
     unrecorded: BTreeSet<NodeName>,
     stored: StoredRollout,
@@ -305,6 +308,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             reports: connection.watch_bucket(REPORTED, &subjects.all_keys())?,
             names,
             reported: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
             unrecorded: BTreeSet::new(),
             stored,
             is_dirty: false,

@@ -6,10 +6,12 @@ use tokio::time::Instant;
 
 use super::{Drive, FollowEvent, MAX_CHUNK};
 use crate::node_progress::{self, ReportSummary};
+use crate::records;
 use crate::rollout_store::{RolloutError, StoredForm};
-use ccm_core::model::node::{NodeName, NodeReport};
+use ccm_core::model::node::NodeName;
 use ccm_nats::NatsError;
 use ccm_nats::kv::Change;
+use ccm_nats::streams::REPORTED;
 
 /// Time for which reports are collected before they are recorded.
 const REPORT_WINDOW: Duration = Duration::from_millis(50);
@@ -78,14 +80,23 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
             Some(Change::Put(entry)) => {
                 let token = self.controller.subjects.parse_key(&entry.key);
                 let name = token.and_then(|token| self.names.get(&token));
-                // An unreadable report is ignored: the node counts as not having reported.
-                if let Some(name) = name
-                    && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
-                {
-                    let incarnation = self.assignments.incarnation();
-                    let summary = ReportSummary::new(&report, &self.stored.rollout, incarnation);
-                    self.reported.insert(name.clone(), summary);
-                    self.unrecorded.insert(name.clone());
+                let Some(name) = name else {
+                    return Ok(());
+                };
+                match records::parse_report(&entry, name) {
+                    Ok(report) => {
+                        let incarnation = self.assignments.incarnation();
+                        let summary =
+                            ReportSummary::new(&report, &self.stored.rollout, incarnation);
+                        self.unreadable.remove(name);
+                        self.reported.insert(name.clone(), summary);
+                        self.unrecorded.insert(name.clone());
+                    }
+                    // The node counts as not having reported, with this reason.
+                    Err(reason) => {
+                        let unreadable = reason.of(REPORTED, &entry);
+                        self.unreadable.insert(name.clone(), unreadable);
+                    }
                 }
                 Ok(())
             }

@@ -224,7 +224,7 @@ fn reply_document(reply: NodeReply) -> Json<Value> {
         "node": reply.node,
         "outcome": reply.outcome,
         "text": reply.text,
-        "answer": reply.body,
+        "reply": reply.body,
     }))
 }
 

@@ -215,7 +215,7 @@ impl ReplyCollector {
             json!({ "text": text, "nodes": nodes })
         });
         let outputs: Vec<Value> = outputs.collect();
-        json!({ "asked": requested, "answers": groups, "outputs": outputs })
+        json!({ "requested": requested, "replies": groups, "outputs": outputs })
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
         let document = replies.document(3);
         assert_eq!(
             document,
-            json!({"asked": 3, "answers": [
+            json!({"requested": 3, "replies": [
                 {"outcome": "changed", "text": "would change", "nodes": ["web1", "web2"],
                  "diff": {"node": "web2", "text": "-a\n+b\n"}},
                 {"outcome": "changed", "text": "would be made", "nodes": ["db1"], "diff": null}

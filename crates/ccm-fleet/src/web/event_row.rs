@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_run_with_the_identity_of_another_node_is_ignored() {
-        let run = super::super::fixture::run("db1", ccm_core::model::run::RunOutcome::Failed, 1);
+        let run = crate::fixture::run("db1", ccm_core::model::run::RunOutcome::Failed, 1);
         let body = serde_json::to_string(&run).unwrap();
         let stored = stored("ccm.v1.lab.event.web1.run.failed", &body);
         let event = EventRow::parse(&subjects(), &stored).unwrap();

@@ -155,9 +155,9 @@ fn document(changes: &Changes) -> Option<Json> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::rollout;
     use super::super::live_state::LiveState;
     use super::*;
+    use crate::fixture::rollout;
     use crate::rollout_store::StoredRollout;
 
     #[test]

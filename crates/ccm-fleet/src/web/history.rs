@@ -72,6 +72,7 @@ impl HistoryReader {
         let mut counter = DayCounter::new(SystemClock.now(), DAYS);
         let since = counter.since();
         let mut count = 0;
+        let mut unreadable = 0;
         for outcome in [RunOutcome::Changed, RunOutcome::Failed] {
             let query = RunQuery {
                 nodes: Vec::new(),
@@ -84,7 +85,7 @@ impl HistoryReader {
                 counter.add(&run);
                 count < MAX_COUNTED
             });
-            counting.await?;
+            unreadable += counting.await?.count;
         }
         let total = failing.len();
         let streaks = iter(failing.into_iter().take(MAX_FAILING)).map(|node| self.streak(node));
@@ -95,6 +96,7 @@ impl HistoryReader {
         Ok(json!({
             "days": counter.days(),
             "complete": count < MAX_COUNTED,
+            "unreadable": unreadable,
             "failing": streaks,
             "failing_nodes": total,
         }))
@@ -170,6 +172,7 @@ pub(super) async fn runs(
     Ok(Json(json!({
         "runs": runs,
         "omitted": found.omitted,
+        "unreadable": found.unreadable.count,
         "days": counter.days(),
     })))
 }

@@ -2,25 +2,23 @@
 //! events.
 //!
 //! Watches survive reconnects and reread everything when they may have missed changes. A record
-//! that can't be parsed, is too large, or has another identity than its key is counted and left
-//! out, so that a broken node hides no others.
+//! that can't be parsed, is too large, or has another identity than its key is counted and shown
+//! as unreadable, so that a broken node hides no others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::{Mutex, MutexGuard};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::event_row::{EventRow, name_of};
-use super::live_state::{LiveState, Record, Source};
+use super::live_state::LiveState;
+use super::node_record::{Source, parse_record};
 use crate::nats_waits::NatsWaits;
 use crate::rollout_store::{self, RolloutError, RolloutStore, StoredForm, StoredRollout};
-use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, StoredFacts};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::event_feed::{ReadOptions, StoredEvent};
 use ccm_nats::kv::{Change, Entry, Watch};
@@ -29,9 +27,6 @@ use ccm_nats::{Connection, Denial, NatsError, Subjects};
 
 /// Age of the oldest events that are read at the start.
 const HISTORY: TimeDelta = TimeDelta::hours(1);
-
-/// Maximum size of a record.
-const MAX_RECORD: usize = 512 << 10;
 
 /// Interval of the check for missed heartbeats.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -191,37 +186,17 @@ async fn follow_nodes(mut watch: Watch, source: Source, subjects: Subjects, shar
                 }
             }
             Change::Put(entry) => {
-                let found = node(&entry.key)
-                    .and_then(|name| Some((parse_record(source, &name, &entry)?, name)));
-                shared.write(|live| match found {
-                    Some((record, name)) => live.put(name, record, now),
-                    None => live.count_unreadable(),
+                let Some(name) = node(&entry.key) else {
+                    shared.write(LiveState::count_unreadable);
+                    continue;
+                };
+                let record = parse_record(source, &name, &entry);
+                shared.write(|live| match record {
+                    Ok(record) => live.put(name, record, now),
+                    Err(reason) => live.put_unreadable(name, source, reason.to_string(), now),
                 });
             }
         }
-    }
-}
-
-/// Parses a record, which must have the identity of its key.
-fn parse_record(source: Source, name: &NodeName, entry: &Entry) -> Option<Record> {
-    if entry.value.len() > MAX_RECORD {
-        return None;
-    }
-    fn parse<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
-        serde_json::from_slice(&entry.value).ok()
-    }
-    match source {
-        Source::Presence => parse::<NodeStatus>(entry)
-            .filter(|status| status.identity == *name)
-            .map(|status| Record::Presence(Box::new(status))),
-        Source::Report => parse::<NodeReport>(entry)
-            .filter(|report| report.identity == *name)
-            .map(|report| Record::Report(Box::new(report))),
-        Source::Assignment => parse::<Assignment>(entry).map(|it| Record::Assignment(Box::new(it))),
-        Source::Labels => parse::<Labels>(entry).map(Record::Labels),
-        Source::Facts => parse::<StoredFacts>(entry)
-            .filter(|facts| facts.identity == *name)
-            .map(|facts| Record::Facts(Box::new(facts))),
     }
 }
 
@@ -308,34 +283,5 @@ async fn follow_events(connection: Connection, subjects: Subjects, shared: Share
         // Excludes the last event.
         last += TimeDelta::nanoseconds(1);
         sleep(RETRY_DELAY).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::fixture::status;
-    use super::*;
-
-    fn entry(value: Vec<u8>) -> Entry {
-        Entry {
-            key: "lab.web1".into(),
-            value: value.into(),
-            revision: 1,
-            created: DateTime::UNIX_EPOCH,
-        }
-    }
-
-    #[test]
-    fn a_record_with_another_identity_is_left_out() {
-        let record = entry(serde_json::to_vec(&status("web1")).unwrap());
-        let (own, other) = ("web1".parse().unwrap(), "web2".parse().unwrap());
-        assert!(parse_record(Source::Presence, &own, &record).is_some());
-        assert!(parse_record(Source::Presence, &other, &record).is_none());
-    }
-
-    #[test]
-    fn a_too_large_record_is_left_out() {
-        let record = entry(vec![b' '; MAX_RECORD + 1]);
-        assert!(parse_record(Source::Labels, &"web1".parse().unwrap(), &record).is_none());
     }
 }

@@ -5,26 +5,26 @@
 //! the events that are still kept. So slow readers need no queue.
 //!
 //! Without NATS and without a clock: changes and times are passed in by `ingest`. Node states are
-//! computed in `node_row`.
+//! computed in `node_row`. What readers get is in `queries`.
 
 mod assigned;
+mod queries;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
-use serde_json::Value as Json;
 use tokio::time::Instant;
 
+pub(super) use self::queries::{Changes, Cursor, NodeQuery};
 use super::event_row::{EventRow, ParsedEvent};
-use super::node_row::{Node, NodeRow, NodeState};
+use super::node_record::{Record, Source};
+use super::node_row::{Node, NodeRow};
 use super::rollout_row::RolloutRow;
 use super::timeline::Timeline;
 use crate::rollout_store::StoredRollout;
 use ccm_core::model::TypeName;
-use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, StoredFacts, Token};
+use ccm_core::model::node::{NodeName, Token};
 use ccm_nats::kv::Removal;
 
 /// Maximum number of events.
@@ -38,34 +38,6 @@ const MAX_RESOURCES: usize = 200_000;
 
 /// Maximum number of rollouts, the newest by id.
 const MAX_ROLLOUTS: usize = 200;
-
-/// Maximum number of rows and events in one message.
-const MAX_ROWS_PER_MESSAGE: usize = 1_000;
-const MAX_EVENTS_PER_MESSAGE: usize = 100;
-
-/// A bucket record about a node.
-#[derive(Debug)]
-pub(super) enum Record {
-    Presence(Box<NodeStatus>),
-    Report(Box<NodeReport>),
-    Assignment(Box<Assignment>),
-    Labels(Labels),
-    Facts(Box<StoredFacts>),
-}
-
-/// The bucket of a node record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
-    Presence,
-    Report,
-    Assignment,
-    Labels,
-    Facts,
-}
-
-impl Source {
-    const COUNT: usize = 5;
-}
 
 /// A node, its row, and the revision of its last change.
 #[derive(Debug)]
@@ -103,68 +75,6 @@ pub(super) struct LiveState {
     counts: BTreeMap<(String, String), u64>,
 }
 
-/// Read position of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cursor {
-    pub(super) epoch: u64,
-    pub(super) nodes: u64,
-    pub(super) events: u64,
-    pub(super) rollouts: u64,
-}
-
-impl Cursor {
-    /// Returns the revision up to which nothing is missing.
-    pub(super) fn revision(&self) -> u64 {
-        self.nodes.min(self.events).min(self.rollouts)
-    }
-}
-
-/// Changes that a reader has not seen.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    pub(super) nodes: Vec<Arc<NodeRow>>,
-    pub(super) events: Vec<Arc<EventRow>>,
-    /// Number of further events that are not included.
-    pub(super) skipped: u64,
-    pub(super) rollouts: Vec<Arc<RolloutRow>>,
-    /// The reader must load everything again.
-    pub(super) resync: bool,
-}
-
-/// Filter and page of a node list.
-#[derive(Debug, Default)]
-pub(super) struct NodeQuery<'a> {
-    pub(super) text: &'a str,
-    pub(super) states: &'a [NodeState],
-    pub(super) after: Option<&'a NodeName>,
-    pub(super) limit: usize,
-}
-
-/// A page of a node list.
-#[derive(Debug)]
-pub(super) struct NodePage {
-    pub(super) rows: Vec<Arc<NodeRow>>,
-    /// Number of matching nodes on all pages.
-    pub(super) matched: usize,
-    pub(super) has_more: bool,
-}
-
-/// Totals of the fleet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Totals {
-    pub(super) nodes: usize,
-    pub(super) states: BTreeMap<&'static str, usize>,
-    /// Number of resources that differ from their assignment.
-    pub(super) drifted_resources: usize,
-    pub(super) lagging: usize,
-    /// Nodes with a run that waits for a slot, by governor.
-    pub(super) waiting: BTreeMap<String, usize>,
-    pub(super) spooled: u64,
-    /// Number of events that nodes dropped since the start.
-    pub(super) dropped: u64,
-    pub(super) unreadable: u64,
-}
-
 impl LiveState {
     /// Returns an empty state. `epoch` should be random, so that readers of an earlier process
     /// start over.
@@ -191,20 +101,6 @@ impl LiveState {
 
     pub(super) fn revision(&self) -> u64 {
         self.revision
-    }
-
-    /// Returns the cursor of a reader that has seen everything.
-    pub(super) fn cursor(&self) -> Cursor {
-        self.cursor_at(self.epoch, self.revision)
-    }
-
-    pub(super) fn cursor_at(&self, epoch: u64, revision: u64) -> Cursor {
-        Cursor {
-            epoch,
-            nodes: revision,
-            events: revision,
-            rollouts: revision,
-        }
     }
 
     /// Reports whether all buckets were read completely.
@@ -240,28 +136,35 @@ impl LiveState {
 
     /// Applies a record of a node.
     pub(super) fn put(&mut self, name: NodeName, record: Record, now: Instant) {
-        let source = match &record {
-            Record::Presence(_) => Source::Presence,
-            Record::Report(_) => Source::Report,
-            Record::Assignment(_) => Source::Assignment,
-            Record::Labels(_) => Source::Labels,
-            Record::Facts(_) => Source::Facts,
-        };
+        self.mark_seen(&name, record.source());
+        let mut dropped = 0;
+        self.change(name, |node| {
+            if let Record::Presence(status) = &record {
+                dropped = node.record_dropped(status.spool.dropped);
+            }
+            node.set(record, now);
+        });
+        self.dropped = self.dropped.saturating_add(dropped);
+    }
+
+    /// Counts an unreadable record of a node, which replaces the one before it.
+    pub(super) fn put_unreadable(
+        &mut self,
+        name: NodeName,
+        source: Source,
+        reason: String,
+        now: Instant,
+    ) {
+        self.mark_seen(&name, source);
+        self.count_unreadable();
+        self.change(name, |node| node.set_unreadable(source, reason, now));
+    }
+
+    /// Marks a node as seen by the reread of a source.
+    fn mark_seen(&mut self, name: &NodeName, source: Source) {
         if let Some(seen_nodes) = self.seen_nodes.get_mut(&source) {
             seen_nodes.insert(name.clone());
         }
-        let mut dropped = 0;
-        self.change(name, |node| match record {
-            Record::Presence(status) => {
-                dropped = node.record_dropped(status.spool.dropped);
-                node.set_presence(Some(*status), now);
-            }
-            Record::Report(report) => node.set_report(Some(*report)),
-            Record::Assignment(assignment) => node.set_assignment(Some(*assignment)),
-            Record::Labels(labels) => node.set_labels(labels),
-            Record::Facts(facts) => node.set_stored(Some(*facts)),
-        });
-        self.dropped = self.dropped.saturating_add(dropped);
     }
 
     /// Removes the record of a source about a node.
@@ -275,13 +178,7 @@ impl LiveState {
         if !self.nodes.contains_key(name) {
             return;
         }
-        self.change(name.clone(), |node| match source {
-            Source::Presence => node.set_presence(None, now),
-            Source::Report => node.set_report(None),
-            Source::Assignment => node.set_assignment(None),
-            Source::Labels => node.set_labels(Labels::default()),
-            Source::Facts => node.set_stored(None),
-        });
+        self.change(name.clone(), |node| node.clear(source, now));
         let has_no_records = self
             .nodes
             .get(name)
@@ -454,154 +351,6 @@ impl LiveState {
             self.remove_rollout(&id);
         }
     }
-
-    /// Returns the changes after a cursor, up to the limits per message, and advances the cursor.
-    pub(super) fn changes(&self, cursor: &mut Cursor) -> Changes {
-        if cursor.epoch != self.epoch || cursor.revision() > self.revision {
-            *cursor = self.cursor();
-            return Changes {
-                resync: true,
-                ..Changes::default()
-            };
-        }
-        let mut changes = Changes::default();
-        for (revision, name) in self
-            .changed
-            .range(cursor.nodes + 1..)
-            .take(MAX_ROWS_PER_MESSAGE)
-        {
-            if let Some(entry) = self.nodes.get(name) {
-                changes.nodes.push(entry.row.clone());
-            }
-            cursor.nodes = *revision;
-        }
-        let first = self
-            .events
-            .partition_point(|event| event.number <= cursor.events);
-        changes.events = select_events(self.events.range(first..));
-        let skipped = self.events.len() - first - changes.events.len();
-        changes.skipped = u64::try_from(skipped).unwrap_or(u64::MAX);
-        let known = cursor.rollouts;
-        let rollouts = self.rollouts.values();
-        changes
-            .rollouts
-            .extend(rollouts.filter(|it| it.revision > known).cloned());
-        cursor.events = self.revision;
-        cursor.rollouts = self.revision;
-        if changes.nodes.len() < MAX_ROWS_PER_MESSAGE {
-            cursor.nodes = self.revision;
-        }
-        changes
-    }
-
-    /// Returns the matching nodes, sorted by name.
-    pub(super) fn page(&self, query: &NodeQuery<'_>) -> NodePage {
-        let text = query.text.to_lowercase();
-        let is_match = |entry: &&NodeEntry| {
-            (query.states.is_empty() || query.states.contains(&entry.row.state))
-                && (text.is_empty() || entry.node.matches_text(&text))
-        };
-        let mut page = NodePage {
-            rows: Vec::new(),
-            matched: 0,
-            has_more: false,
-        };
-        for entry in self.nodes.values().filter(is_match) {
-            page.matched += 1;
-            if query.after.is_some_and(|after| entry.row.name <= *after) {
-                continue;
-            }
-            match page.rows.len() < query.limit {
-                true => page.rows.push(entry.row.clone()),
-                false => page.has_more = true,
-            }
-        }
-        page
-    }
-
-    /// Returns the API document of a node.
-    pub(super) fn node(&self, name: &NodeName) -> Option<Json> {
-        self.nodes.get(name).map(|entry| entry.node.document())
-    }
-
-    /// Returns the newest matching events, the newest first.
-    pub(super) fn events(
-        &self,
-        limit: usize,
-        is_match: impl Fn(&EventRow) -> bool,
-    ) -> Vec<Arc<EventRow>> {
-        let events = self.events.iter().rev();
-        events
-            .filter(|event| is_match(event))
-            .take(limit)
-            .cloned()
-            .collect()
-    }
-
-    /// Returns the rollouts, the newest first.
-    pub(super) fn rollouts(&self) -> Vec<Arc<RolloutRow>> {
-        self.rollouts.values().rev().cloned().collect()
-    }
-
-    pub(super) fn rollout(&self, id: &Token) -> Option<Arc<RolloutRow>> {
-        self.rollouts.get(id).cloned()
-    }
-
-    pub(super) fn timeline(&self) -> &Timeline {
-        &self.timeline
-    }
-
-    /// Returns the number of events by type and outcome since the start.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (&str, &str, u64)> {
-        let counts = self.counts.iter();
-        counts.map(|((type_name, outcome), count)| (type_name.as_str(), outcome.as_str(), *count))
-    }
-
-    pub(super) fn totals(&self) -> Totals {
-        let mut totals = Totals {
-            nodes: self.nodes.len(),
-            states: NodeState::ALL.map(|state| (state.as_str(), 0)).into(),
-            dropped: self.dropped,
-            unreadable: self.unreadable,
-            ..Totals::default()
-        };
-        for entry in self.nodes.values() {
-            *totals.states.entry(entry.row.state.as_str()).or_default() += 1;
-            totals.drifted_resources += entry.row.drift;
-            totals.lagging += usize::from(entry.row.lagging);
-            if let Some(governor) = entry.node.awaited_governor() {
-                *totals.waiting.entry(governor.to_string()).or_default() += 1;
-            }
-            totals.spooled = totals.spooled.saturating_add(entry.node.spooled());
-        }
-        totals
-    }
-}
-
-/// Selects events for one message, in order: failures take precedence, since a reader may filter
-/// for them; of both kinds the newest.
-fn select_events<'a, I>(unseen: I) -> Vec<Arc<EventRow>>
-where
-    I: DoubleEndedIterator<Item = &'a Arc<EventRow>> + Clone,
-{
-    let failures = unseen.clone().filter(|event| event.is_failure()).count();
-    let mut failures = failures.min(MAX_EVENTS_PER_MESSAGE);
-    let mut others = MAX_EVENTS_PER_MESSAGE - failures;
-    let mut selected: Vec<Arc<EventRow>> = unseen
-        .rev()
-        .filter(|event| {
-            let remaining = match event.is_failure() {
-                true => &mut failures,
-                false => &mut others,
-            };
-            let is_selected = *remaining > 0;
-            *remaining = remaining.saturating_sub(1);
-            is_selected
-        })
-        .cloned()
-        .collect();
-    selected.reverse();
-    selected
 }
 
 #[cfg(test)]

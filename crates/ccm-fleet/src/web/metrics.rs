@@ -146,9 +146,9 @@ fn outcomes(tally: &Tally) -> [(&'static str, usize); 11] {
 mod tests {
     use tokio::time::Instant;
 
-    use super::super::fixture::{rollout, status};
-    use super::super::live_state::Record;
+    use super::super::node_record::Record;
     use super::*;
+    use crate::fixture::{rollout, status};
     use crate::rollout_store::StoredRollout;
 
     #[test]

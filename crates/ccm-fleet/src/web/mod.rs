@@ -23,12 +23,11 @@ mod bulk;
 mod bundles;
 mod event_row;
 mod event_stream;
-#[cfg(test)]
-pub(super) mod fixture;
 mod history;
 mod ingest;
 mod live_state;
 mod metrics;
+mod node_record;
 mod node_row;
 mod rollout_form;
 mod rollout_policy;

@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 use tokio::time::Instant;
 
 use super::event_row::{EventRow, short};
+use super::node_record::{Record, Source};
 use crate::bundle_store::short_name;
 use ccm_core::model::governor::GovernorName;
 use ccm_core::model::label::Labels;
@@ -119,6 +120,8 @@ pub(super) struct Node {
     assignment: Option<Assignment>,
     labels: Labels,
     stored: Option<Stored>,
+    /// Why the last record of a source can't be read.
+    unreadable: BTreeMap<Source, String>,
     /// Newest run of an event.
     run: Option<RunSummary>,
     /// The last event about each resource, by type and name.
@@ -135,6 +138,7 @@ impl Node {
             assignment: None,
             labels: Labels::default(),
             stored: None,
+            unreadable: BTreeMap::new(),
             run: None,
             resources: BTreeMap::new(),
         }
@@ -159,6 +163,36 @@ impl Node {
             None => 0,
             Some(known) => dropped.checked_sub(known).unwrap_or(dropped),
         }
+    }
+
+    /// Applies a record.
+    pub(super) fn set(&mut self, record: Record, now: Instant) {
+        self.unreadable.remove(&record.source());
+        match record {
+            Record::Presence(status) => self.set_presence(Some(*status), now),
+            Record::Report(report) => self.set_report(Some(*report)),
+            Record::Assignment(assignment) => self.set_assignment(Some(*assignment)),
+            Record::Labels(labels) => self.set_labels(labels),
+            Record::Facts(facts) => self.set_stored(Some(*facts)),
+        }
+    }
+
+    /// Removes the record of a source.
+    pub(super) fn clear(&mut self, source: Source, now: Instant) {
+        self.unreadable.remove(&source);
+        match source {
+            Source::Presence => self.set_presence(None, now),
+            Source::Report => self.set_report(None),
+            Source::Assignment => self.set_assignment(None),
+            Source::Labels => self.set_labels(Labels::default()),
+            Source::Facts => self.set_stored(None),
+        }
+    }
+
+    /// Replaces the record of a source by the reason why it can't be read.
+    pub(super) fn set_unreadable(&mut self, source: Source, reason: String, now: Instant) {
+        self.clear(source, now);
+        self.unreadable.insert(source, reason);
     }
 
     pub(super) fn set_report(&mut self, report: Option<NodeReport>) {
@@ -254,6 +288,7 @@ impl Node {
             && self.assignment.is_none()
             && self.labels.is_empty()
             && self.stored.is_none()
+            && self.unreadable.is_empty()
     }
 
     /// Returns the number of spooled events.
@@ -281,6 +316,9 @@ impl Node {
 
     /// Reports whether the newest assignment is not reported yet.
     fn is_lagging(&self) -> bool {
+        if self.unreadable.contains_key(&Source::Report) {
+            return false;
+        }
         match (&self.assignment, &self.report) {
             (Some(assignment), Some(report)) => report.is_before(assignment),
             (Some(assignment), None) => assignment.generation > 0,
@@ -303,7 +341,10 @@ impl Node {
 
     fn state(&self) -> NodeState {
         let Some(presence) = &self.presence else {
-            return NodeState::Offline;
+            return match self.unreadable.contains_key(&Source::Presence) {
+                true => NodeState::Failed,
+                false => NodeState::Offline,
+            };
         };
         if presence.status.pause.is_some() {
             return NodeState::Paused;
@@ -314,6 +355,7 @@ impl Node {
         let outcome = self.last_run().map(|run| run.outcome);
         let has_error = !self.error().is_empty()
             || self.refusal().is_some()
+            || !self.unreadable.is_empty()
             || !presence.status.problems.is_empty();
         if outcome == Some(RunOutcome::Failed) || has_error {
             return NodeState::Failed;
@@ -344,13 +386,22 @@ impl Node {
                 drift.map(|one| format!("{}#{}: {}", one.type_name, one.name, one.message))
             }
             NodeState::Stable => status.map(NodeStatus::note),
-            NodeState::Offline => None,
+            NodeState::Offline => self.unreadable_text(),
         };
         short(&text.unwrap_or_default())
     }
 
+    /// Returns which record can't be read, and why.
+    fn unreadable_text(&self) -> Option<String> {
+        let (source, reason) = self.unreadable.iter().next()?;
+        Some(format!("{} is unreadable: {reason}", source.as_str()))
+    }
+
     /// Returns the reason of the failure, if it is known.
     fn failure(&self) -> String {
+        if let Some(text) = self.unreadable_text() {
+            return text;
+        }
         let problems = self.presence.iter().flat_map(|it| &it.status.problems);
         if let Some(problem) = problems.into_iter().next() {
             return problem.clone();
@@ -406,8 +457,18 @@ impl Node {
             "report": self.report,
             "last_run": self.last_run(),
             "resources": resources,
+            "unreadable": self.unreadable_documents(),
             "last_seen": self.stored.as_ref().map(|stored| go_time(&stored.time)),
         })
+    }
+
+    fn unreadable_documents(&self) -> Vec<Json> {
+        let unreadable = self.unreadable.iter();
+        unreadable
+            .map(
+                |(source, reason)| serde_json::json!({"record": source.as_str(), "reason": reason}),
+            )
+            .collect()
     }
 
     /// Reports whether a text is part of the name, the version, a group, a bundle or a label.
@@ -424,166 +485,4 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::fixture::{report, run, status};
-    use super::*;
-
-    fn node() -> Node {
-        let mut node = Node::new("web1".parse().unwrap());
-        node.set_presence(Some(status("web1")), Instant::now());
-        node
-    }
-
-    #[test]
-    fn a_node_that_is_only_known_is_offline() {
-        let mut node = Node::new("web1".parse().unwrap());
-        node.set_report(Some(report("web1", 1)));
-        assert_eq!(node.row().state, NodeState::Offline);
-    }
-
-    #[test]
-    fn a_pause_takes_precedence_over_runs() {
-        let mut node = node();
-        node.record_run(run("web1", RunOutcome::Failed, 10));
-        assert_eq!(node.row().state, NodeState::Failed);
-        let mut paused = status("web1");
-        paused.pause = serde_json::from_value(json!({
-            "reason": "disk swap", "since": "2027-01-15T08:00:00Z"
-        }))
-        .unwrap();
-        node.set_presence(Some(paused), Instant::now());
-        let row = node.row();
-        assert_eq!(
-            (row.state, row.note.as_str()),
-            (NodeState::Paused, "disk swap")
-        );
-    }
-
-    #[test]
-    fn a_run_that_waits_names_the_governor() {
-        let mut node = node();
-        let mut waiting = status("web1");
-        waiting.current_run = serde_json::from_value(json!({
-            "run_id": "3Ouil37bUs2V3TmTG2OoEYtuLS3", "source": "site", "trigger": "request",
-            "since": "2027-01-15T08:00:00Z", "waiting_for": "governor deploys",
-        }))
-        .unwrap();
-        node.set_presence(Some(waiting), Instant::now());
-        let row = node.row();
-        assert_eq!(
-            (row.state, row.note.as_str()),
-            (NodeState::Running, "waiting for governor deploys: site")
-        );
-        assert_eq!(node.awaited_governor().unwrap().as_str(), "deploys");
-    }
-
-    #[test]
-    fn the_newest_run_counts_whatever_its_source() {
-        let mut node = node();
-        node.record_run(run("web1", RunOutcome::Failed, 10));
-        let mut after = report("web1", 1);
-        after.run = Some(run("web1", RunOutcome::Changed, 20));
-        node.set_report(Some(after));
-        assert_eq!(node.row().state, NodeState::Stable);
-        node.record_run(run("web1", RunOutcome::Failed, 5));
-        assert_eq!(node.row().state, NodeState::Stable, "an old run is ignored");
-    }
-
-    #[test]
-    fn drift_in_the_report_makes_a_node_drifted_and_a_noop_run_does_not() {
-        let mut drifted = node();
-        let mut found = report("web1", 1);
-        found.drift = serde_json::from_value(json!([{
-            "type": "file", "name": "/etc/motd", "message": "would change content",
-            "since": "2027-01-15T08:00:00Z"
-        }]))
-        .unwrap();
-        drifted.set_report(Some(found));
-        let row = drifted.row();
-        assert_eq!((row.state, row.drift), (NodeState::Drifted, 1));
-        assert_eq!(row.note, "file#/etc/motd: would change content");
-        let mut noop = node();
-        noop.record_run(run("web1", RunOutcome::Noop, 1));
-        assert_eq!(noop.row().state, NodeState::Stable);
-    }
-
-    #[test]
-    fn an_error_about_an_older_assignment_is_ignored() {
-        let mut node = node();
-        let mut failed = report("web1", 1);
-        failed.error = "no such bundle".into();
-        node.set_report(Some(failed));
-        assert_eq!(node.row().state, NodeState::Failed);
-        node.set_assignment(
-            serde_json::from_value(json!({
-                "protocol": "x", "generation": 2, "manifests": [],
-                "assigned": "2027-01-15T08:00:00Z"
-            }))
-            .unwrap(),
-        );
-        let row = node.row();
-        assert_eq!((row.state, row.lagging), (NodeState::Stable, true));
-    }
-
-    #[test]
-    fn a_node_that_misses_heartbeats_is_expired() {
-        let node = node();
-        let now = Instant::now();
-        assert!(!node.is_expired(now + Duration::from_secs(80)));
-        assert!(node.is_expired(now + Duration::from_secs(100)));
-    }
-
-    #[test]
-    fn search_finds_names_groups_and_labels() {
-        let mut node = node();
-        let mut grouped = status("web1");
-        grouped.groups = vec!["Frontend".parse().unwrap()];
-        node.set_presence(Some(grouped), Instant::now());
-        node.set_labels(serde_json::from_value(json!({"role": "Edge"})).unwrap());
-        for text in ["web", "front", "role=edge"] {
-            assert!(node.matches_text(text), "{text}");
-        }
-        assert!(!node.matches_text("db"));
-    }
-
-    #[test]
-    fn an_offline_node_has_the_version_and_groups_that_it_stored() {
-        let mut node = node();
-        let mut stored = StoredFacts::from(&status("web1"));
-        stored.version = "0.9.0".into();
-        stored.groups = vec!["web".parse().unwrap()];
-        node.set_stored(Some(stored));
-        assert_eq!(node.row().version, "1.0.0");
-        node.set_presence(None, Instant::now());
-        let row = node.row();
-        assert_eq!(
-            (row.state, row.version.as_str()),
-            (NodeState::Offline, "0.9.0")
-        );
-        assert_eq!(row.groups, ["web".parse().unwrap()]);
-        assert!(!node.has_no_records());
-    }
-
-    #[test]
-    fn the_number_of_resources_per_node_is_limited() {
-        let mut node = node();
-        let mut known = 0;
-        for number in 0..MAX_RESOURCES as u64 + 10 {
-            let event = EventRow::example(number, "web1", &format!("/etc/{number}"), "stable");
-            known += node.record_resource(&Arc::new(event), false);
-        }
-        assert_eq!(
-            (known, node.resource_count()),
-            (MAX_RESOURCES, MAX_RESOURCES)
-        );
-        assert!(
-            !node
-                .resources
-                .contains_key(&("file".into(), "/etc/0".into()))
-        );
-        let late = EventRow::example(9999, "web1", "/late", "stable");
-        assert_eq!(node.record_resource(&Arc::new(late), true), 0);
-    }
-}
+mod tests;

@@ -22,6 +22,10 @@ pub(super) enum PolicyError {
     TooMany { count: usize, max: usize },
     #[error("this server requires a canary: set the number of canary nodes")]
     NoCanary,
+    #[error(
+        "this server requires a canary: {canary} canary nodes leave none of {count} nodes for later waves"
+    )]
+    OnlyCanary { canary: usize, count: usize },
 }
 
 /// What may be rolled out. Empty lists permit everything.
@@ -75,10 +79,12 @@ impl RolloutPolicy {
         if let Some(max) = self.max_nodes.filter(|max| count > *max) {
             return Err(PolicyError::TooMany { count, max });
         }
-        if self.require_canary && settings.canary == 0 && count > 1 {
-            return Err(PolicyError::NoCanary);
+        match settings.canary {
+            _ if !self.require_canary || count <= 1 => Ok(()),
+            0 => Err(PolicyError::NoCanary),
+            canary if canary >= count => Err(PolicyError::OnlyCanary { canary, count }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Checks a rollout before it is resumed, retried or rolled back.
@@ -155,6 +161,24 @@ mod tests {
             assert_eq!(refusal(policy, "shop", &["web1", "db1"]), reason);
         }
         assert_eq!(refusal(json!({"require_canary": true}), "shop", &["a"]), "");
+    }
+
+    #[test]
+    fn a_required_canary_leaves_nodes_for_later_waves() {
+        let policy: RolloutPolicy =
+            serde_json::from_value(json!({"require_canary": true})).unwrap();
+        let check = |canary: usize| {
+            let settings = Settings {
+                canary,
+                ..Settings::default()
+            };
+            policy.check_start(&"shop".parse().unwrap(), &plan(&["a", "b"]), &settings)
+        };
+        assert_eq!(check(1), Ok(()));
+        for canary in [2, 3] {
+            let refused = PolicyError::OnlyCanary { canary, count: 2 };
+            assert_eq!(check(canary), Err(refused));
+        }
     }
 
     #[test]

@@ -117,8 +117,8 @@ impl RolloutRow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::rollout;
     use super::*;
+    use crate::fixture::rollout;
 
     #[test]
     fn waves_have_their_own_counts() {

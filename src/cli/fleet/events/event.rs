@@ -26,7 +26,12 @@ pub(super) struct EventFilter {
 impl EventFilter {
     pub(super) fn of(args: &Args) -> Self {
         Self {
-            nodes: args.node.iter().map(NodeName::token).collect(),
+            nodes: args
+                .named
+                .iter()
+                .chain(&args.node)
+                .map(NodeName::token)
+                .collect(),
             types: args.type_name.clone(),
             outcomes: args
                 .outcome

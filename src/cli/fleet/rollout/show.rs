@@ -89,6 +89,7 @@ fn colour(state: &RolloutState) -> &'static str {
     const RED: &str = "31";
     const GREEN: &str = "32";
     const YELLOW: &str = "33";
+    const MAGENTA: &str = "35";
     const CYAN: &str = "36";
     const GREY: &str = "90";
     match state {
@@ -96,9 +97,8 @@ fn colour(state: &RolloutState) -> &'static str {
         RolloutState::Halted { .. }
         | RolloutState::DoneWithFailures
         | RolloutState::RolledBackWithFailures => RED,
-        RolloutState::Paused { .. } | RolloutState::RollingBack | RolloutState::RolledBack => {
-            YELLOW
-        }
+        RolloutState::RollingBack | RolloutState::RolledBack => YELLOW,
+        RolloutState::Paused { .. } => MAGENTA,
         RolloutState::Running | RolloutState::Baking { .. } => CYAN,
         RolloutState::Aborted { .. } => GREY,
     }
@@ -267,7 +267,41 @@ fn limits(node_timeout: std::time::Duration, rollout: &Rollout) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// Colours of the page, by the node state that they belong to, and those of terminals.
+    const COLOURS: [(&str, &str); 6] = [
+        ("stable", "32"),
+        ("running", "36"),
+        ("drifted", "33"),
+        ("failed", "31"),
+        ("paused", "35"),
+        ("offline", "90"),
+    ];
+
+    #[test]
+    fn every_state_has_the_colour_of_the_page() {
+        let page = include_str!("../../../../crates/ccm-fleet/src/web/assets/rollouts.js");
+        let (_, table) = page.split_once("const COLOUR_OF = {").unwrap();
+        let (table, _) = table.split_once('}').unwrap();
+        let on_page = |name: &str| {
+            let mut entries = table.split(',').filter_map(|entry| entry.split_once(':'));
+            let is_name = |(key, _): &(&str, &str)| key.trim().trim_matches('"') == name;
+            let (_, colour) = entries.find(is_name)?;
+            let colour = colour.trim().trim_matches('"');
+            COLOURS.iter().find(|(known, _)| *known == colour)
+        };
+        for name in RolloutState::NAMES {
+            let state: RolloutState = serde_json::from_value(json!({
+                "name": name.replace(' ', "_"), "reason": "", "until": "2027-01-15T08:00:00Z",
+            }))
+            .unwrap();
+            let expected = on_page(name).map(|(_, code)| *code);
+            assert_eq!(Some(colour(&state)), expected, "{name}");
+        }
+    }
 
     #[test]
     fn zero_counts_are_omitted() {

@@ -15,7 +15,7 @@ use crate::cli::environment::read_document;
 use crate::cli::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::amount::{Amount, Percent};
-use ccm_core::model::node::BundleRef;
+use ccm_core::model::node::{BundleRef, NodeName};
 use ccm_core::model::rollout::{Budget, Settings, Wave};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::bundle_store::{BundleSelector, short_name};
@@ -60,6 +60,10 @@ struct RolloutArgs {
     /// Bundle: NAME for the newest version, or NAME@DIGEST
     #[arg(add = candidates::bundles())]
     bundle: BundleSelector,
+
+    /// Nodes to roll out to
+    #[arg(value_name = "NODE", add = candidates::nodes())]
+    named: Vec<NodeName>,
 
     #[command(flatten)]
     select: SelectArgs,
@@ -170,7 +174,7 @@ impl StrategyArgs {
 impl RolloutArgs {
     /// Returns the proposal for these flags, and warns about skipped nodes and records.
     async fn proposal(&self, context: &Context<'_>) -> Result<Proposal, CliError> {
-        let selection = self.select.explicit_selection(&[])?;
+        let selection = self.select.explicit_selection(&self.named)?;
         let data = match &self.data {
             Some(file) => read_document(file)?,
             None => Value::Null,

@@ -106,9 +106,15 @@ impl Rotation<'_> {
         let previous = self.trust.fleet.previous_signer.as_deref();
         let nodes = drift::load(connection, subjects).await;
         let nodes = nodes.map_err(CliError::of_fleet)?;
+        let is_unreported = |state| {
+            matches!(
+                state,
+                drift::DriftState::Lagging | drift::DriftState::Unreadable
+            )
+        };
         let pending = nodes
             .iter()
-            .filter(|node| node.state == drift::DriftState::Lagging && node.signer() == previous);
+            .filter(|node| is_unreported(node.state) && node.signer() == previous);
         let pending: Vec<&str> = pending.map(|node| node.node.as_str()).collect();
         if !pending.is_empty() {
             let text = format!(

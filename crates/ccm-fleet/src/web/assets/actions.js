@@ -10,7 +10,7 @@ export function actionButtons(names, done = () => {}) {
   async function send(path, body) {
     try {
       const reply = await post(path, { nodes: names, ...body });
-      const [first, ...more] = reply.answers;
+      const [first, ...more] = reply.replies;
       if (!more.length && first.outcome === "changed") toast(`${target}: ${first.text}`);
       else showReplies(`Replies of ${target}`, reply);
       done();
@@ -33,10 +33,10 @@ export function actionButtons(names, done = () => {}) {
 
 /** Returns the list of replies, the worst first. */
 function replyList(reply) {
-  const words = { no_answer: "no reply", would_change: "would change" };
+  const words = { no_reply: "no reply", would_change: "would change" };
   const outputs = (reply.outputs ?? []).map((one) => h("li", {},
     h("div.row", {}, h("b", {}, "Output"), h("span.soft", {}, nodeNames(one.nodes))), h("pre.output", {}, one.text)));
-  return h("ul.replies", {}, reply.answers.map((one) => h("li", {},
+  return h("ul.replies", {}, reply.replies.map((one) => h("li", {},
     h("div.row", {}, h(`span.outcome.${className(one.outcome)}`, {}, words[one.outcome] ?? one.outcome), h("span.soft", {}, nodeNames(one.nodes))),
     h("p", {}, one.text),
     one.diff && diffBlock(one.diff.text, `Diff of ${one.diff.node}`))), outputs);

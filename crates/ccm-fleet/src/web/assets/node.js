@@ -49,7 +49,7 @@ export function node(main, name) {
     body.hidden = false;
     parts.state.fill(row.state, () => badge(row.state));
     parts.buttons.fill(can("ask"), () => can("ask") && actionButtons([name], load));
-    parts.status.fill([row, status, found.last_seen], () => statusCard(row, status, found.last_seen));
+    parts.status.fill([row, status, found.unreadable, found.last_seen], () => statusCard(row, status, found.unreadable, found.last_seen));
     parts.labels.fill([labels, can("roll-out")], () => labelsCard(name, labels, load));
     parts.assignment.fill([assignment, row.lagging, report?.error, report?.refusal], () => assignmentCard(assignment, row, report));
     parts.run.fill(run, () => runCard(run));
@@ -74,10 +74,11 @@ export function node(main, name) {
   };
 }
 
-function statusCard(row, status, lastSeen) {
+function statusCard(row, status, unreadable, lastSeen) {
   return card("Status", "", pairs([
     ["State", badge(row.state)],
     ["Note", shorten(row.note)],
+    ["Unreadable", unreadable.map((one) => h("div.bad", {}, `${one.record}: ${one.reason}`))],
     ["Paused", status?.pause && `${status.pause.reason}${status.pause.by ? ` (${status.pause.by})` : ""}`],
     ["Trust", status?.trust && trustText(status.trust)],
     ["Refused", refusal(status?.trust?.last_refusal)],

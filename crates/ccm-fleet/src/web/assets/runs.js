@@ -41,7 +41,8 @@ export function runsCard(name, showDays) {
       if (!shown.has(run.run_id)) shown.set(run.run_id, createRun(run));
       return shown.get(run.run_id);
     });
-    list.replaceChildren(...(elements.length ? elements : [h("p.soft", {}, "No runs in the last 14 days.")]));
+    const unreadable = found.unreadable > 0 && h("p.bad", {}, `${count(found.unreadable, "run")} could not be read.`);
+    list.replaceChildren(...(elements.length ? elements : [h("p.soft", {}, "No runs in the last 14 days.")]), ...(unreadable ? [unreadable] : []));
     more.replaceChildren(...(found.omitted ? [button(`Show ${count(Math.min(found.omitted, STEP), "earlier run")}`, "more-runs", () => {
       limit += STEP;
       load();

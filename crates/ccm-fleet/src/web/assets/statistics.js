@@ -30,7 +30,8 @@ export function statistics(main) {
       fillDays(found.message, () => h("p.bad", {}, found.message));
       return;
     }
-    fillDays(found.days, () => [dayChart(found.days), !found.complete && h("p.soft", {}, "Too many runs: not all are counted.")]);
+    fillDays([found.days, found.unreadable], () => [dayChart(found.days), !found.complete && h("p.soft", {}, "Too many runs: not all are counted."),
+      found.unreadable > 0 && h("p.bad", {}, `${count(found.unreadable, "run")} could not be read.`)]);
     fillFailing([found.failing, found.failing_nodes], () => failingTable(found));
   }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::fixture::{report, rollout, run, status};
+use super::queries::{MAX_ROWS_PER_MESSAGE, NodePage};
 use super::*;
+use crate::fixture::{report, rollout, run, status};
+use crate::web::node_row::NodeState;
 use ccm_core::model::run::RunOutcome;
 
 fn name(text: &str) -> NodeName {
