@@ -129,6 +129,8 @@ def requests():
             write_seed("choria", json.dumps(exchange[key]))
             write_seed("choria", json.dumps(secure) + "\0" + token)
             write_seed("choria", inner + "\0" + token)
+    write_seed("choria", "# ours\npolicy default allow\ndeny\t/^choria=bob/ ops\tapply ping\t*\t*\n"
+                         "allow\tchoria=ann\t*\trole=/web/ os.size>=2\tweb /^db/\n")
 
 
 def messages():

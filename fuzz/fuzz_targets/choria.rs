@@ -1,8 +1,10 @@
-//! Messages, tokens and keys of Choria's protocol. Properties: what is decoded survives encoding,
-//! and nothing that is not signed is authentic.
+//! Messages, tokens and keys of Choria's protocol, and action policies. Properties: what is decoded
+//! survives encoding, nothing that is not signed is authentic, and no line after one that denies
+//! everything allows something.
 
 #![no_main]
 
+use ccm_agent::action_policy_allows;
 use ccm_fuzz::split_at_zero;
 use ccm_nats::choria::message::{Reply, SecureReply, SecureRequest};
 use ccm_nats::choria::{
@@ -42,5 +44,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(ClientClaims::verify(text, &issuer, now).is_err());
         assert!(ServerClaims::verify(text, &issuer, now).is_err());
         let _ = text.parse::<ChoriaKey>();
+    }
+    if let Ok(policy) = std::str::from_utf8(first) {
+        let _ = action_policy_allows(policy);
+        let denying = format!("deny\t*\t*\t*\t*\n{policy}");
+        assert_ne!(action_policy_allows(&denying), Ok(true), "{denying}");
     }
 });

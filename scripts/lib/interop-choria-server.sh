@@ -3,8 +3,7 @@
 
 lab=$work/choria-server
 mkdir -p "$lab"/{ssl,policies,streams}
-broker_port=$((30000 + RANDOM % 10000))
-nats_port=$((broker_port + 1))
+read -r broker_port nats_port unused_port < <(free_ports 3)
 
 (
     cd "$lab/ssl"
@@ -86,7 +85,7 @@ EOF
 }
 agent_config broker "  servers: [nats://127.0.0.1:$broker_port]
   ca: $lab/ssl/ca.pem
-servers: nats://127.0.0.1:$((nats_port + 1))" >"$lab/agent-broker.yaml"
+servers: nats://127.0.0.1:$unused_port" >"$lab/agent-broker.yaml"
 agent_config nats "nats_context: $lab/context.json" >"$lab/agent-nats.yaml"
 printf '{"url": "nats://127.0.0.1:%s", "ca": "%s"}\n' "$nats_port" "$lab/ssl/ca.pem" >"$lab/context.json"
 printf 'listen: 127.0.0.1:%s\ntls {cert_file: "%s", key_file: "%s"}\n' "$nats_port" "$lab/ssl/broker.pem" \

@@ -2,7 +2,7 @@
 
 choria_dir=$work/choria
 mkdir -p "$choria_dir"/{ssl,streams,libdir,plugin.d,policies}
-port=$((20000 + RANDOM % 10000))
+port=$(free_ports 1)
 
 # Keys of an authority made for this purpose.
 (

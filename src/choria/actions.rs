@@ -29,6 +29,9 @@ use ccm_core::system::{Clock, files};
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Audit reason for invalid inputs, whose error may contain values of the request.
+const MALFORMED: &str = "malformed request";
+
 /// Size limit of Choria's facts file.
 const MAX_FACTS: u64 = 16 * 1024 * 1024;
 
@@ -69,13 +72,32 @@ impl ActionRequest<'_> {
             self.audit(&AuditTarget::default(), Some(&reason))?;
             return Err(Failure::Aborted(reason));
         }
-        match ActionInput::parse(action, self.request.data())? {
+        let input = match ActionInput::parse(action, self.request.data()) {
+            Ok(input) => input,
+            Err(failure) => {
+                self.audit(&AuditTarget::default(), Some(MALFORMED))?;
+                return Err(failure);
+            }
+        };
+        match input {
             ActionInput::Apply(input) => self.apply(input, &store),
             ActionInput::Ensure(input) => self.ensure(input, &store),
             ActionInput::Facts(query) => self.facts(query.as_deref()),
             ActionInput::Ping => self.ping(&store),
             ActionInput::RunStatus(id) => self.run_status(id, &store),
             ActionInput::Status(input) => self.status(&input),
+        }
+    }
+
+    /// Refuses a request before its action is known to be valid, and returns the reason.
+    pub(super) fn refuse(&self, refusal: Failure) -> Failure {
+        let reason = refusal.to_string();
+        let recorded = files::create_private_dir(&self.config.run_dir())
+            .map_err(Failure::unknown)
+            .and_then(|()| self.audit(&AuditTarget::default(), Some(&reason)));
+        match recorded {
+            Ok(()) => refusal,
+            Err(error) => Failure::aborted(format!("{reason}; {error}")),
         }
     }
 
@@ -214,15 +236,19 @@ impl ActionRequest<'_> {
     }
 
     fn status(&self, input: &StatusInput) -> Result<ActionReply, Failure> {
-        self.audit(
-            &AuditTarget {
-                label: input.label.clone(),
-                noop: true,
-                run_id: None,
-            },
-            None,
-        )?;
-        let resource = input.resource.as_ref().map_err(Failure::invalid)?;
+        let about = AuditTarget {
+            label: input.label.clone(),
+            noop: true,
+            run_id: None,
+        };
+        let resource = match &input.resource {
+            Ok(resource) => resource,
+            Err(reason) => {
+                self.audit(&about, Some(MALFORMED))?;
+                return Err(Failure::invalid(reason));
+            }
+        };
+        self.audit(&about, None)?;
         let nats = nats_client(
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),

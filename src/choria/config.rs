@@ -113,32 +113,40 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Loads the file, if there is one.
-    pub(super) fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+    /// Loads the file, if there is one. With an error, all requests are refused; the configuration
+    /// has the valid lines then, so that refusals are recorded in the right directory.
+    pub(super) fn load(path: Option<&Path>) -> (Self, Option<ConfigError>) {
         let Some(path) = path else {
-            return Ok(Self::default());
+            return (Self::default(), None);
         };
         match files::read_to_string(path, MAX_BYTES) {
-            Ok(text) => Self::parse(&text).map_err(|(line, reason)| ConfigError::Line {
-                path: path.to_owned(),
-                line,
-                reason,
-            }),
-            Err(error) if error.is_not_found() => Ok(Self::default()),
-            Err(error) => Err(error.into()),
+            Ok(text) => {
+                let (config, invalid) = Self::parse(&text);
+                let error = invalid.map(|(line, reason)| ConfigError::Line {
+                    path: path.to_owned(),
+                    line,
+                    reason,
+                });
+                (config, error)
+            }
+            Err(error) if error.is_not_found() => (Self::default(), None),
+            Err(error) => (Self::default(), Some(error.into())),
         }
     }
 
-    /// Parses the file; an error includes the line number.
-    fn parse(text: &str) -> Result<Self, (usize, LineError)> {
-        let mut config = Self::default();
+    /// Parses the file; also returns the first error, with its line number.
+    fn parse(text: &str) -> (Self, Option<(usize, LineError)>) {
+        let (mut config, mut invalid) = (Self::default(), None);
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
-            if !line.is_empty() && !line.starts_with('#') {
-                config.read(line).map_err(|reason| (index + 1, reason))?;
+            if !line.is_empty()
+                && !line.starts_with('#')
+                && let Err(reason) = config.read(line)
+            {
+                invalid.get_or_insert((index + 1, reason));
             }
         }
-        Ok(config)
+        (config, invalid)
     }
 
     fn read(&mut self, line: &str) -> Result<(), LineError> {
@@ -217,12 +225,26 @@ mod tests {
 
     #[test]
     fn a_missing_file_means_the_defaults() {
-        let config = Config::load(Some(Path::new("/no/such/file"))).unwrap();
+        let (config, error) = Config::load(Some(Path::new("/no/such/file")));
+        assert!(error.is_none());
         assert_eq!(config, Config::default());
         assert_eq!(
             config.run_dir(),
             Path::new("/var/lib/choria/ccm/choria-runs")
         );
+    }
+
+    fn valid(text: &str) -> Config {
+        let (config, invalid) = Config::parse(text);
+        assert!(invalid.is_none(), "{invalid:?}");
+        config
+    }
+
+    #[test]
+    fn the_directory_of_records_is_that_of_an_invalid_file() {
+        let (config, invalid) = Config::parse("nop = true\nrun_dir = /srv/runs\nx\n");
+        assert_eq!(config.run_dir(), Path::new("/srv/runs"));
+        assert_eq!(invalid.unwrap().0, 1);
     }
 
     #[test]
@@ -231,7 +253,7 @@ mod tests {
                     run_dir = /srv/runs\nstate_dir = /srv/state\nnats_context = ops\n\
                     nats_server = nats://a,nats://b\ncfengine_module = apt_get\n\
                     choria_collective = ops\nidentity = web1.example.net\n";
-        let config = Config::parse(text).unwrap();
+        let config = valid(text);
         assert_eq!(
             config,
             Config {
@@ -252,10 +274,10 @@ mod tests {
     #[test]
     fn the_example_in_the_guide_is_valid_and_complete() {
         let guide = include_str!("../../docs/choria.md");
-        let (_, rest) = guide.split_once("optional:\n").unwrap();
-        let (_, rest) = rest.split_once("\n```text\n").unwrap();
+        let (_, rest) = guide.split_once("optional:\n\n").unwrap();
+        let (_, rest) = rest.split_once("```text\n").unwrap();
         let (file, _) = rest.split_once("```").unwrap();
-        Config::parse(file).unwrap();
+        valid(file);
         for key in KEYS {
             assert!(file.contains(&format!("\n{key} = ")), "{key}");
         }
@@ -263,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_run_directory_defaults_to_the_state_directory() {
-        let config = Config::parse("state_dir = /srv/state").unwrap();
+        let config = valid("state_dir = /srv/state");
         assert_eq!(config.run_dir(), Path::new("/srv/state/choria-runs"));
     }
 
@@ -284,7 +306,7 @@ mod tests {
                 "actions: unknown action \"aply\", did you mean \"apply\"?",
             ),
         ] {
-            let (found, error) = Config::parse(text).unwrap_err();
+            let (found, error) = Config::parse(text).1.unwrap();
             assert_eq!((found, error.to_string()), (line, reason.into()));
         }
     }

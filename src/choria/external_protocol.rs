@@ -19,6 +19,8 @@ use super::audit::Origin;
 use super::config::Config;
 use super::identity::identity;
 use ccm_agent::choria_rpc::reply::{ActionReply, Failure, Reply, clipped, on_one_line};
+use ccm_core::model::node::NodeName;
+use ccm_core::run::local_identity;
 use ccm_core::system::Clock;
 use ccm_core::system::files::{self, Durability, FileError};
 
@@ -140,8 +142,9 @@ impl Call<'_> {
         self.file("CHORIA_EXTERNAL_CONFIG")
     }
 
-    fn config(&self) -> Result<Config, Failure> {
-        Config::load(self.config_file().as_deref()).map_err(Failure::aborted)
+    fn config(&self) -> (Config, Option<Failure>) {
+        let (config, error) = Config::load(self.config_file().as_deref());
+        (config, error.map(Failure::aborted))
     }
 
     fn execute(&self, protocol: &str, request: &Path) -> Result<ActionReply, Failure> {
@@ -150,9 +153,15 @@ impl Call<'_> {
             return Err(Failure::InvalidData(text));
         }
         let request = Request::read(request)?;
-        let config = self.config()?;
-        let identity =
-            identity(&config, self.config_file().as_deref()).map_err(Failure::aborted)?;
+        let (config, invalid) = self.config();
+        let (identity, unknown) = match identity(&config, self.config_file().as_deref()) {
+            Ok(identity) => (identity, None),
+            Err(error) => {
+                // Names the machine in the record of the refusal.
+                let local = local_identity().unwrap_or_else(|_| NodeName::localhost());
+                (local, Some(Failure::aborted(error)))
+            }
+        };
         let facts = self.file("CHORIA_EXTERNAL_FACTS");
         let action = ActionRequest {
             request: &request,
@@ -163,7 +172,10 @@ impl Call<'_> {
             path: self.variables.get("PATH").map(String::as_str),
             clock: self.clock.clone(),
         };
-        action.execute()
+        match invalid.or(unknown) {
+            Some(refusal) => Err(action.refuse(refusal)),
+            None => action.execute(),
+        }
     }
 }
 
@@ -174,10 +186,10 @@ pub fn serve(call: &Call<'_>) -> Result<Option<String>, ExternalError> {
     let protocol = protocol.map_or(RPC, String::as_str);
     let (text, log_line) = if protocol == ACTIVATION {
         let (is_active, log_line) = match call.config() {
-            Ok(config) => (config.activate, None),
+            (config, None) => (config.activate, None),
             // The server checks this only once. The agent is active and refuses requests with the
             // reason, so that a repaired configuration takes effect without a restart.
-            Err(failure) => (true, Some(failure.to_string())),
+            (_, Some(failure)) => (true, Some(failure.to_string())),
         };
         (json!({ "activate": is_active }).to_string(), log_line)
     } else {

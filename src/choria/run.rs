@@ -22,7 +22,7 @@ use ccm_agent::choria_rpc::run_store::{
 };
 use ccm_core::engine::{Availability, CompletedCheck, EventIds, Level, Line, Mode, Session, Sink};
 use ccm_core::facts::{FactPaths, Gatherer};
-use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::event::{Summary, TransactionEvent};
 use ccm_core::model::governor::{GovernorClaim, GovernorName, SlotProgress};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::registration::Entry;
@@ -358,9 +358,19 @@ fn begin(
     let run_lock = RunLock::of(&spec.state_dir).take(&spec.run_id, LOCK_TIMEOUT, clock);
     let run_lock = not_busy(run_lock)?;
     let lock = not_busy(store.lock(&spec.run_id, clock))?;
-    spec.audit(clock)?;
     let record = spec.record(clock);
     store.begin(&record)?;
+    if let Err(error) = spec.audit(clock) {
+        // The run is refused, and its record must not say that it is lost.
+        let summary = Summary::of(Some(clock.now()), &[]);
+        let result = RunResult::of(summary, &[], &error.to_string(), false, spec.noop);
+        store.end(&Record {
+            ended: Some(clock.now()),
+            result: Some(result),
+            ..record
+        })?;
+        return Err(error.into());
+    }
     Ok((spec, store, record, [run_lock, lock]))
 }
 

@@ -18,7 +18,7 @@ use ccm_agent::config::Config;
 use ccm_agent::metrics::Metrics;
 use ccm_agent::nats_client_log;
 use ccm_agent::service_manager::{Notifier, NotifyError};
-use ccm_agent::{Agent, ProcessParts, VERSION};
+use ccm_agent::{Agent, ProcessParts, VERSION, check_choria_server};
 use ccm_core::engine::{Level, Line};
 use ccm_core::run::executor::LocalExecutor;
 use ccm_core::run::log::{Format, Log};
@@ -165,9 +165,12 @@ impl Daemon<'_> {
         }
     }
 
+    /// Loads the configuration and verifies what it refers to, so that the current agent continues if
+    /// one with the new configuration could not start.
     fn reload(&self) -> Result<(Config, Settings), CliError> {
         let config = Config::load(self.file).map_err(CliError::usage)?;
         let settings = resolve(self.args, &config)?;
+        check_choria_server(&config).map_err(CliError::usage)?;
         Ok((config, settings))
     }
 

@@ -74,13 +74,13 @@ fn governor(connection: &Connection) -> Governor {
 async fn listen(server: &NatsServer) -> async_nats::Subscriber {
     let client = async_nats::connect(server.url()).await.unwrap();
     let subject = "choria.lifecycle.event.governor.ccm";
-    let ear = client.subscribe(subject).await.unwrap();
+    let slot_events = client.subscribe(subject).await.unwrap();
     client.flush().await.unwrap();
-    ear
+    slot_events
 }
 
-async fn next_slot_event(ear: &mut async_nats::Subscriber) -> Value {
-    let message = tokio::time::timeout(LIMIT, ear.next()).await;
+async fn next_slot_event(slot_events: &mut async_nats::Subscriber) -> Value {
+    let message = tokio::time::timeout(LIMIT, slot_events.next()).await;
     let event: Value = serde_json::from_slice(&message.unwrap().unwrap().payload).unwrap();
     assert_eq!(event["type"], "io.choria.lifecycle.v1.governor");
     assert_eq!(event["data"]["governor"], DEPLOYS);
@@ -151,7 +151,7 @@ fn most_at_once(intervals: &[(DateTime<Utc>, DateTime<Utc>)]) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ten_agents_no_more_than_two_run_at_once_and_all_finish() {
     let (server, _client) = server_with(2, HOUR).await;
-    let mut ear = listen(&server).await;
+    let mut slot_events = listen(&server).await;
     let env = TestEnv::new();
     let file = env.write("m.yaml", exec("/bin/sleep 0.3"));
     let lines = format!(
@@ -181,7 +181,7 @@ async fn of_ten_agents_no_more_than_two_run_at_once_and_all_finish() {
     let mut held = 0;
     let mut entered = Vec::new();
     for _ in 0..20 {
-        let event = next_slot_event(&mut ear).await;
+        let event = next_slot_event(&mut slot_events).await;
         match event["event_type"].as_str().unwrap() {
             "enter" => {
                 entered.push(event["sequence"].as_u64().unwrap());
@@ -219,7 +219,7 @@ async fn the_slot_of_an_agent_that_was_killed_is_freed_by_the_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_gets_no_slot_in_time_fails_and_changes_nothing() {
     let setup = agent_with(1, HOUR).await;
-    let mut ear = listen(&setup.server).await;
+    let mut slot_events = listen(&setup.server).await;
     occupy(&setup.server).await;
     let touch = exec(&format!("/bin/touch {}", setup.env.at("touched")));
     let claim = json!({"governor": {"name": DEPLOYS, "timeout": "1s"}});
@@ -234,7 +234,7 @@ async fn a_run_that_gets_no_slot_in_time_fails_and_changes_nothing() {
     assert_eq!(answer["run"]["outcome"], "failed", "{answer}");
     assert_eq!(answer["run"]["error"], error);
     assert!(!setup.env.exists("touched"));
-    let event = next_slot_event(&mut ear).await;
+    let event = next_slot_event(&mut slot_events).await;
     assert_eq!(event["event_type"], "timeouts");
     assert_eq!(event["sequence"], 0);
     let run = eventually("the run is stored", async || {
@@ -306,20 +306,20 @@ async fn who_waits_for_a_slot_answers_shows_it_and_can_be_cancelled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_outlives_its_lease_goes_on_and_reports_the_eviction() {
     let setup = agent_with(1, Duration::from_secs(1)).await;
-    let mut ear = listen(&setup.server).await;
+    let mut slot_events = listen(&setup.server).await;
     let manifest = format!(
         "governor: {{name: {DEPLOYS}}}\n{}",
         exec(&waiting(&setup.env))
     );
     let body = apply(&manifest, json!({}));
-    let asking = request_json(&setup.client, "web1.lab", Verb::Apply, &body);
-    let hearing = async {
-        let enter = next_slot_event(&mut ear).await;
-        let eviction = next_slot_event(&mut ear).await;
+    let requesting = request_json(&setup.client, "web1.lab", Verb::Apply, &body);
+    let receiving = async {
+        let enter = next_slot_event(&mut slot_events).await;
+        let eviction = next_slot_event(&mut slot_events).await;
         setup.env.write("go", "");
         (enter, eviction)
     };
-    let (answer, (enter, eviction)) = tokio::join!(asking, hearing);
+    let (answer, (enter, eviction)) = tokio::join!(requesting, receiving);
     assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
     assert_eq!(enter["event_type"], "enter");
     assert_eq!(eviction["event_type"], "eviction");
@@ -330,24 +330,24 @@ async fn a_run_that_outlives_its_lease_goes_on_and_reports_the_eviction() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_eviction_by_hand_is_published_by_choria_only() {
     let setup = agent_with(1, HOUR).await;
-    let mut ear = listen(&setup.server).await;
+    let mut slot_events = listen(&setup.server).await;
     let governed = |command: &str| {
         let manifest = format!("governor: {{name: {DEPLOYS}}}\n{}", exec(command));
         apply(&manifest, json!({}))
     };
     let body = governed(&waiting(&setup.env));
-    let asking = request_json(&setup.client, "web1.lab", Verb::Apply, &body);
+    let requesting = request_json(&setup.client, "web1.lab", Verb::Apply, &body);
     let evicting = async {
-        let enter = next_slot_event(&mut ear).await;
+        let enter = next_slot_event(&mut slot_events).await;
         evict(&setup.server, enter["sequence"].as_u64().unwrap()).await;
         setup.env.write("go", "");
     };
-    let (answer, ()) = tokio::join!(asking, evicting);
+    let (answer, ()) = tokio::join!(requesting, evicting);
     assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
     // Events are published in order: the next one is that of the next run.
     let body = governed("/bin/true");
     request_json(&setup.client, "web1.lab", Verb::Apply, &body).await;
-    let next = next_slot_event(&mut ear).await;
+    let next = next_slot_event(&mut slot_events).await;
     assert_eq!(next["event_type"], "enter", "{next}");
     setup.agent.stop().await;
 }

@@ -1,6 +1,6 @@
 //! Exchanges of the real `choria` and `nats` commands, recorded by `scripts/interop --record` and
 //! kept in `tests/data/interop`: the recorded requests are sent again, and the replies must have
-//! the form of the recorded ones, which the real programs accepted.
+//! the form, the headers and the results of the recorded ones, which the real programs accepted.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,24 @@ use crate::support::setup::Setup;
 
 /// Keys whose values differ from machine to machine in their form, too.
 const FREE: [&str; 2] = ["facts", "metadata"];
+
+/// Keys whose values are the result of a request, and the same on every machine.
+const SAME: [&str; 14] = [
+    "action",
+    "changed",
+    "ensure",
+    "error",
+    "failed",
+    "final_ensure",
+    "noop",
+    "noop_message",
+    "outcome",
+    "protocol",
+    "provider",
+    "requested_ensure",
+    "skipped",
+    "type",
+];
 
 /// Returns the recorded exchanges of a program, with their names.
 fn exchanges(program: &str) -> Vec<(String, Value)> {
@@ -43,8 +61,8 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Fails unless a value has every key of a recorded one, with values of the same types. Further
-/// keys are allowed, as clients ignore them.
+/// Fails unless a value has every key of a recorded one, with values of the same types, and the same
+/// results. Further keys are allowed, as clients ignore them.
 pub(crate) fn assert_form(path: &str, recorded: &Value, found: &Value) {
     if recorded.is_null() {
         return;
@@ -58,7 +76,12 @@ pub(crate) fn assert_form(path: &str, recorded: &Value, found: &Value) {
                 }
                 let found = found.get(key);
                 let found = found.unwrap_or_else(|| panic!("{path}: {key} is missing"));
-                assert_form(&format!("{path}.{key}"), value, found);
+                let path = format!("{path}.{key}");
+                let is_scalar = !value.is_object() && !value.is_array();
+                if SAME.contains(&key.as_str()) && is_scalar {
+                    assert_eq!(value, found, "{path}");
+                }
+                assert_form(&path, value, found);
             }
         }
         (Value::Array(recorded), Value::Array(found)) => {
@@ -108,11 +131,15 @@ async fn requests_of_the_nats_command_get_replies_that_it_accepted() {
             })
             .await;
             let headers = recorded["headers"].as_object().unwrap();
-            for key in headers.keys() {
+            for (key, value) in headers {
                 let found = found.headers.as_ref().and_then(|it| it.get(key.as_str()));
-                assert!(found.is_some(), "{name}: header {key} is missing");
+                let found = found.map(|value| value.as_str());
+                assert_eq!(found, value.as_str(), "{name}: header {key}");
             }
-            let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
+            let parse = |text: &str| match serde_json::from_str::<Value>(text) {
+                Ok(document) => document,
+                Err(error) => panic!("{name}: {error}: {text}"),
+            };
             let payload = std::str::from_utf8(&found.payload).unwrap();
             let recorded = parse(recorded["payload"].as_str().unwrap());
             assert_form(&name, &recorded, &parse(payload));

@@ -251,6 +251,23 @@ fn promtool() -> PathBuf {
 }
 
 #[test]
+fn promtool_accepts_the_configurations_in_the_guide() {
+    let guide = file("docs/monitoring.md");
+    // The examples are parts of one list of jobs.
+    let blocks = guide.split("```yaml\n").skip(1);
+    let blocks = blocks.filter_map(|it| it.split_once("```").map(|(block, _)| block));
+    let jobs: Vec<&str> = blocks.filter(|it| it.contains("job_name:")).collect();
+    assert!(jobs.len() > 1, "{jobs:?}");
+    let env = TestEnv::new();
+    let config = env.write("prometheus.yml", jobs.concat());
+    let output = Command::new(promtool())
+        .args(["check", "config", "--syntax-only", &config])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}\n{output:?}", jobs.concat());
+}
+
+#[test]
 fn every_alert_fires_when_it_should_and_only_then() {
     let tests = "tests/data/prometheus/alerts.yaml";
     let output = Command::new(promtool())

@@ -4,10 +4,11 @@
 //! [`Agent::start`] starts all parts, [`Agent::stop`] stops them in order. Requests are served by
 //! `handlers`; periodic runs come from `schedule`, assignments of the fleet from `assignment`;
 //! every run goes through `run_queue` and `run`. `trust` authorizes requests. `spool` and
-//! `publisher` deliver events, `choria_events` those for Choria, whose clients `choria_server` serves. `registration_publisher` publishes
-//! services of this node, `registration_watch` watches looked-up ones. `handover_import` takes over
-//! events of runs by other programs on this node. All parts keep working while NATS is unreachable.
-//! [`enroll`] makes this node a member of a fleet, [`doctor`] diagnoses it. How a manifest is applied is in `ccm_core::run`.
+//! `publisher` deliver events, `choria_events` those for Choria, whose clients `choria_server`
+//! serves. `registration_publisher` publishes services of this node, `registration_watch` watches
+//! looked-up ones. `handover_import` takes over events of runs by other programs on this node. All
+//! parts keep working while NATS is unreachable. [`enroll`] makes this node a member of a fleet,
+//! [`doctor`] diagnoses it. How a manifest is applied is in `ccm_core::run`.
 
 #![warn(unreachable_pub)]
 
@@ -48,7 +49,9 @@ pub mod simulate;
 pub mod spool;
 mod trust;
 
-pub use choria_server::ChoriaServerError;
+#[cfg(fuzzing)]
+pub use choria_server::action_policy::action_policy_allows;
+pub use choria_server::{ChoriaServerError, check_choria_server};
 pub use http_server::{MonitorError, Unhealthy};
 pub use node::{Node, VERSION};
 
@@ -195,12 +198,7 @@ impl Agent {
         agent.start_publisher(spool);
         let brokers = agent.start_choria_server(config).await?;
         agent.start_choria_events(brokers);
-        let logging = connection_log::run(
-            agent.node.clone(),
-            agent.connection.clone(),
-            agent.stop.subscribe(),
-        );
-        agent.tasks.spawn(logging);
+        agent.log_connection(&agent.connection.clone());
         agent.start_overload_log();
         agent.start_registration(config);
         agent.start_handover_import(config)?;
@@ -296,12 +294,23 @@ impl Agent {
             return Ok(own);
         };
         let brokers = match server.settings()? {
-            Some(settings) => connect(&settings, ConnectMode::Forever, "choria-ccm").await?,
+            Some(settings) => {
+                let brokers = connect(&settings, ConnectMode::Forever, "choria-ccm").await?;
+                self.log_connection(&brokers);
+                brokers
+            }
             None => own,
         };
         let node = self.node.clone();
         ChoriaServer::start(server, node, brokers.clone(), &mut self.tasks, &self.stop).await?;
         Ok(brokers)
+    }
+
+    /// Logs changes and errors of a connection.
+    fn log_connection(&mut self, connection: &Connection) {
+        let (node, stop) = (self.node.clone(), self.stop.subscribe());
+        self.tasks
+            .spawn(connection_log::run(node, connection.clone(), stop));
     }
 
     /// Publishes events for Choria, until all runs are over.

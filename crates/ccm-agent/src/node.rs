@@ -64,8 +64,8 @@ pub(super) struct Identity {
     pub(super) governor: Option<GovernorClaim>,
     /// Choria collective of the governors.
     pub(super) choria: Token,
-    /// Collectives in which the node serves Choria's clients.
-    pub(super) choria_collectives: Vec<Token>,
+    /// The node is a server of Choria's network.
+    pub(super) is_choria_server: bool,
     /// Package module for `provider: cfengine` without a module name.
     pub(super) cfengine_module: Option<String>,
     /// Environment variables of the process, for templates.
@@ -114,6 +114,8 @@ pub(super) enum Problem {
     Bundle,
     /// The key of encrypted values can't be used.
     SecretKey,
+    /// Choria's brokers deny a permission that the Choria server needs.
+    ChoriaServer,
 }
 
 /// State that changes while the agent runs.
@@ -122,6 +124,8 @@ pub(super) struct RunState {
     last_run: Mutex<Option<RunSummary>>,
     generation: AtomicU64,
     problems: Mutex<BTreeMap<Problem, String>>,
+    /// Collectives in which the node serves Choria's clients.
+    choria_collectives: Mutex<Vec<Token>>,
     /// Time of the last maintenance, in seconds on the monotonic clock.
     last_maintenance: AtomicU64,
     /// The first run of all manifests is over.
@@ -139,6 +143,7 @@ impl RunState {
             last_run: Mutex::default(),
             generation: AtomicU64::default(),
             problems: Mutex::default(),
+            choria_collectives: Mutex::default(),
             last_maintenance: AtomicU64::default(),
             has_converged: AtomicBool::default(),
             status_changed: Notify::default(),
@@ -174,7 +179,7 @@ impl Node {
             generation: self.generation(),
             recipient: self.identity.recipient.clone(),
             problems: self.state.problems.lock().values().cloned().collect(),
-            choria: self.identity.choria_collectives.clone(),
+            choria: self.state.choria_collectives.lock().clone(),
             facts: self.services.facts.for_selection(),
         }
     }
@@ -217,6 +222,16 @@ impl Node {
 
     pub(super) fn set_generation(&self, generation: u64) {
         self.state.generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// Sets the collectives in which the node serves Choria's clients.
+    pub(super) fn set_choria_collectives(&self, collectives: Vec<Token>) {
+        let mut served = self.state.choria_collectives.lock();
+        if *served != collectives {
+            *served = collectives;
+            drop(served);
+            self.notify_status_changed();
+        }
     }
 
     /// Sets or clears a problem. Returns whether that is new.

@@ -125,10 +125,7 @@ pub(super) fn build(
         noop: config.noop,
         governor: config.governor.clone(),
         choria: config.choria.collective.clone(),
-        choria_collectives: match &config.choria.server {
-            Some(server) => server.collectives.clone(),
-            None => Vec::new(),
-        },
+        is_choria_server: config.choria.server.is_some(),
         cfengine_module: config.cfengine_module.clone(),
         environ: environ
             .iter()

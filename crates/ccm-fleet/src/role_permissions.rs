@@ -99,6 +99,9 @@ pub struct AgentFeatures {
     pub registrations: bool,
     /// Publish events for Choria tools.
     pub choria_events: bool,
+    /// Collectives in which nodes serve Choria's clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choria_server: Vec<Token>,
     /// Choria collective of the governors.
     pub governor_collective: Token,
 }
@@ -108,6 +111,7 @@ impl Default for AgentFeatures {
         Self {
             registrations: false,
             choria_events: false,
+            choria_server: Vec::new(),
             governor_collective: Token::choria_collective(),
         }
     }
@@ -127,7 +131,8 @@ pub fn agent_lines(
     };
     let lists = grants.lists();
     let inbox = format!("_INBOX_{token}");
-    let values = agent_values(fleet, &inbox, token.as_str(), lists, &features);
+    let names = (token.as_str(), node.as_str());
+    let values = agent_values(fleet, &inbox, names, lists, &features);
     fill(AGENT, &values)
 }
 
@@ -149,8 +154,9 @@ pub fn scope(fleet: &FleetNames, role: Role, features: &AgentFeatures) -> Permis
             let tag = |name: &str| format!("{{{{tag({name})}}}}");
             let lists = NodeGrants::default().lists();
             let lists = lists.map(|(name, _)| (name, vec![tag(name)]));
-            let node = tag("node");
-            agent_values(fleet, &inbox_prefix(role, &node), &node, lists, features)
+            let (node, identity) = (tag("node"), tag("identity"));
+            let inbox = inbox_prefix(role, &node);
+            agent_values(fleet, &inbox, (&node, &identity), lists, features)
         }
         _ => {
             let name = "{{name()}}";
@@ -162,22 +168,28 @@ pub fn scope(fleet: &FleetNames, role: Role, features: &AgentFeatures) -> Permis
     parse(&fill(role.template(), &values))
 }
 
+/// Returns the values for a node, given as one token of a subject and with its whole name.
 fn agent_values(
     fleet: &FleetNames,
     inbox: &str,
-    node: &str,
+    (node, identity): (&str, &str),
     lists: [(&'static str, Vec<String>); 5],
     features: &AgentFeatures,
 ) -> Values {
     let mut values = Values::new(fleet, inbox);
     let governors = features.governor_collective.to_string();
+    let choria = features.choria_server.iter().map(Token::to_string);
     values.single.push(("@NODE@".into(), node.to_owned()));
+    values.single.push(("@IDENTITY@".into(), identity.into()));
     values.single.push(("@GOVERNORS@".into(), governors));
     let lists = lists.map(|(name, list)| (format!("@{}@", name.to_uppercase()), list));
     values.lists = lists.into();
+    values.lists.push(("@CHORIA@".into(), choria.collect()));
+    let is_server = !features.choria_server.is_empty();
     values.flags = vec![
         ("registrations", features.registrations),
-        ("choria-events", features.choria_events),
+        ("choria-events", features.choria_events || is_server),
+        ("choria-server", is_server),
     ];
     values
 }
@@ -332,6 +344,7 @@ mod tests {
         let features = AgentFeatures {
             registrations: true,
             choria_events: true,
+            choria_server: vec!["ops".parse().unwrap()],
             ..AgentFeatures::default()
         };
         for role in Role::ALL {
@@ -367,6 +380,36 @@ mod tests {
         assert_eq!(scope.resp, Some(Responses { max: 1, ttl: hour }));
         let all = format!("{scope:?}");
         assert!(!all.contains("REGISTRATION"), "{all}");
+    }
+
+    #[test]
+    fn a_choria_server_has_the_subjects_of_its_collectives_only() {
+        let features = AgentFeatures {
+            choria_server: vec!["mcollective".parse().unwrap(), "ops".parse().unwrap()],
+            ..AgentFeatures::default()
+        };
+        let node = "web1.lab".parse().unwrap();
+        let lines = agent_lines(&names(), &node, &NodeGrants::default(), &features);
+        let allowed = parse(&lines);
+        for collective in ["mcollective", "ops"] {
+            for subject in ["broadcast.agent.discovery", "node.web1.lab"] {
+                let subject = format!("{collective}.{subject}");
+                assert!(allowed.subscribe.allow.contains(&subject), "{subject}");
+            }
+            let reply = format!("{collective}.reply.>");
+            assert!(allowed.publish.allow.contains(&reply), "{reply}");
+        }
+        // Its lifecycle events are those of a server.
+        assert!(lines.contains("choria.lifecycle.event"), "{lines}");
+        let lines = agent_lines(
+            &names(),
+            &node,
+            &NodeGrants::default(),
+            &AgentFeatures::default(),
+        );
+        for subject in ["choria.federation", ".reply.", ".broadcast."] {
+            assert!(!lines.contains(subject), "{lines}");
+        }
     }
 
     #[test]

@@ -94,6 +94,11 @@ pub(super) struct FeatureArgs {
     #[arg(long)]
     choria_events: bool,
 
+    /// Allow nodes to serve Choria's clients in this collective, and to publish events for Choria
+    /// tools; repeatable
+    #[arg(long, value_name = "COLLECTIVE")]
+    choria_server: Vec<Token>,
+
     /// Choria collective of the governors
     #[arg(long, value_name = "NAME", default_value = "mcollective")]
     governor_collective: Token,
@@ -104,6 +109,7 @@ impl FeatureArgs {
         AgentFeatures {
             registrations: self.registrations,
             choria_events: self.choria_events,
+            choria_server: self.choria_server.clone(),
             governor_collective: self.governor_collective.clone(),
         }
     }

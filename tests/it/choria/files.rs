@@ -45,6 +45,29 @@ fn every_request_is_audited_and_no_secret_is_kept() {
 }
 
 #[test]
+fn a_request_with_invalid_input_or_configuration_is_audited_as_denied() {
+    let server = Server::new();
+    let _ = server.call("ensure", json!({"type": "file"})).refused(3);
+    let unknown = json!({"type": "nothing", "name": "x"});
+    let _ = server.call("status", unknown).refused(4);
+    server.configure("nop = true\n");
+    let reason = server.call("ping", json!({})).refused(1);
+    let events = server.audit_events();
+    let found: Vec<_> = events
+        .iter()
+        .map(|event| [&event["verb"], &event["decision"], &event["reason"]])
+        .collect();
+    assert_eq!(
+        json!(found),
+        json!([
+            ["ensure", "denied", "malformed request"],
+            ["status", "denied", "malformed request"],
+            ["ping", "denied", reason],
+        ])
+    );
+}
+
+#[test]
 fn a_refused_run_is_audited_as_denied_and_without_a_run_id() {
     let server = Server::new();
     server

@@ -162,7 +162,7 @@ fn a_machine_that_is_in_the_way_is_code_5() {
 }
 
 #[test]
-fn a_request_that_is_none_gets_a_reply_all_the_same() {
+fn a_file_that_is_not_a_request_gets_a_reply() {
     let server = Server::new();
     let huge = vec![b' '; 9 << 20];
     let other = br#"{"protocol":"x","agent":"ccm","action":"ping"}"#;

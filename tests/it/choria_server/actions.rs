@@ -1,8 +1,13 @@
 //! Replies to Choria's clients: discovery, filters, `rpcutil` and `ccm`.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::{Call, Lab, NODE};
+use super::{Call, Lab, NODE, STRANGER, seed, token};
+use crate::governor;
+use crate::support::agent::stored_events;
+use crate::support::poll::{eventually, when};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn discovery_is_answered_in_every_collective_and_to_the_node_itself() {
@@ -63,7 +68,7 @@ async fn filters_select_by_identity_fact_class_agent_and_expression() {
             .await;
     }
     let wanted = before + others.len() as u64;
-    crate::support::poll::eventually("filtered requests", async || {
+    eventually("filtered requests", async || {
         (stats("filtered").await == wanted).then_some(())
     })
     .await;
@@ -169,7 +174,7 @@ async fn ccm_actions_change_the_node_and_report_their_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_run_at_a_time_over_both_worlds() {
+async fn a_second_run_is_refused_while_one_is_active() {
     let lab = Lab::new().await;
     let gate = lab.setup.env.at("gate");
     let command = format!("/bin/sh -c 'until test -e {gate}; do sleep 0.05; done'");
@@ -188,7 +193,7 @@ async fn one_run_at_a_time_over_both_worlds() {
     let current = lab.setup.agent.node().status().current_run.unwrap();
     assert_eq!(current.run_id.as_str(), id);
     lab.setup.env.write("gate", "");
-    crate::support::poll::eventually("the end of the run", async || {
+    eventually("the end of the run", async || {
         let status = lab.data("ccm", "run_status", json!({"run_id": id})).await;
         (status["state"] == "finished").then_some(())
     })
@@ -221,7 +226,7 @@ async fn registration_data_has_the_form_of_choria_s_server() {
     let env = crate::support::TestEnv::new();
     let mut config = crate::support::agent::config(NODE, env.root());
     let mut choria = super::server_config(&env);
-    choria.registration_interval = Some(std::time::Duration::from_secs(10));
+    choria.registration_interval = Some(Duration::from_secs(10));
     config.choria.server = Some(choria);
     let agent = crate::support::agent::start(&config, &server).await;
     let message = published.next().await.unwrap();
@@ -243,4 +248,67 @@ async fn registration_data_has_the_form_of_choria_s_server() {
     assert_eq!(content["agents"][0]["name"], "ccm");
     assert!(content["facts"]["host"].is_object());
     agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_of_a_delegated_request_names_delegator_and_caller() {
+    let lab = Lab::new().await;
+    let delegator = json!({
+        "callerid": "choria=aaa",
+        "public_key": seed(STRANGER).public_key().to_hex(),
+        "permissions": {"authentication_delegator": true},
+    });
+    let caller = json!({"permissions": {"signed_fleet_management": true}});
+    let call = Call {
+        token: token(1, caller),
+        delegator: token(1, delegator),
+        signer: STRANGER,
+        ..Call::rpc("ccm", "ping", json!({}))
+    };
+    assert_eq!(lab.reply(&call).await["statuscode"], 0);
+    let event = eventually("the audit event", async || {
+        let events = stored_events(&lab.setup.server).await.into_iter();
+        let mut pings = events.filter(|(_, event)| event["verb"] == "choria.ccm.ping");
+        pings.next().map(|(_, event)| event)
+    })
+    .await;
+    assert_eq!(
+        (&event["decision"], &event["signer"], &event["caller"]),
+        (
+            &json!("allowed"),
+            &json!("choria=aaa"),
+            &json!("choria=ann")
+        )
+    );
+    lab.setup.agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_waits_for_the_governor_of_its_request() {
+    let lab = Lab::new().await;
+    let server = &lab.setup.server;
+    governor::make(server, governor::stream(1, Duration::from_secs(600))).await;
+    let other = governor::occupy(server).await;
+    let command = format!("/usr/bin/touch {}", lab.setup.env.at("touched"));
+    let manifest = json!({"ccm": {"resources": [{"exec": [{command: {}}]}]}}).to_string();
+    let input = json!({"manifest": manifest, "governor": governor::DEPLOYS});
+    let run = lab.data("ccm", "apply", input).await;
+    let status = async || {
+        let input = json!({"run_id": run["run_id"]});
+        lab.data("ccm", "run_status", input).await
+    };
+    eventually("the wait for the governor", async || {
+        let status = status().await;
+        when(status["waiting_for"] == "governor deploys", status)
+    })
+    .await;
+    assert!(!lab.setup.env.exists("touched"), "it had no slot");
+    governor::evict(server, other).await;
+    eventually("the end of the run", async || {
+        let status = status().await;
+        when(status["outcome"] == "changed", status)
+    })
+    .await;
+    assert!(lab.setup.env.exists("touched"));
+    lab.setup.agent.stop().await;
 }

@@ -2,7 +2,10 @@
 //! be refused. Keys and tokens are made for the purpose.
 
 mod actions;
+mod brokers;
 mod diagnosis;
+mod parity;
+mod permissions;
 mod recorded;
 mod refusals;
 
@@ -94,6 +97,8 @@ pub struct Call {
     pub filter: Option<Value>,
     pub caller: String,
     pub token: String,
+    /// Token of the delegator that signs, if there is one.
+    pub delegator: String,
     pub signer: u8,
     pub time: DateTime<Utc>,
 }
@@ -110,6 +115,7 @@ impl Call {
             filter: None,
             caller: "choria=ann".into(),
             token: token(ISSUER, json!({})),
+            delegator: String::new(),
             signer: ANN,
             time: SystemClock.now(),
         }
@@ -154,7 +160,11 @@ impl Call {
         let request = request.to_string().into_bytes();
         let signature = seed(self.signer).sign(&request);
         let secure = SecureRequest::new(request, signature, &self.token);
-        TransportMessage::new(secure.encode().unwrap(), "client.lab")
+        let mut secure: Value = serde_json::from_slice(&secure.encode().unwrap()).unwrap();
+        if !self.delegator.is_empty() {
+            secure["signer"] = self.delegator.clone().into();
+        }
+        TransportMessage::new(secure.to_string().into_bytes(), "client.lab")
             .replying_to(reply_to)
             .encode()
             .unwrap()

@@ -27,7 +27,7 @@ async fn connect(fleet: &Fleet, context: &str) -> (Client, Forbidden) {
 
 /// Returns a fleet with a user for each role of the table, and their contexts.
 fn users() -> (Fleet, Vec<(&'static str, String)>) {
-    let fleet = Fleet::start_with(&["--registrations"]);
+    let fleet = Fleet::start_with(&["--registrations", "--choria-server", "mcollective"]);
     let token = fleet.token(&[
         "--group",
         "web",
@@ -93,6 +93,8 @@ async fn grants_of_a_node_become_permissions() {
         "ccm.v1.default.all.*",
         "$O.SITE.M.>",
         "choria.ccm.registration.v1.>",
+        "mcollective.broadcast.agent.discovery",
+        "mcollective.node.web1.example.net",
     ] {
         let _listening = client.subscribe(subject).await.unwrap();
     }
@@ -101,6 +103,8 @@ async fn grants_of_a_node_become_permissions() {
         "mcollective.governor.deploys",
         "choria.ccm.registration.v1.prod.http.web.10_0_0_1.x",
         "$JS.API.DIRECT.GET.KV_DATA.x",
+        "mcollective.reply.a.b",
+        "choria.federation.eu.collective",
     ] {
         client.publish(subject, "{}".into()).await.unwrap();
     }

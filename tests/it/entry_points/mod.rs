@@ -88,26 +88,26 @@ impl World {
         ));
     }
 
-    /// Runs a case one way, in a directory of its own, and returns what can be compared.
-    async fn run(&self, way: Way, case: &Case) -> Option<Result> {
-        let name = format!("{way:?}/{}", case.name.replace([' ', '\''], "-"));
+    /// Runs a case through one entry point, in a directory of its own, and returns what can be compared.
+    async fn run(&self, entry_point: EntryPoint, case: &Case) -> Option<Result> {
+        let name = format!("{entry_point:?}/{}", case.name.replace([' ', '\''], "-"));
         let directory = self.choria.env.path(&name);
         std::fs::create_dir_all(&directory).unwrap();
         (case.prepare)(&directory);
         let text = directory.to_str().unwrap();
-        let (events, error) = match way {
-            Way::Apply => self.by_hand(case, text),
-            Way::Ensure | Way::Pipe => self.one_by_hand(way, case, text)?,
-            Way::NatsApply => self.over_nats(case, text).await,
-            Way::NatsEnsure => self.one_over_nats(case, text).await?,
-            Way::Assignment => self.assigned(case, text).await,
-            Way::ChoriaApply => self.by_choria(case, text).await,
-            Way::ChoriaEnsure => self.one_by_choria(case, text).await?,
-            Way::ChoriaServerApply => self.by_choria_server(case, text).await,
-            Way::ChoriaServerEnsure => self.one_by_choria_server(case, text).await?,
+        let (events, error) = match entry_point {
+            EntryPoint::Apply => self.by_hand(case, text),
+            EntryPoint::Ensure | EntryPoint::Pipe => self.one_by_hand(entry_point, case, text)?,
+            EntryPoint::NatsApply => self.over_nats(case, text).await,
+            EntryPoint::NatsEnsure => self.one_over_nats(case, text).await?,
+            EntryPoint::Assignment => self.assigned(case, text).await,
+            EntryPoint::ChoriaApply => self.by_choria(case, text).await,
+            EntryPoint::ChoriaEnsure => self.one_by_choria(case, text).await?,
+            EntryPoint::ChoriaServerApply => self.by_choria_server(case, text).await,
+            EntryPoint::ChoriaServerEnsure => self.one_by_choria_server(case, text).await?,
         };
         let mut events: Vec<Value> = events.iter().map(|event| comparable(event, text)).collect();
-        if way == Way::Ensure {
+        if entry_point == EntryPoint::Ensure {
             events.iter_mut().for_each(without_flag_defaults);
         }
         Some(Result {
@@ -140,12 +140,12 @@ impl World {
 
     fn one_by_hand(
         &self,
-        way: Way,
+        entry_point: EntryPoint,
         case: &Case,
         directory: &str,
     ) -> Option<(Vec<Value>, Option<String>)> {
         let (type_name, properties) = case.single(directory)?;
-        if way == Way::Pipe {
+        if entry_point == EntryPoint::Pipe {
             let request = ensure_request(&type_name, &properties);
             let mut args = vec!["ensure", "api", "pipe"];
             if case.noop {
@@ -474,7 +474,7 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
 
 /// An entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum EntryPoint {
     Apply,
     Ensure,
     Pipe,
@@ -487,16 +487,16 @@ enum Way {
     ChoriaServerEnsure,
 }
 
-const OTHERS: [Way; 9] = [
-    Way::Ensure,
-    Way::Pipe,
-    Way::NatsApply,
-    Way::NatsEnsure,
-    Way::Assignment,
-    Way::ChoriaApply,
-    Way::ChoriaEnsure,
-    Way::ChoriaServerApply,
-    Way::ChoriaServerEnsure,
+const OTHERS: [EntryPoint; 9] = [
+    EntryPoint::Ensure,
+    EntryPoint::Pipe,
+    EntryPoint::NatsApply,
+    EntryPoint::NatsEnsure,
+    EntryPoint::Assignment,
+    EntryPoint::ChoriaApply,
+    EntryPoint::ChoriaEnsure,
+    EntryPoint::ChoriaServerApply,
+    EntryPoint::ChoriaServerEnsure,
 ];
 
 fn outcome(event: &Value) -> &'static str {
@@ -518,12 +518,12 @@ fn outcome(event: &Value) -> &'static str {
 }
 
 #[tokio::test]
-async fn every_way_in_gives_the_same_answer() {
+async fn every_entry_point_gives_the_same_result() {
     let world = World::start().await;
     let mut differences = Vec::new();
     let archives = http::Server::serving(pack::tgz(&[("app/README", "hello\n")]));
     for case in cases(&archives.url("/app.tar.gz")) {
-        let by_hand = world.run(Way::Apply, &case).await.unwrap();
+        let by_hand = world.run(EntryPoint::Apply, &case).await.unwrap();
         let outcomes: Vec<&str> = by_hand.events.iter().map(outcome).collect();
         assert_eq!(outcomes, case.outcomes, "{}: {by_hand:#?}", case.name);
         assert_eq!(
@@ -532,12 +532,12 @@ async fn every_way_in_gives_the_same_answer() {
             "{}: {by_hand:#?}",
             case.name
         );
-        for way in OTHERS {
-            let Some(result) = world.run(way, &case).await else {
+        for entry_point in OTHERS {
+            let Some(result) = world.run(entry_point, &case).await else {
                 continue;
             };
             if let Some(difference) = difference(&by_hand, &result) {
-                differences.push(format!("{way:?}, {}: {difference}", case.name));
+                differences.push(format!("{entry_point:?}, {}: {difference}", case.name));
             }
         }
     }

@@ -64,7 +64,8 @@ impl Site {
                 "SITE",
                 "--kv-bucket",
                 "DATA",
-                "--choria-events",
+                "--choria-server",
+                "mcollective",
             ])
         };
         let users = [

@@ -259,7 +259,7 @@ impl Inner {
 }
 
 /// Returns a random part of a duration.
-fn random_part(whole: Duration, random: u128) -> Duration {
+pub(crate) fn random_part(whole: Duration, random: u128) -> Duration {
     let random = u32::try_from(random & 0xffff_ffff).unwrap_or_default();
     whole.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ccm_core::filter::{self, FilterError, NodeAttributes};
+use ccm_core::filter::{self, FilterError, Matcher, NodeAttributes};
 use ccm_core::model::envelope::Filter;
 use ccm_core::system::FileError;
 use ccm_core::system::files::{self, AllowedWriters};
-use ccm_template::pattern;
+use ccm_template::pattern::{self, PatternError};
+use regex::Regex;
 
 /// Size limit of a policy file.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -27,6 +28,13 @@ pub(crate) enum PolicyError {
         line: usize,
         reason: &'static str,
     },
+    #[error("{} line {line}: {cause}", path.display())]
+    Content {
+        path: PathBuf,
+        line: usize,
+        #[source]
+        cause: LineError,
+    },
     #[error("{}: {cause}", path.display())]
     Filter {
         path: PathBuf,
@@ -35,6 +43,29 @@ pub(crate) enum PolicyError {
     },
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+const HALF_PATTERN: &str = "a regular expression needs a slash before and after it";
+
+/// Why a line can't be understood.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LineError {
+    #[error("{HALF_PATTERN}")]
+    HalfPattern,
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+}
+
+impl LineError {
+    fn at(self, path: &Path, line: usize) -> PolicyError {
+        PolicyError::Content {
+            path: path.into(),
+            line,
+            cause: self,
+        }
+    }
 }
 
 /// A request as policies see it.
@@ -106,14 +137,22 @@ impl Groups {
     }
 }
 
+/// A caller or group of a line.
+#[derive(Debug)]
+enum Caller<'t> {
+    Name(&'t str),
+    Pattern(Regex),
+}
+
 /// One line.
 #[derive(Debug)]
 struct Rule<'t> {
     is_allow: bool,
-    callers: &'t str,
+    /// `None` for every caller.
+    callers: Option<Vec<Caller<'t>>>,
     actions: &'t str,
     /// Facts and classes that the node must have.
-    filter: Filter,
+    conditions: Matcher,
 }
 
 /// A parsed policy.
@@ -121,6 +160,29 @@ struct Rule<'t> {
 struct ActionPolicy<'t> {
     default: bool,
     rules: Vec<Rule<'t>>,
+}
+
+/// Decides on a request to this machine by the text of a policy, which is also that of the groups,
+/// for fuzzing.
+#[cfg(fuzzing)]
+pub fn action_policy_allows(text: &str) -> Result<bool, String> {
+    let (path, facts) = (Path::new("ccm.policy"), serde_json::json!({"role": "web"}));
+    let facts = serde_json::from_value(facts).map_err(|error| error.to_string())?;
+    let node = NodeAttributes {
+        identity: &ccm_core::model::node::NodeName::localhost(),
+        groups: &[],
+        facts: &ccm_template::env::Facts::Known(facts),
+        labels: &ccm_core::model::label::Labels::default(),
+    };
+    let request = PolicyRequest {
+        agent: "ccm",
+        action: "apply",
+        caller: "choria=ann",
+    };
+    let groups = Groups::parse(path, text).map_err(|error| error.to_string())?;
+    let policy = ActionPolicy::parse(path, text).map_err(|error| error.to_string())?;
+    let decision = policy.decide(path, request, &groups, &node);
+    decision.map_err(|error| error.to_string())
 }
 
 impl<'t> ActionPolicy<'t> {
@@ -155,12 +217,18 @@ impl<'t> ActionPolicy<'t> {
                 "deny" => false,
                 _ => return Err(invalid("expected allow or deny")),
             };
+            let callers = match callers {
+                "*" => None,
+                names => Some(callers_of(names).map_err(|cause| cause.at(path, line))?),
+            };
             let filter = conditions(facts, classes).map_err(invalid)?;
+            let conditions =
+                Matcher::new(&filter).map_err(|cause| LineError::from(cause).at(path, line))?;
             policy.rules.push(Rule {
                 is_allow,
                 callers,
                 actions,
-                filter,
+                conditions,
             });
         }
         Ok(policy)
@@ -178,9 +246,9 @@ impl<'t> ActionPolicy<'t> {
             cause,
         };
         for rule in &self.rules {
-            if rule.names(request.caller, groups).map_err(failed)?
+            if rule.names(request.caller, groups)
                 && rule.has_action(request.action)
-                && filter::matches(&rule.filter, node).map_err(failed)?
+                && rule.conditions.matches(node).map_err(failed)?
             {
                 return Ok(rule.is_allow);
             }
@@ -194,22 +262,33 @@ impl Rule<'_> {
         self.actions == "*" || self.actions.split(' ').any(|allowed| allowed == action)
     }
 
-    fn names(&self, caller: &str, groups: &Groups) -> Result<bool, FilterError> {
-        if self.callers == "*" {
-            return Ok(true);
-        }
-        for name in self.callers.split(' ').filter(|name| !name.is_empty()) {
-            let inner = name.strip_prefix('/').and_then(|it| it.strip_suffix('/'));
-            let is_match = match inner {
-                Some(text) => pattern::compile(text)?.is_match(caller),
-                None => name == caller || groups.contains(name, caller),
-            };
-            if is_match {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn names(&self, caller: &str, groups: &Groups) -> bool {
+        let Some(callers) = &self.callers else {
+            return true;
+        };
+        callers.iter().any(|it| match it {
+            Caller::Name(name) => *name == caller || groups.contains(name, caller),
+            Caller::Pattern(pattern) => pattern.is_match(caller),
+        })
     }
+}
+
+/// Parses the column of callers.
+fn callers_of(column: &str) -> Result<Vec<Caller<'_>>, LineError> {
+    let names = words(column).map(|name| {
+        match name.strip_prefix('/').and_then(|it| it.strip_suffix('/')) {
+            Some(text) => Ok(Caller::Pattern(pattern::compile(text)?)),
+            // It may have been meant as a pattern, so it is no name.
+            None if is_half_pattern(name) => Err(LineError::HalfPattern),
+            None => Ok(Caller::Name(name)),
+        }
+    });
+    names.collect()
+}
+
+/// Reports whether a word has only one of the slashes around a regular expression.
+fn is_half_pattern(word: &str) -> bool {
+    word == "/" || word.starts_with('/') != word.ends_with('/')
 }
 
 /// Returns the filter for the columns of facts and classes.
@@ -228,6 +307,9 @@ fn conditions(facts: &str, classes: &str) -> Result<Filter, &'static str> {
     for word in words(classes) {
         if is_compound(word) {
             return Err("compound statements are not supported");
+        }
+        if is_half_pattern(word) {
+            return Err(HALF_PATTERN);
         }
         if word.contains(['=', '<', '>']) {
             return Err("found a fact where classes are expected");
@@ -322,6 +404,14 @@ mod tests {
             "allow\t*\t*\t*\trole=web",
             "allow\t*\t*\tweb\t*",
             "policy default maybe",
+            "deny\t/^choria=bob\t*\t*\t*",
+            "deny\t^choria=bob/\t*\t*\t*",
+            "deny\t/\t*\t*\t*",
+            "deny\t/^choria=(bob/\t*\t*\t*",
+            "deny\tchoria=eve /choria=bob /\t*\t*\t*",
+            "deny\tchoria=bob\tapply\trole=/(/\t*",
+            "deny\tchoria=bob\tapply\t*\t/^web",
+            "deny\tchoria=bob\tapply\t*\t/(/",
         ] {
             let policy = format!("policy default allow\n{line}\n");
             let error = decide_in(&policy, "choria=ann", "ping").unwrap_err();

@@ -3,7 +3,8 @@
 //! Runs are recorded in the run store of the external agent, so that `run_status` reports those of
 //! both. As there, one run is active at a time, and another one is refused.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -188,6 +189,8 @@ impl ChoriaServer {
         }
         let (started, starts) = mpsc::channel();
         let (ended, ends) = mpsc::channel();
+        let claim = Claim::default();
+        let run_claim = claim.clone();
         let record = self.record_of(incoming, &run);
         let (node, store) = (self.node.clone(), self.store.clone());
         self.node.services.run_queue.submit(Job {
@@ -209,6 +212,9 @@ impl ChoriaServer {
                     let lock = store
                         .lock(&record.run_id, &*clock)
                         .map_err(Failure::aborted)?;
+                    if !run_claim.take() {
+                        return Err(Failure::aborted("it could not start in time"));
+                    }
                     store.begin(&record).map_err(Failure::unknown)?;
                     Ok((permit, lock))
                 };
@@ -233,19 +239,21 @@ impl ChoriaServer {
                 let _ = ended.send(());
             }),
         });
-        match starts.recv_timeout(START_LIMIT) {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => return Err(self.refuse_run(incoming, &run, failure)),
-            Err(_) => {
+        let failure = match await_start(&starts, &claim, START_LIMIT) {
+            Start::Begun => None,
+            Start::Refused(failure) => Some(failure),
+            Start::TooLate => {
                 let queue = &self.node.services.run_queue;
                 queue.cancel(&run.run_id, "it could not start in time", false);
                 let current = RunLock::of(&self.node.identity.state_dir).current();
-                let failure = match current {
+                Some(match current {
                     Ok(Some(id)) => busy(&id),
                     _ => Failure::aborted("another run is active"),
-                };
-                return Err(self.refuse_run(incoming, &run, failure));
+                })
             }
+        };
+        if let Some(failure) = failure {
+            return Err(self.refuse_run(incoming, &run, failure));
         }
         self.allow(
             incoming,
@@ -330,4 +338,72 @@ impl ChoriaServer {
 /// Returns the failure for a node that is busy with another run.
 fn busy(id: &RunId) -> Failure {
     Failure::aborted(format!("run {id} is still running: wait for it to end"))
+}
+
+/// Decides between the start of a run and the end of the wait for it: the first to take it wins.
+#[derive(Clone, Debug, Default)]
+struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    /// Reports whether this call was the first.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// Result of the wait for the start of a run.
+#[derive(Debug)]
+enum Start {
+    Begun,
+    Refused(Failure),
+    /// It has not started, and will not.
+    TooLate,
+}
+
+/// Waits until a run has started. One that starts as the time limit expires counts as started.
+fn await_start(
+    starts: &mpsc::Receiver<Result<(), Failure>>,
+    claim: &Claim,
+    limit: Duration,
+) -> Start {
+    let started = match starts.recv_timeout(limit) {
+        Ok(started) => Some(started),
+        Err(_) if claim.take() => None,
+        // It is about to report its start.
+        Err(_) => starts.recv().ok(),
+    };
+    match started {
+        Some(Ok(())) => Start::Begun,
+        Some(Err(failure)) => Start::Refused(failure),
+        None => Start::TooLate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_starts_as_the_time_limit_expires_has_started() {
+        let (claim, (started, starts)) = (Claim::default(), mpsc::channel());
+        assert!(claim.take(), "by the run");
+        let (waiting, waits) = mpsc::channel();
+        let wait = std::thread::spawn(move || {
+            let start = await_start(&starts, &claim, Duration::ZERO);
+            waiting.send(()).unwrap();
+            start
+        });
+        // It can't have decided before the run reports.
+        assert!(waits.try_recv().is_err());
+        started.send(Ok(())).unwrap();
+        assert!(matches!(wait.join().unwrap(), Start::Begun));
+    }
+
+    #[test]
+    fn a_run_that_has_not_started_in_time_does_not_start_later() {
+        let (claim, (_started, starts)) = (Claim::default(), mpsc::channel());
+        let start = await_start(&starts, &claim, Duration::ZERO);
+        assert!(matches!(start, Start::TooLate));
+        assert!(!claim.take(), "by the run");
+    }
 }

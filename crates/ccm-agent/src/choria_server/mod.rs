@@ -8,14 +8,16 @@
 //! The protocol and its tokens are in [`ccm_nats::choria`]. A request must be allowed by the token
 //! of its caller and the action policy of the agent ([`action_policy`]), of which at least one must
 //! exist, and by the `trust` section, if there is one. Refusals are audited; a request that is not
-//! authentic gets no reply. [`requests`] has these steps, [`rpcutil`] has Choria's own agents, [`ccm_actions`] runs the actions of
-//! the agent `ccm`, [`registration`] publishes registration data.
+//! authentic gets no reply. [`subscriptions`] receives messages, [`requests`] has these steps,
+//! [`rpcutil`] has Choria's own agents, [`ccm_actions`] runs the actions of the agent `ccm`,
+//! [`registration`] publishes registration data.
 
 pub(crate) mod action_policy;
 mod ccm_actions;
 mod registration;
 mod requests;
 mod rpcutil;
+mod subscriptions;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,24 +26,23 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::choria_rpc::run_store::{RunStore, RunStoreError};
-use super::config::ChoriaServerConfig;
+use super::config::{ChoriaServerConfig, Config};
 use super::node::Node;
 use super::trust::boot_id;
 use super::trust::replay_cache::ReplayCache;
 use ccm_core::engine::Level;
 use ccm_core::model::node::Token;
-use ccm_core::system::FileError;
 use ccm_core::system::files::{self, AllowedWriters};
+use ccm_core::system::{Clock as _, FileError, SystemClock};
 use ccm_nats::choria::{ServerKey, ServerKeyError, TrustChain};
-use ccm_nats::connection::Subscription;
-use ccm_nats::subject::choria as subject;
 use ccm_nats::{Connection, NatsError};
 use ccm_value::secret::Secret;
 use requests::{AuditDetails, Incoming};
+use subscriptions::Denied;
 
 /// Agents of the server.
 pub(crate) const AGENTS: &[&str] = &["ccm", "discovery", "rpcutil"];
@@ -101,6 +102,8 @@ pub(crate) struct ChoriaServer {
     replay_cache: Mutex<ReplayCache>,
     store: RunStore,
     stats: Stats,
+    /// Permissions that the brokers deny.
+    denied: Mutex<Denied>,
     registration_interval: Option<Duration>,
 }
 
@@ -148,6 +151,17 @@ pub(crate) fn load_key(
     }
 }
 
+/// Reads and verifies what the Choria server of a configuration needs to start, if it has one.
+pub fn check_choria_server(config: &Config) -> Result<(), ChoriaServerError> {
+    let Some(server) = &config.choria.server else {
+        return Ok(());
+    };
+    let (chain, now) = (trust_chain(server), SystemClock.now());
+    load_key(server, &chain, config.identity.as_str(), now)?;
+    server.settings()?;
+    Ok(())
+}
+
 impl ChoriaServer {
     /// Verifies token, seed and issuers, and subscribes.
     pub(crate) async fn start(
@@ -160,7 +174,7 @@ impl ChoriaServer {
         let chain = trust_chain(config);
         let state_dir = &node.identity.state_dir;
         let now = node.services.clock.now();
-        let replay_cache = ReplayCache::open(&state_dir.join("choria-seen"), &boot_id(), now)?;
+        let replay_cache = ReplayCache::open(&state_dir.join("choria-requests"), &boot_id(), now)?;
         let server = Arc::new(Self {
             key: server_key(config, &chain, &node)?,
             chain,
@@ -169,67 +183,17 @@ impl ChoriaServer {
             replay_cache: Mutex::new(replay_cache),
             store: RunStore::open(&state_dir.join(RUNS))?,
             stats: Stats::default(),
+            denied: Mutex::default(),
             registration_interval: config.registration_interval,
             connection,
             node,
         });
-        let slots = Arc::new(Semaphore::new(MAX_CONCURRENT));
-        for subscription in server.subscribe().await? {
-            let (server, slots) = (server.clone(), slots.clone());
-            tasks.spawn(server.serve(subscription, slots, stop.subscribe()));
-        }
+        server.start_subscriptions(tasks, stop).await?;
         tasks.spawn(registration::publish(server.clone(), stop.subscribe()));
         let collectives: Vec<&str> = server.collectives.iter().map(Token::as_str).collect();
         let fields = [("collectives", collectives.join(","))];
         let text = "Serving requests of Choria's clients";
         server.node.log(Level::Info, text, &fields);
         Ok(())
-    }
-
-    async fn subscribe(&self) -> Result<Vec<Subscription>, NatsError> {
-        let mut subscriptions = Vec::new();
-        for collective in &self.collectives {
-            for agent in AGENTS {
-                let subject = subject::broadcast(collective, agent)?;
-                subscriptions.push(self.connection.subscribe(&subject).await?);
-            }
-            let subject = subject::directed(collective, &self.node.identity.name)?;
-            subscriptions.push(self.connection.subscribe(&subject).await?);
-        }
-        Ok(subscriptions)
-    }
-
-    async fn serve(
-        self: Arc<Self>,
-        mut subscription: Subscription,
-        slots: Arc<Semaphore>,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let mut handling = JoinSet::new();
-        loop {
-            let message = tokio::select! {
-                _ = stop.wait_for(|stopped| *stopped) => break,
-                message = subscription.next() => message,
-            };
-            let Some(message) = message else {
-                if let Some(denial) = subscription.denial() {
-                    let fields = [("reason", denial.to_string())];
-                    let text = "No longer serving requests of Choria's clients";
-                    self.node.log(Level::Error, text, &fields);
-                }
-                break;
-            };
-            let Ok(slot) = slots.clone().acquire_owned().await else {
-                return;
-            };
-            while handling.try_join_next().is_some() {}
-            let server = self.clone();
-            handling.spawn(async move {
-                server.receive(message).await;
-                drop(slot);
-            });
-        }
-        let all = async { while handling.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(STOP_LIMIT, all).await;
     }
 }

@@ -9,8 +9,10 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::{ChoriaServer, rpcutil};
+use crate::choria_events::random_part;
 use crate::node::VERSION;
 use ccm_core::engine::Level;
+use ccm_core::system::random;
 use ccm_nats::choria::message::{MessageError, Request, TransportMessage};
 use ccm_nats::subject::choria as subject;
 use ccm_nats::{Headers, NatsError};
@@ -36,24 +38,31 @@ enum RegistrationError {
     Inventory,
 }
 
-/// Publishes registration data until stopped, if that is configured.
+/// Publishes registration data until stopped, if that is configured: once connected, after a random
+/// part of the interval, so that nodes which start together do not stay together, and then after
+/// each interval.
 pub(super) async fn publish(server: Arc<ChoriaServer>, mut stop: watch::Receiver<bool>) {
     let Some(every) = server.registration_interval else {
         return;
     };
-    let mut interval = tokio::time::interval(every);
+    let mut state = server.connection.state();
+    // Without a random number the interval is used.
+    let mut delay = random().map_or(every, |number| random_part(every, number));
     loop {
         tokio::select! {
             _ = stop.wait_for(|stopped| *stopped) => return,
-            _ = interval.tick() => {}
-        }
-        if !server.connection.is_up() {
-            continue;
+            connected = state.wait_for(|state| state.is_up()) => if connected.is_err() {
+                return;
+            }
         }
         if let Err(error) = publish_once(&server).await {
             let fields = [("error", error.to_string())];
             let text = "Could not publish registration data for Choria";
             server.node.log(Level::Warn, text, &fields);
+        }
+        tokio::select! {
+            _ = stop.wait_for(|stopped| *stopped) => return,
+            () = tokio::time::sleep(delay) => delay = every,
         }
     }
 }

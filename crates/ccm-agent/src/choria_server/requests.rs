@@ -326,7 +326,7 @@ impl ChoriaServer {
             subject,
             caller: &about.caller,
             request_id: &about.id,
-            signer: &authentic.claims.caller,
+            signer: &authentic.signer_name,
             ..AuditRequest::default()
         };
         let verb = audit_verb(&about.agent, action);
@@ -380,7 +380,10 @@ impl Incoming {
             subject: &self.subject,
             caller: &request.caller,
             request_id: &request.id,
-            signer: &self.requester.name,
+            signer: match &*self.requester.name {
+                "" => &self.authentic.signer_name,
+                name => name,
+            },
             about: details.label,
             noop: details.noop,
             run_id: details.run_id.clone(),

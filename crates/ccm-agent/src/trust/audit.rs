@@ -1,5 +1,5 @@
 //! Audit: logs every request received over NATS, and publishes an audit event where signatures are
-//! verified.
+//! verified: with a `trust` section, or as a server of Choria's network.
 //!
 //! The rate of records for denied requests is limited, so that a flood fills neither the disk nor
 //! the spool; the next record has the number of those left out. Request bodies are never recorded.
@@ -87,7 +87,7 @@ fn record(
         AuditDecision::Denied => (Level::Warn, "Request denied"),
     };
     node.log(level, text, &fields(&event));
-    if node.services.authorizer.is_strict() {
+    if node.services.authorizer.is_strict() || node.identity.is_choria_server {
         node.services.event_sink.audit(&event);
     }
 }

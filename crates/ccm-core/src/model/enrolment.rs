@@ -107,7 +107,7 @@ impl NodeGrants {
 
     /// Returns the tags of the node's JWT.
     pub fn tags(&self, node: &NodeName) -> Vec<String> {
-        let mut tags = vec![format!("node:{}", node.token())];
+        let mut tags = vec![format!("node:{}", node.token()), format!("identity:{node}")];
         for (name, values) in self.lists() {
             tags.extend(values.into_iter().map(|value| format!("{name}:{value}")));
         }
@@ -215,7 +215,12 @@ mod tests {
         let tags = grants.tags(&"web1.example.net".parse().unwrap());
         assert_eq!(
             tags,
-            ["node:web1_example_net", "group:web", "address:10_0_0_1"]
+            [
+                "node:web1_example_net",
+                "identity:web1.example.net",
+                "group:web",
+                "address:10_0_0_1"
+            ]
         );
     }
 

@@ -1,6 +1,6 @@
 //! Authenticity of requests, and signed replies, as in Choria's security with tokens.
 //!
-//! A request is authentic if the issuer of an organization that this node trusts vouches for the
+//! A request is authentic if the issuer of an organization that this node trusts signed the
 //! token of its caller, that token has not expired and permits requests to nodes, and the key in it
 //! signed the request. A caller whose token requires it needs the signature of a delegator of the
 //! same organization instead. A request is valid for its time to live. Replays are detected by the
@@ -60,6 +60,8 @@ pub struct AuthenticRequest {
     pub claims: ClientClaims,
     /// Key that signed the request.
     pub signer: ChoriaKey,
+    /// Name in the token of that key: the caller, or its delegator.
+    pub signer_name: String,
     /// Digest of the signed bytes: the same for a replayed request.
     pub digest: Digest,
     /// When the request expires.
@@ -89,7 +91,7 @@ impl TrustChain {
         now: DateTime<Utc>,
     ) -> Result<AuthenticRequest, SecurityError> {
         let secure = SecureRequest::decode(transport.data())?;
-        let (claims, signer) = match secure.signer_token() {
+        let (claims, signer, signer_name) = match secure.signer_token() {
             None => self.verify_caller(secure.caller_token(), now)?,
             Some(token) => self.verify_delegated(secure.caller_token(), token, now)?,
         };
@@ -115,18 +117,19 @@ impl TrustChain {
         Ok(AuthenticRequest {
             claims,
             signer,
+            signer_name,
             digest: Digest::of(secure.request()),
             expiry: request.time() + ttl,
             request,
         })
     }
 
-    /// Verifies the token of a caller that signed the request itself, and returns its key.
+    /// Verifies the token of a caller that signed the request itself, and returns its key and name.
     fn verify_caller(
         &self,
         token: &str,
         now: DateTime<Utc>,
-    ) -> Result<(ClientClaims, ChoriaKey), SecurityError> {
+    ) -> Result<(ClientClaims, ChoriaKey, String), SecurityError> {
         let verify = || {
             let claims = ClientClaims::verify(token, self.issuer_of(token)?, now)?;
             let key = claims.public_key()?;
@@ -139,17 +142,18 @@ impl TrustChain {
         if !claims.permissions.fleet_management {
             return Err(SecurityError::NoFleetManagement);
         }
-        Ok((claims, key))
+        let name = claims.caller.clone();
+        Ok((claims, key, name))
     }
 
-    /// Verifies the tokens of a caller and of the delegator that signed, and returns the key of the
-    /// delegator. Both must be of the same organization.
+    /// Verifies the tokens of a caller and of the delegator that signed, and returns key and name of
+    /// the delegator. Both must be of the same organization.
     fn verify_delegated(
         &self,
         caller: &str,
         delegator: &str,
         now: DateTime<Utc>,
-    ) -> Result<(ClientClaims, ChoriaKey), SecurityError> {
+    ) -> Result<(ClientClaims, ChoriaKey, String), SecurityError> {
         let verify = || {
             let issuer = self.issuer_of(delegator)?;
             let claims = ClientClaims::verify(delegator, issuer, now)?;
@@ -166,7 +170,7 @@ impl TrustChain {
         if !(permissions.fleet_management || permissions.signed_fleet_management) {
             return Err(SecurityError::NoFleetManagement);
         }
-        Ok((claims, key))
+        Ok((claims, key, signer.caller))
     }
 
     /// Verifies the token of a server.

@@ -55,15 +55,15 @@ fn token(signer: u8, changes: Value) -> String {
 }
 
 /// Returns a token of a client that a chain issuer made, with changed claims.
-fn chained_token(vouching: u8, signing: u8, changes: Value) -> String {
+fn chained_token(issuer: u8, signing: u8, changes: Value) -> String {
     let id = EventId::new(now(), 2).to_string();
     let key = seed(CHAIN).public_key().to_hex();
-    let vouched = HEXLOWER.encode(&seed(vouching).sign(format!("c1.{key}").as_bytes()));
-    let made = HEXLOWER.encode(&seed(signing).sign(format!("{id}.{vouched}").as_bytes()));
+    let certified = HEXLOWER.encode(&seed(issuer).sign(format!("c1.{key}").as_bytes()));
+    let made = HEXLOWER.encode(&seed(signing).sign(format!("{id}.{certified}").as_bytes()));
     let mut claims = json!({
         "iss": format!("C-c1.{key}"),
         "jti": id,
-        "tcs": format!("{vouched}.{made}"),
+        "tcs": format!("{certified}.{made}"),
         "issexp": now().timestamp() + 3600,
     });
     for (key, value) in changes.as_object().unwrap() {
@@ -135,6 +135,7 @@ fn a_request_that_a_delegator_signed_is_authentic() {
     let authentic =
         authenticate(&secure(&request, DELEGATOR, &caller, &delegator(json!({})))).unwrap();
     assert_eq!(authentic.signer, seed(DELEGATOR).public_key());
+    assert_eq!(authentic.signer_name, "choria=aaa");
     assert_eq!(authentic.claims.caller, "choria=ann");
 }
 

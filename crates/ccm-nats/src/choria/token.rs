@@ -1,7 +1,7 @@
 //! Tokens of Choria: JSON web tokens of clients and servers, signed with ed25519.
 //!
 //! A token is signed by the issuer of its organization, or by a chain issuer: a client whose own
-//! token the issuer vouched for. The chain is in two claims of the token: `iss` is
+//! token the issuer signed. The chain is in two claims of the token: `iss` is
 //! `C-ID.KEY` of the chain issuer, and `tcs` is the issuer's signature of `ID.KEY`, a dot, and the
 //! chain issuer's signature of the token's id and the first part. Tokens of other algorithms, and
 //! tokens that do not expire, are refused. No error contains text of a token.
@@ -241,7 +241,7 @@ impl StandardClaims {
         }
     }
 
-    /// Verifies that the issuer of the organization vouches for the chain issuer `ID.KEY`, and that
+    /// Verifies that the issuer of the organization signed the chain issuer `ID.KEY`, and that
     /// one for this token. Returns the key of the chain issuer.
     fn chain_issuer(&self, named: &str, issuer: &ChoriaKey) -> Result<ChoriaKey, TokenError> {
         let is_made_at_its_time = self
@@ -258,9 +258,9 @@ impl StandardClaims {
             let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
             bytes.map_err(|_| TokenError::Chain)
         };
-        let vouched = format!("{id}.{}", key.to_hex());
+        let certified = format!("{id}.{}", key.to_hex());
         let made = format!("{}.{of_issuer}", self.jti);
-        let is_valid = issuer.is_signature_valid(vouched.as_bytes(), &decode(of_issuer)?)
+        let is_valid = issuer.is_signature_valid(certified.as_bytes(), &decode(of_issuer)?)
             && key.is_signature_valid(made.as_bytes(), &decode(of_chain)?);
         is_valid.then_some(key).ok_or(TokenError::Chain)
     }

@@ -185,6 +185,22 @@ mod tests {
     }
 
     #[test]
+    fn a_choria_login_signs_the_nonce_and_sends_its_token() {
+        let seed = "07".repeat(32);
+        let login = Login::Choria {
+            token: text("the.jwt\n".into()),
+            seed: text(seed.clone()),
+        };
+        let auth = respond(&login, b"nonce").unwrap();
+        assert_eq!(auth.jwt.as_deref(), Some("the.jwt"));
+        assert_eq!(auth.token.as_deref(), Some("the.jwt"));
+        let key = ChoriaSeed::parse(&Secret::new(seed)).unwrap().public_key();
+        let signature = auth.signature.unwrap();
+        assert!(key.is_signature_valid(b"nonce", &signature));
+        assert!(!key.is_signature_valid(b"other", &signature));
+    }
+
+    #[test]
     fn jwt_without_seed_is_a_bearer_token() {
         let login = Login::Jwt {
             jwt: Secret::new("the.jwt"),
