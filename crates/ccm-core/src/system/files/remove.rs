@@ -2,21 +2,31 @@
 //!
 //! A tree is walked by handles and no symlink is followed: if a directory is replaced by a symlink
 //! meanwhile, the link is removed, not its target. Going up is checked, too: a directory that was
-//! moved away ends the walk with an error. A file system that is mounted below is not entered. The
-//! number of open files does not depend on the depth of the tree.
+//! moved away ends the walk with an error. The number of open files does not depend on the depth of
+//! the tree.
+//!
+//! If a file system is mounted on the tree or below it, nothing is removed: the list of mounts is
+//! read first. One that is mounted later is not entered.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::safe_open::OpenError;
-use super::{FileError, Location, failed};
+use super::{FileError, Location, failed, proc_path, read};
 
 /// Maximum number of times that a directory is emptied while others create files in it.
-const MAX_SWEEPS: usize = 16;
+const MAX_PASSES: usize = 16;
+
+/// The mounts that this process sees.
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// Maximum size of the list of mounts.
+const MAX_MOUNTS_BYTES: u64 = 64 << 20;
 
 /// Removes a file, a symlink or an empty directory. A missing path is not an error.
 pub fn remove(path: &Path) -> Result<(), FileError> {
@@ -44,11 +54,40 @@ pub fn remove_recursive(path: &Path) -> Result<(), FileError> {
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
         Err(errno) => return Err(fail(errno)),
     }
+    if has_mount(&location)? {
+        return Err(FileError::Mounted(path.to_owned()));
+    }
     let name = CString::new(location.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
     remove_tree(location.directory, name).map_err(|errno| match errno {
         Errno::XDEV => FileError::Mounted(path.to_owned()),
         errno => fail(errno),
     })
+}
+
+/// Reports whether a file system is mounted on a directory or below it.
+fn has_mount(location: &Location<'_>) -> Result<bool, FileError> {
+    let parent = proc_path(&location.directory);
+    let parent = rustix::fs::readlink(&parent, Vec::new())
+        .map_err(failed::<Errno>("readlink", Path::new(&parent)))?;
+    let tree = Path::new(OsStr::from_bytes(parent.as_bytes())).join(location.name);
+    let mounts = read(Path::new(MOUNTS), MAX_MOUNTS_BYTES)?;
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    Ok(lines.any(|line| mount_point(line).is_some_and(|point| point.starts_with(&tree))))
+}
+
+/// Returns the mount point in a line of the list of mounts, where blanks and backslashes are written
+/// as a backslash and three octal digits.
+fn mount_point(line: &[u8]) -> Option<PathBuf> {
+    let field = line.split(|byte| *byte == b' ').nth(4)?;
+    let mut parts = field.split(|byte| *byte == b'\\');
+    let mut bytes = parts.next()?.to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(3)?;
+        let code = u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok()?;
+        bytes.push(code);
+        bytes.extend_from_slice(rest);
+    }
+    Some(PathBuf::from(OsString::from_vec(bytes)))
 }
 
 /// Returns the location of a path, or `None` if its directory is missing.
@@ -76,7 +115,8 @@ struct Level {
     parent: Identity,
     /// Subdirectories that are still to be removed.
     pending: Vec<CString>,
-    sweeps: usize,
+    /// Number of times that it was emptied again.
+    passes: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,9 +158,9 @@ fn climb(mut here: OwnedFd, mut levels: Vec<Level>) -> Result<(), Errno> {
             return Err(Errno::STALE);
         }
         match rustix::fs::unlinkat(&above, &*level.name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) if level.sweeps < MAX_SWEEPS => {
-                level.sweeps += 1;
-                level.pending = sweep(&here)?;
+            Err(Errno::NOTEMPTY | Errno::EXIST) if level.passes < MAX_PASSES => {
+                level.passes += 1;
+                level.pending = remove_files(&here)?;
                 continue;
             }
             Ok(()) | Err(Errno::NOENT) => {}
@@ -154,8 +194,8 @@ fn descend(
     levels.push(Level {
         name,
         parent: Identity::of(parent)?,
-        pending: sweep(&here)?,
-        sweeps: 0,
+        pending: remove_files(&here)?,
+        passes: 0,
     });
     Ok(Some(here))
 }
@@ -174,7 +214,7 @@ fn is_mount_point(parent: &OwnedFd, here: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// Removes the entries that are not directories, and returns the names of those that are.
-fn sweep(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
+fn remove_files(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut directories = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -222,6 +262,14 @@ mod tests {
         assert!(entered.is_none() && levels.is_empty());
         assert!(!at("tree/swapped").is_symlink());
         assert!(at("outside/file").exists());
+    }
+
+    #[test]
+    fn a_mount_point_is_unescaped() {
+        let line = br"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,noatime - ext3 /dev/root rw";
+        let found = mount_point(line);
+        assert_eq!(found.as_deref(), Some(Path::new(r"/mnt/a b\c")));
+        assert_eq!(mount_point(b""), None);
     }
 
     #[test]
