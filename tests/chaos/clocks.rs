@@ -19,6 +19,8 @@ use crate::tally::Tally;
 const JUMPS: usize = 8;
 const LEASE: Duration = Duration::from_secs(2);
 
+const NODE: &str = "n1";
+
 /// Requests to an agent between two jumps of its clock.
 const REQUESTS: usize = 4;
 
@@ -68,13 +70,13 @@ async fn events_of_agent(random: &mut Random, tally: &mut Tally) {
     agent::init(&client).await;
     let mut env = TestEnv::new();
     clock::fake(&mut env);
-    let _agent = AgentProcess::start(&env, "clock", &server.url(), "");
-    request_json(&client, "clock", Verb::Ping, "").await;
+    let _agent = AgentProcess::start(&env, NODE, &server.url(), "");
+    request_json(&client, NODE, Verb::Ping, "").await;
     let mut replied = Vec::new();
     for _ in 0..JUMPS {
         jump(&env, random, tally);
         let file = env.path("actions");
-        events::send(&client, "clock", &file, REQUESTS, &mut replied).await;
+        events::send(&client, NODE, &file, REQUESTS, &mut replied).await;
     }
     events::check(&server, &[replied], tally).await;
 }
