@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use ccm_nats::{Connection, Verb};
+use ccm_nats::Verb;
 
 use crate::archives::Archive;
 use crate::events::{self, block_on};
@@ -67,22 +67,14 @@ async fn events_of_agent(env: &TestEnv, random: &mut Random, tally: &mut Tally) 
     agent::init(&client).await;
     let _agent = AgentProcess::start(env, "disk", &server.url(), "");
     request_json(&client, "disk", Verb::Ping, "").await;
-    let mut replied = Vec::new();
-    send(&client, env, &mut replied).await;
+    let (mut replied, actions) = (Vec::new(), env.path("actions"));
+    events::send(&client, "disk", &actions, REQUESTS, &mut replied).await;
     fill(&env.path("disk"), random);
     tally.faults += 1;
-    send(&client, env, &mut replied).await;
+    events::send(&client, "disk", &actions, REQUESTS, &mut replied).await;
     make_room(&env.path("disk"));
-    send(&client, env, &mut replied).await;
+    events::send(&client, "disk", &actions, REQUESTS, &mut replied).await;
     events::check(&server, &[replied], tally).await;
-}
-
-async fn send(client: &Connection, env: &TestEnv, replied: &mut Vec<String>) {
-    for _ in 0..REQUESTS {
-        let number = replied.len();
-        let body = events::act(&env.path("acts"), number);
-        replied.extend(events::request(client, "disk", &body).await);
-    }
 }
 
 /// Fills a disk but for a random rest.

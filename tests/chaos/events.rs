@@ -58,11 +58,11 @@ async fn under_load(random: &mut Random) -> Tally {
     let is_over = Arc::new(AtomicBool::new(false));
     let senders = NODES.map(|name| {
         let (client, is_over) = (client.clone(), is_over.clone());
-        let acts = env.path(&format!("{name}.acts"));
+        let actions = env.path(&format!("{name}.actions"));
         tokio::spawn(async move {
             let (mut replied, mut number) = (Vec::new(), 0);
             while !is_over.load(Ordering::Relaxed) {
-                replied.extend(request(&client, name, &act(&acts, number)).await);
+                replied.extend(request(&client, name, &action(&actions, number)).await);
                 number += 1;
             }
             replied
@@ -92,11 +92,11 @@ async fn under_load(random: &mut Random) -> Tally {
     }
     let stored = check(&cluster.servers[0], &replied, &mut tally).await;
     for name in NODES {
-        let acts = std::fs::read_to_string(env.path(&format!("{name}.acts")));
-        let acts = acts.unwrap_or_default();
-        let unique: BTreeSet<&str> = acts.lines().collect();
-        let count = acts.lines().count();
-        tally.doubled += u64::try_from(count - unique.len()).unwrap();
+        let actions = std::fs::read_to_string(env.path(&format!("{name}.actions")));
+        let actions = actions.unwrap_or_default();
+        let unique: BTreeSet<&str> = actions.lines().collect();
+        let count = actions.lines().count();
+        tally.duplicate += u64::try_from(count - unique.len()).unwrap();
         let events = stored.get(name).copied().unwrap_or_default();
         tally.unrecorded += u64::try_from(count.saturating_sub(events)).unwrap();
     }
@@ -130,12 +130,12 @@ pub(crate) fn disturb(cluster: &mut Cluster, random: &mut Random) {
 }
 
 /// Returns a request that appends a number to a file.
-pub(crate) fn act(file: &Path, number: usize) -> String {
+fn action(file: &Path, number: usize) -> String {
     json!({
         "protocol": "io.choria.ccm.v1.resource.ensure.request",
         "type": "exec",
         "properties": {
-            "name": format!("act {number}"),
+            "name": format!("action {number}"),
             "provider": "shell",
             "command": format!("echo {number} >> {}", file.display()),
         },
@@ -143,8 +143,23 @@ pub(crate) fn act(file: &Path, number: usize) -> String {
     .to_string()
 }
 
+/// Sends requests for actions to a node, one after another, and adds the ids of the events in their
+/// replies.
+pub(crate) async fn send(
+    client: &Connection,
+    node: &str,
+    file: &Path,
+    count: usize,
+    replied: &mut Vec<String>,
+) {
+    for _ in 0..count {
+        let body = action(file, replied.len());
+        replied.extend(request(client, node, &body).await);
+    }
+}
+
 /// Sends a request to a node and returns the id of the event in its reply, if one arrives.
-pub(crate) async fn request(client: &Connection, node: &str, body: &str) -> Option<String> {
+async fn request(client: &Connection, node: &str, body: &str) -> Option<String> {
     let node: NodeName = node.parse().unwrap();
     let subject = subjects().node(&node.token(), Verb::Ensure);
     let sent = client.request(
@@ -184,7 +199,7 @@ pub(crate) async fn check(
         let missing = wanted.difference(&ids).count();
         if missing == 0 || since.elapsed() > LIMIT {
             tally.lost += u64::try_from(missing).unwrap();
-            tally.doubled += u64::try_from(events.len() - ids.len()).unwrap();
+            tally.duplicate += u64::try_from(events.len() - ids.len()).unwrap();
             break events;
         }
         sleep(Duration::from_millis(200)).await;
@@ -200,8 +215,8 @@ pub(crate) async fn check(
             .iter()
             .filter_map(|id| positions.get(id).copied())
             .collect();
-        let disordered = order.windows(2).filter(|pair| pair[0] > pair[1]);
-        tally.disordered += u64::try_from(disordered.count()).unwrap();
+        let reordered = order.windows(2).filter(|pair| pair[0] > pair[1]);
+        tally.reordered += u64::try_from(reordered.count()).unwrap();
     }
     let mut counts = BTreeMap::new();
     for (node, _) in &events {

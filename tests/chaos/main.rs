@@ -40,7 +40,8 @@ use self::tally::{Tally, table};
 /// Make faults at random and count the promises that did not hold
 #[derive(Debug, Parser)]
 struct Args {
-    /// Time after which no further round begins; a round begins if the last one would end in time
+    /// Time after which no further round begins. Each scenario has at least one round; another one
+    /// begins if one that takes as long as the longest would end in time
     #[arg(long, value_name = "N", default_value_t = 600)]
     seconds: u64,
 
@@ -56,7 +57,7 @@ struct Args {
 /// The name of a scenario, and one round of it.
 type Scenario = (&'static str, fn(&mut Random) -> Tally);
 
-/// The fastest first, so that a short run has all.
+/// In the order of their rounds.
 const SCENARIOS: [Scenario; 6] = [
     ("applies", applies::round),
     ("disks", disks::round),
@@ -68,24 +69,24 @@ const SCENARIOS: [Scenario; 6] = [
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let is_known = |name: &String| SCENARIOS.iter().any(|(known, _)| known == name);
+    if let Some(unknown) = args.only.iter().find(|name| !is_known(name)) {
+        let names = SCENARIOS.map(|(name, _)| name).join(", ");
+        eprintln!("chaos: unknown scenario {unknown}: use {names}");
+        return ExitCode::from(2);
+    }
     let is_chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|it| it == name);
     let chosen = SCENARIOS.iter().filter(|(name, _)| is_chosen(name));
     let mut results: Vec<(&Scenario, Tally)> = chosen.map(|it| (it, Tally::default())).collect();
-    let mut longest = vec![Duration::ZERO; results.len()];
-    if results.is_empty() {
-        let names = SCENARIOS.map(|(name, _)| name).join(", ");
-        eprintln!("chaos: unknown scenario: use {names}");
-        return ExitCode::from(2);
-    }
+    let mut longest: Vec<Option<Duration>> = vec![None; results.len()];
     println!("seed {}, {} s", args.seed, args.seconds);
     let (start, limit) = (Instant::now(), Duration::from_secs(args.seconds));
     let mut random = Random::new(args.seed);
     loop {
         let mut is_over = true;
         for (((name, round), total), longest) in results.iter_mut().zip(&mut longest) {
-            // Only what can end in time begins.
             let began = start.elapsed();
-            if began + *longest >= limit {
+            if longest.is_some_and(|longest| began + longest >= limit) {
                 continue;
             }
             is_over = false;
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
             let tally = catch_unwind(AssertUnwindSafe(|| round(&mut own)));
             let tally = tally.unwrap_or_else(|_| Tally::stopped());
             let took = start.elapsed() - began;
-            *longest = took.max(*longest);
+            *longest = (*longest).max(Some(took));
             println!("{name}: {took:.0?}: {tally}");
             total.add(tally);
         }

@@ -70,7 +70,7 @@ pub(crate) fn round(random: &mut Random) -> Tally {
             _ => disturb(&mut fleet.server, random),
         }
     };
-    count_inexact(&fleet, ended.as_ref(), &NODES, &mut tally);
+    count_not_once(&fleet, ended.as_ref(), &NODES, &mut tally);
     tally
 }
 
@@ -98,7 +98,7 @@ fn ended(fleet: &Fleet<impl Bus>) -> Option<Value> {
 }
 
 /// Counts the nodes that did not run exactly once or whose result is another.
-pub(crate) fn count_inexact(
+pub(crate) fn count_not_once(
     fleet: &Fleet<impl Bus>,
     rollout: Option<&Value>,
     nodes: &[&str],
@@ -108,6 +108,6 @@ pub(crate) fn count_inexact(
         let log = std::fs::read_to_string(fleet.env.path(&format!("{node}.log")));
         let is_recorded = rollout.is_some_and(|it| it["nodes"][*node] == "changed");
         tally.checks += 1;
-        tally.inexact += u64::from(!is_recorded || !log.is_ok_and(|log| log == "app\n"));
+        tally.not_once += u64::from(!is_recorded || !log.is_ok_and(|log| log == "app\n"));
     }
 }

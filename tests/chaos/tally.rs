@@ -11,17 +11,17 @@ pub(crate) struct Tally {
     pub(crate) checks: u64,
     /// Events that were not stored after a reply.
     pub(crate) lost: u64,
-    /// Events or acts that are there twice.
-    pub(crate) doubled: u64,
+    /// Events that were stored twice, and actions that were executed twice.
+    pub(crate) duplicate: u64,
     /// Events stored in another order than they happened.
-    pub(crate) disordered: u64,
+    pub(crate) reordered: u64,
     /// Files or trees that are neither old nor new.
     pub(crate) partial: u64,
-    /// Nodes of rollouts that did not run exactly once, and leases that were lost.
-    pub(crate) inexact: u64,
+    /// Nodes of rollouts that did not run exactly once, and leases that were taken too early.
+    pub(crate) not_once: u64,
     /// Refreshes that were not made.
     pub(crate) missed: u64,
-    /// Acts without an event: killed between the two. Not promised.
+    /// Actions without an event: killed between the two. Not promised.
     pub(crate) unrecorded: u64,
     /// Rounds that ended with an error.
     stopped: u64,
@@ -42,10 +42,10 @@ impl Tally {
         self.faults += round.faults;
         self.checks += round.checks;
         self.lost += round.lost;
-        self.doubled += round.doubled;
-        self.disordered += round.disordered;
+        self.duplicate += round.duplicate;
+        self.reordered += round.reordered;
         self.partial += round.partial;
-        self.inexact += round.inexact;
+        self.not_once += round.not_once;
         self.missed += round.missed;
         self.unrecorded += round.unrecorded;
         self.stopped += round.stopped;
@@ -55,10 +55,10 @@ impl Tally {
     fn broken(&self) -> [(&'static str, u64); 7] {
         [
             ("lost", self.lost),
-            ("doubled", self.doubled),
-            ("disordered", self.disordered),
+            ("duplicate", self.duplicate),
+            ("reordered", self.reordered),
             ("partial", self.partial),
-            ("inexact", self.inexact),
+            ("not once", self.not_once),
             ("missed", self.missed),
             ("stopped", self.stopped),
         ]

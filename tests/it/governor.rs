@@ -199,7 +199,7 @@ async fn of_ten_agents_no_more_than_two_run_at_once_and_all_finish() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_slot_of_an_agent_that_was_killed_is_freed_by_the_lease() {
-    let (server, client) = server_with(1, Duration::from_secs(8)).await;
+    let (server, client) = server_with(1, Duration::from_secs(20)).await;
     let env = TestEnv::new();
     let lines = format!("governor: {{name: {DEPLOYS}, timeout: 5m}}\n");
     let holder = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);

@@ -200,15 +200,19 @@ fn a_node_that_stays_silent_is_unreachable_and_not_failed() {
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     let rollout = newest(&fleet);
     assert_eq!(rollout["state"]["name"], "done_with_failures");
-    assert_eq!(
-        progress(&rollout),
-        words(&[("a", "changed"), ("b", "unreachable"), ("c", "changed")])
-    );
+    // On a busy machine the others may report after the node timeout.
+    let first = id(&rollout);
+    wait_for("the reports of the others", || {
+        let shown = fleet.run(&["rollout", "show", &first, "--json"]).json();
+        let expected = [("a", "changed"), ("b", "unreachable"), ("c", "changed")];
+        when(progress(&shown) == words(&expected), shown)
+    });
+    // Here the first one must report in time.
     let flags = [
         "--wave",
         "1",
         "--node-timeout",
-        "2s",
+        "20s",
         "--max-unreachable",
         "0",
     ];

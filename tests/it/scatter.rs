@@ -145,7 +145,8 @@ async fn a_dead_node_is_distinguished_from_a_silent_one() {
     serve(&server, "ccm.v1.default.node.silent.*", |_, _| async {}).await;
     let client = scatter_client(&server).await;
     let nodes = names(&["dead", "good", "silent"]);
-    let limit = Duration::from_secs(2);
+    // One node is silent that long; the others answer earlier, also on a busy machine.
+    let limit = Duration::from_secs(10);
     for recipients in [Recipients::Nodes(&nodes), Recipients::Broadcast(&nodes)] {
         let replies = send_request(&client, &node_request(Verb::Ensure, limit), recipients).await;
         let [dead, good, silent] = replies.as_slice() else {

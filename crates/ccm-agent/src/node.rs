@@ -33,7 +33,7 @@ use ccm_core::model::run::RunSummary;
 use ccm_core::run::executor::Executor;
 use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
-use ccm_core::system::{Clock, RandomError, files};
+use ccm_core::system::{Clock, FileError, RandomError, files};
 use ccm_nats::BlockingClient;
 use ccm_template::secrets::Secrets;
 use ccm_value::Value;
@@ -43,6 +43,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Seconds without maintenance after which the agent counts as stalled.
 const MAX_STALL_SECONDS: u64 = 30;
+
+/// Time between two checks that the state directory has room, which write to the disk.
+const STORAGE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State that all parts of an agent share.
 pub struct Node {
@@ -128,6 +131,8 @@ pub(super) struct RunState {
     choria_collectives: Mutex<Vec<Token>>,
     /// Time of the last maintenance, in seconds on the monotonic clock.
     last_maintenance: AtomicU64,
+    /// Time of the last check that the state directory has room, on the monotonic clock.
+    last_storage_check: Mutex<Option<Duration>>,
     /// The first run of all manifests is over.
     has_converged: AtomicBool,
     /// Notified when a run begins or ends.
@@ -145,6 +150,7 @@ impl RunState {
             problems: Mutex::default(),
             choria_collectives: Mutex::default(),
             last_maintenance: AtomicU64::default(),
+            last_storage_check: Mutex::default(),
             has_converged: AtomicBool::default(),
             status_changed: Notify::default(),
             nudged: Notify::default(),
@@ -262,6 +268,7 @@ impl Node {
     pub(super) fn check_state_dir(&self) {
         let found = files::create_private_dir(&self.identity.state_dir)
             .and_then(|()| files::check_writable(&self.identity.state_dir))
+            .and_then(|()| self.check_storage())
             .map_err(SpoolError::from)
             .and_then(|()| self.services.event_sink.restore());
         let reason = found.as_ref().err();
@@ -279,6 +286,20 @@ impl Node {
             Err(_) if is_new => self.log(Level::Error, "Unhealthy", &[("reason", text)]),
             _ => {}
         }
+    }
+
+    /// Checks that the state directory has room, if that is due. While it can't be used, that is
+    /// always due.
+    fn check_storage(&self) -> Result<(), FileError> {
+        let now = self.services.clock.monotonic();
+        let mut last = self.state.last_storage_check.lock();
+        let is_recent = last.is_some_and(|last| now < last + STORAGE_CHECK_INTERVAL);
+        if is_recent && self.has_state_dir().is_ok() {
+            return Ok(());
+        }
+        *last = Some(now);
+        drop(last);
+        files::check_storage(&self.identity.state_dir)
     }
 
     /// Records that maintenance ran.

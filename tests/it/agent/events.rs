@@ -10,7 +10,7 @@ use crate::support::agent::{
     self, AgentProcess, config, file_request, request_json, start, stored_events, subjects,
 };
 use crate::support::nats::{Cluster, NatsServer};
-use crate::support::poll::{eventually, when};
+use crate::support::poll::{LIMIT, eventually, when};
 use crate::support::setup::Setup;
 
 /// Returns the ids of stored events of a type, and how many there are.
@@ -60,8 +60,8 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
     });
     let stop = ReplyLimits {
         expected: Some(NODES),
-        silence: Duration::from_secs(10),
-        deadline: Duration::from_secs(30),
+        silence: LIMIT,
+        deadline: LIMIT,
     };
     let ensure = subjects().all(Verb::Ensure);
     let body = body.to_string().into();

@@ -8,7 +8,7 @@ use tokio::time::Duration;
 
 use crate::support::agent::{self, config, file_request, request, request_json, start, subjects};
 use crate::support::nats::{NatsServer, python};
-use crate::support::poll::{eventually, when};
+use crate::support::poll::{LIMIT, eventually, when};
 use crate::support::setup::Setup;
 
 const NODE: &str = "web1.example.net";
@@ -286,10 +286,9 @@ async fn a_group_is_reached_by_its_own_subject() {
     })
     .await;
     let subject = subjects().group(&"web".parse().unwrap(), Verb::Ping);
-    let limit = Duration::from_secs(10);
     let reply = setup
         .client
-        .request(&subject, Headers::new(), "".into(), limit);
+        .request(&subject, Headers::new(), "".into(), LIMIT);
     assert_eq!(reply.await.unwrap().header(envelope::IDENTITY), Some(NODE));
 }
 

@@ -73,7 +73,7 @@ async fn nodes_change_their_colour_when_their_runs_fail_and_when_they_recover() 
     assert!((1..NODES).contains(&failed), "{failed}: {rollout}");
     wait_for_colours(&mut browser, &web, "failed", failed);
     browser.wait("document.querySelector('.problems').innerText.includes('simulated failure')");
-    // The same nodes, in a better mood.
+    // The same nodes, whose runs no longer fail.
     drop(failing);
     let _well = Simulation::start(&web.nats, NODES, &["--latency", "1ms"]);
     web.fleet(&["rollout", "retry", rollout["id"].as_str().unwrap()])

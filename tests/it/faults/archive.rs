@@ -33,7 +33,10 @@ struct Case {
 impl Case {
     /// Writes the manifest of an archive with these properties.
     fn new(env: TestEnv, out: &str, properties: &str) -> Self {
-        let content = content();
+        Self::with_content(env, content(), out, properties)
+    }
+
+    fn with_content(env: TestEnv, content: Vec<u8>, out: &str, properties: &str) -> Self {
         let checksum = Digest::of(&content).to_string();
         let server = Server::serving(content);
         let entry = format!(
@@ -157,12 +160,32 @@ fn kill_9_while_unpacking_without_creates_is_noticed_by_the_next_run() {
 
 #[test]
 fn a_new_tree_appears_complete_or_not_at_all() {
-    let env = TestEnv::new();
-    let case = Case::new(env, "out", "creates: $OUT/app/first");
-    if case.kill_after(1000) {
-        assert!(!case.env.exists("out/app"));
-    }
-    case.assert_completes("out");
+    // A run may end before it is killed, so several are.
+    let was_interrupted = (0..20).any(|_| {
+        let case = Case::new(TestEnv::new(), "out", "creates: $OUT/app/first");
+        let is_interrupted = case.kill_after(1000);
+        let found = count_files(&case.env.path("out/app"));
+        assert!([0, FILES + 1].contains(&found), "{found} files");
+        case.assert_completes("out");
+        is_interrupted && found == 0
+    });
+    assert!(was_interrupted, "no run was caught in the middle");
+}
+
+#[test]
+fn a_changed_checksum_is_noticed_although_the_archive_was_removed() {
+    let properties = "creates: $OUT/app/first, cleanup: true, checksum: $SUM";
+    let unpack = |env, text| {
+        let content = pack::tgz(&[("app/first", text)]);
+        let case = Case::with_content(env, content, "out", properties);
+        let applied = case.env.apply(&case.entry, &[]);
+        assert_eq!(applied.outcomes(), ["changed"]);
+        assert_eq!(case.env.read("out/app/first"), text);
+        case.env.assert_stable(&case.entry);
+        case.env
+    };
+    let env = unpack(TestEnv::new(), "one");
+    unpack(env, "two");
 }
 
 #[test]

@@ -40,6 +40,21 @@ fn forced_removal_does_not_empty_a_mounted_file_system() {
 }
 
 #[test]
+fn forced_removal_removes_nothing_if_a_file_system_is_mounted_below() {
+    let env = TestEnv::new();
+    // The name of the directory is escaped in the list of mounts.
+    let _disk = SmallDisk::mount(&env.path("tree/sub/a \\ b"), "1m");
+    for name in ["tree/file", "tree/0/file", "tree/sub/file", "tree/z/file"] {
+        env.write(name, "x");
+    }
+    let removal = file(&env, "tree", "ensure: absent, force: true");
+    env.apply(&removal, &[]).failure(0);
+    for name in ["tree/file", "tree/0/file", "tree/sub/file", "tree/z/file"] {
+        assert_eq!(env.read(name), "x", "{name}");
+    }
+}
+
+#[test]
 fn forced_removal_does_not_empty_a_bind_mount() {
     let env = TestEnv::new();
     env.write("data/precious", "x");

@@ -9,6 +9,7 @@ mod outage;
 mod overload;
 mod processes;
 mod refresh;
+mod replay;
 mod rollout;
 mod stale_reads;
 mod state_dir;

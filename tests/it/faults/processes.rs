@@ -113,6 +113,25 @@ fn a_command_of_a_killed_agent_does_not_run_twice_at_the_same_time() {
 }
 
 #[test]
+fn a_command_of_a_killed_program_that_does_not_end_is_reported() {
+    let env = TestEnv::new();
+    let (begun, ccm) = (env.at("begun"), env!("CARGO_BIN_EXE_ccm"));
+    // The parent of a command is its supervisor. One that is stopped can't kill the command.
+    let command = format!("echo $PPID >{begun}.new; mv {begun}.new {begun}; sleep 600");
+    let first = env.write("first.yaml", manifest(&exec("", &command)));
+    let second = env.write("second.yaml", manifest("- exec:\n    - /bin/true: {}\n"));
+    let script = format!(
+        "{ccm} apply {first} >/dev/null 2>&1 & until [ -e {begun} ]; do sleep 0.05; done; \
+         kill -STOP $(cat {begun}); kill -KILL $!; wait $!; {ccm} apply {second}"
+    );
+    // With process ids of its own: other tests would wait for the supervisor, too.
+    let unshare = ["--pid", "--fork", "--mount-proc", "sh", "-c", &script];
+    let output = env.program("unshare").args(unshare).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("did not end in time"), "{output:?}");
+}
+
+#[test]
 fn a_supervisor_passes_on_exit_codes_signals_output_and_failed_starts() {
     let env = TestEnv::new();
     for (command, text) in [

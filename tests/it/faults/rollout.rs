@@ -26,8 +26,8 @@ fn a_node_that_waits_for_its_bundle_is_unreachable_and_not_failed() {
     fleet.settle(2);
     push(&fleet, "app", "true");
     proxy.forbid(Some("OBJ_CCM_MANIFESTS"));
-    // A failure would halt it: none is allowed.
-    let outcome = start(&fleet, "app", &["--node-timeout", "10s"]);
+    // A failure would halt it: none is allowed. Both nodes must report before that timeout.
+    let outcome = start(&fleet, "app", &["--node-timeout", "30s"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     let rollout = newest(&fleet);
     assert_eq!(rollout["state"]["name"], "done_with_failures");
@@ -42,6 +42,25 @@ fn a_node_that_waits_for_its_bundle_is_unreachable_and_not_failed() {
         let rollout = shown(&fleet, &id(&rollout));
         when(rollout["nodes"]["b"] == "changed", rollout)
     });
+    assert_eq!(ran(&fleet, "b"), ["app"]);
+}
+
+#[test]
+fn a_server_that_is_frozen_during_a_fetch_does_not_halt_a_rollout() {
+    let mut fleet = fleet(&["a"]);
+    let proxy = Proxy::start(&fleet.server.url());
+    fleet.add_at("b", &[], &proxy.url(), "");
+    fleet.settle(2);
+    push(&fleet, "app", "true");
+    proxy.fault_on("OBJ_CCM_MANIFESTS", fleet.server.freezer());
+    let mut controller = fleet.begin(&["rollout", "start", "app", "--all"]);
+    wait_for("a fetch without a reply", || {
+        let log = fleet.log("b");
+        when(log.contains("Waiting for a bundle"), log)
+    });
+    fleet.server.thaw();
+    assert_eq!(controller.wait().unwrap().code(), Some(0));
+    assert_eq!(newest(&fleet)["state"]["name"], "done");
     assert_eq!(ran(&fleet, "b"), ["app"]);
 }
 

@@ -30,47 +30,102 @@ fn page(env: &TestEnv, address: Ipv4Addr, path: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// An agent that serves its health over HTTP.
+struct Monitored<'e> {
+    env: &'e TestEnv,
+    server: NatsServer,
+    client: ccm_nats::Connection,
+    address: Ipv4Addr,
+    _agent: AgentProcess,
+}
+
+impl<'e> Monitored<'e> {
+    /// Starts an agent in an environment, and waits until it is ready.
+    async fn start(env: &'e TestEnv) -> Self {
+        let server = NatsServer::start();
+        let client = server.client().await;
+        agent::init(&client).await;
+        let address = own_address();
+        let lines = format!("monitor_port: {MONITOR}\nmonitor_address: {address}\n");
+        let agent = AgentProcess::start(env, "web1.lab", &server.url(), &lines);
+        let started = Self {
+            env,
+            server,
+            client,
+            address,
+            _agent: agent,
+        };
+        eventually("a healthy agent", async || {
+            let text = started.page("readyz");
+            when(text.ends_with(" 200"), text)
+        })
+        .await;
+        started
+    }
+
+    fn page(&self, path: &str) -> String {
+        page(self.env, self.address, path)
+    }
+
+    /// Waits until the agent is unhealthy for this reason, and checks that it is reported
+    /// everywhere. `fault` is repeated until then.
+    async fn assert_unhealthy(&self, reason: &str, fault: impl Fn()) {
+        for path in ["healthz", "readyz"] {
+            let text = eventually("an unhealthy agent", async || {
+                fault();
+                let text = self.page(path);
+                when(text.ends_with(" 503"), text)
+            })
+            .await;
+            assert!(text.contains(reason), "{text}");
+        }
+        eventually("the reason in the presence record", async || {
+            let found = problems(&self.client).await;
+            when(found.to_string().contains(reason), found)
+        })
+        .await;
+        let server = self.server.url();
+        let listed = self.env.ccm(&["fleet", "nodes", "--server", &server]).ok();
+        assert!(
+            listed.contains("the state directory can't be used"),
+            "{listed}"
+        );
+    }
+
+    async fn assert_healthy_again(&self) {
+        eventually("a healthy agent", async || {
+            let found = problems(&self.client).await;
+            when(found.is_null(), found)
+        })
+        .await;
+        let text = self.page("healthz");
+        assert!(text.ends_with(" 200"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn a_read_only_state_directory_is_reported_everywhere_until_it_is_writable() {
     let env = TestEnv::new();
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let address = own_address();
-    let lines = format!("monitor_port: {MONITOR}\nmonitor_address: {address}\n");
-    let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
-    eventually("a healthy agent", async || {
-        let text = page(&env, address, "readyz");
-        when(text.ends_with(" 200"), text)
-    })
-    .await;
+    let agent = Monitored::start(&env).await;
     // Read-only from the start: with files that are open for writing it could not be made so.
     let disk = SmallDisk::mount(&env.path("web1.lab/state"), "1m,ro");
-    for path in ["healthz", "readyz"] {
-        let text = eventually("an unhealthy agent", async || {
-            let text = page(&env, address, path);
-            when(text.ends_with(" 503"), text)
-        })
-        .await;
-        assert!(text.contains("read-only file system"), "{text}");
-    }
-    eventually("the reason in the presence record", async || {
-        let found = problems(&client).await;
-        when(found.to_string().contains("read-only file system"), found)
-    })
-    .await;
-    let listed = env.ccm(&["fleet", "nodes", "--server", &server.url()]).ok();
-    assert!(
-        listed.contains("the state directory can't be used"),
-        "{listed}"
-    );
+    agent.assert_unhealthy("read-only file system", || {}).await;
     drop(disk);
-    eventually("a healthy agent", async || {
-        let found = problems(&client).await;
-        when(found.is_null(), found)
-    })
-    .await;
-    assert!(page(&env, address, "healthz").ends_with(" 200"));
+    agent.assert_healthy_again().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_reported_everywhere_until_it_has_room() {
+    let env = TestEnv::new();
+    let disk = SmallDisk::mount(&env.path("web1.lab/state"), "16m");
+    let agent = Monitored::start(&env).await;
+    // Again and again: the agent removes files that it needs no more.
+    agent
+        .assert_unhealthy("no space left on device", || disk.fill())
+        .await;
+    disk.make_room();
+    agent.assert_healthy_again().await;
+    assert!(!env.exists("web1.lab/state/.storage-check"));
 }
 
 #[tokio::test]
@@ -103,8 +158,8 @@ async fn a_deleted_state_directory_is_created_again_and_events_go_on() {
     .await;
 }
 
-#[tokio::test]
-async fn a_read_only_disk_at_the_start_is_not_taken_for_another_agent() {
+#[test]
+fn an_agent_exits_if_its_disk_is_read_only_at_the_start_and_blames_no_other_agent() {
     let env = TestEnv::new();
     let disk = SmallDisk::mount(&env.path("web1.lab/state"), "16m");
     std::fs::create_dir(env.path("web1.lab/state/spool")).unwrap();
@@ -113,11 +168,10 @@ async fn a_read_only_disk_at_the_start_is_not_taken_for_another_agent() {
         std::fs::set_permissions(env.path(name), Clone::clone(&private)).unwrap();
     }
     disk.remount("ro");
+    // It can't report its health, so the service manager must see that it failed.
     let agent = AgentProcess::start(&env, "web1.lab", "nats://127.0.0.1:1", "");
-    let output = eventually("an error", async || {
-        let log = agent.log();
-        when(log.contains("read-only file system"), log)
-    })
-    .await;
-    assert!(!output.contains("another agent"), "{output}");
+    assert_eq!(agent.wait(), Some(1));
+    let log = env.read("web1.lab.log");
+    assert!(log.contains("read-only file system"), "{log}");
+    assert!(!log.contains("another agent"), "{log}");
 }

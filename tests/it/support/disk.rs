@@ -1,5 +1,6 @@
 //! Disks of a test's own: small, read-only, or without power. Needs root.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,6 +24,24 @@ impl SmallDisk {
             at,
         );
         Self(at.to_owned())
+    }
+
+    /// Fills it with a file `filler` until nothing more can be written; the file may exist.
+    pub fn fill(&self) {
+        let mut options = std::fs::File::options();
+        let file = options.create(true).append(true);
+        let mut file = file.open(self.0.join("filler")).unwrap();
+        let mut block = vec![0; 64 * 1024];
+        while !block.is_empty() {
+            if file.write_all(&block).is_err() {
+                block.truncate(block.len() / 2);
+            }
+        }
+    }
+
+    /// Removes what [`SmallDisk::fill`] wrote.
+    pub fn make_room(&self) {
+        std::fs::remove_file(self.0.join("filler")).unwrap();
     }
 
     pub fn resize(&self, size: &str) {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -40,18 +41,44 @@ impl Fleet {
 
     /// Returns everyone who ever held the lease of a rollout.
     pub async fn lease_holders(&self, id: &str) -> BTreeSet<String> {
+        let history = self.lease_history(id).await;
+        history
+            .into_iter()
+            .filter_map(|(_, holder)| holder)
+            .collect()
+    }
+
+    /// Returns the takeovers of a lease of this duration that came before its end, by the clock of
+    /// the server: a controller that was stopped for longer than that loses its lease rightly.
+    pub async fn early_takeovers(&self, id: &str, lease: Duration) -> Vec<String> {
+        let history = self.lease_history(id).await;
+        let pairs = history.windows(2).filter_map(|pair| {
+            let [(renewed, Some(before)), (taken, Some(after))] = pair else {
+                return None;
+            };
+            let after_renewal = *taken - *renewed;
+            let is_early = before != after && after_renewal < lease;
+            is_early.then(|| format!("{after} took it from {before} after {after_renewal:?}"))
+        });
+        pairs.collect()
+    }
+
+    /// Returns when a rollout was written, and who held its lease then.
+    async fn lease_history(&self, id: &str) -> Vec<(Duration, Option<String>)> {
         use futures_util::StreamExt as _;
         let bucket = self.server.jetstream().await;
         let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
         let mut history = bucket.history(format!("default.{id}")).await.unwrap();
-        let mut holders = BTreeSet::new();
+        let mut found = Vec::new();
         while let Some(entry) = history.next().await {
-            let rollout: Value = serde_json::from_slice(&entry.unwrap().value).unwrap();
-            if let Some(holder) = rollout["lease"]["holder"].as_str() {
-                holders.insert(holder.to_owned());
-            }
+            let entry = entry.unwrap();
+            let rollout: Value = serde_json::from_slice(&entry.value).unwrap();
+            let written = entry.created.unix_timestamp_nanos();
+            let written = Duration::from_nanos(u64::try_from(written).unwrap());
+            let holder = rollout["lease"]["holder"].as_str().map(str::to_owned);
+            found.push((written, holder));
         }
-        holders
+        found
     }
 }
 

@@ -102,6 +102,12 @@ impl NatsServer {
         self.signal(Signal::STOP);
     }
 
+    /// Returns a function that does the same as [`NatsServer::freeze`], for another thread.
+    pub fn freezer(&self) -> impl FnOnce() + Send + 'static {
+        let pid = Pid::from_child(self.child.as_ref().unwrap());
+        move || kill_process(pid, Signal::STOP).unwrap()
+    }
+
     /// Lets a frozen server go on.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);

@@ -1,14 +1,18 @@
-//! A connection to NATS that breaks when a test says so.
+//! A connection to NATS that breaks, or starts a fault, when a client sends a certain text.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// What is done once, before a text is passed on.
+type Fault = (String, Box<dyn FnOnce() + Send>);
+
 /// Passes bytes between clients and a server, and drops the connection of every client that sends a
 /// certain text. Its threads end with the test.
 pub struct Proxy {
     address: String,
+    fault: Arc<Mutex<Option<Fault>>>,
     forbidden: Arc<Mutex<Option<String>>>,
     dropped: Arc<AtomicUsize>,
 }
@@ -20,10 +24,12 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Self {
             address: listener.local_addr().unwrap().to_string(),
+            fault: Arc::default(),
             forbidden: Arc::default(),
             dropped: Arc::default(),
         };
         let (forbidden, dropped) = (proxy.forbidden.clone(), proxy.dropped.clone());
+        let fault = proxy.fault.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(&server) else {
@@ -32,9 +38,14 @@ impl Proxy {
                 let (back_from, back_to) = (server.try_clone(), client.try_clone());
                 std::thread::spawn(move || pass(back_from.unwrap(), back_to.unwrap(), |_| true));
                 let (forbidden, dropped) = (forbidden.clone(), dropped.clone());
+                let fault = fault.clone();
                 std::thread::spawn(move || {
                     pass(client, server, |bytes| {
                         let text = String::from_utf8_lossy(bytes);
+                        let mut fault = fault.lock().unwrap();
+                        if let Some((_, start)) = fault.take_if(|(on, _)| text.contains(&**on)) {
+                            start();
+                        }
                         let forbidden = forbidden.lock().unwrap();
                         let is_bad = forbidden.as_ref().is_some_and(|bad| text.contains(bad));
                         dropped.fetch_add(usize::from(is_bad), Ordering::Relaxed);
@@ -53,6 +64,11 @@ impl Proxy {
     /// Drops connections from now on when they send this text; `None` passes everything.
     pub fn forbid(&self, text: Option<&str>) {
         *self.forbidden.lock().unwrap() = text.map(str::to_owned);
+    }
+
+    /// Starts a fault once, before this text is passed on.
+    pub fn fault_on(&self, text: &str, start: impl FnOnce() + Send + 'static) {
+        *self.fault.lock().unwrap() = Some((text.to_owned(), Box::new(start)));
     }
 
     /// Returns how many connections were dropped.

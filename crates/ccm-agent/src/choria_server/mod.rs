@@ -33,7 +33,7 @@ use super::choria_rpc::run_store::{RunStore, RunStoreError};
 use super::config::{ChoriaServerConfig, Config};
 use super::node::Node;
 use super::trust::boot_id;
-use super::trust::replay_cache::ReplayCache;
+use super::trust::replay_cache::{Now, ReplayCache};
 use ccm_core::engine::Level;
 use ccm_core::model::node::Token;
 use ccm_core::system::files::{self, AllowedWriters};
@@ -173,7 +173,7 @@ impl ChoriaServer {
     ) -> Result<(), ChoriaServerError> {
         let chain = trust_chain(config);
         let state_dir = &node.identity.state_dir;
-        let now = node.services.clock.now();
+        let now = Now::of(&*node.services.clock);
         let replay_cache = ReplayCache::open(&state_dir.join("choria-requests"), &boot_id(), now)?;
         let server = Arc::new(Self {
             key: server_key(config, &chain, &node)?,

@@ -9,7 +9,7 @@ use super::action_policy::{self, PolicyError};
 use super::{AGENTS, ChoriaServer, NO_REPLY, count};
 use crate::choria_rpc::reply::{ActionReply, Failure, Reply as RpcReply};
 use crate::trust::audit::AuditRequest;
-use crate::trust::replay_cache::SignerQuota;
+use crate::trust::replay_cache::{Now, SignerQuota};
 use crate::trust::{Denied, Requester};
 use ccm_core::engine::Level;
 use ccm_core::filter::{FilterError, Matcher, NodeAttributes};
@@ -236,7 +236,7 @@ impl ChoriaServer {
     fn record(&self, authentic: &AuthenticRequest) -> Result<(), Denied> {
         let quota = SignerQuota::new(&authentic.signer.to_hex(), false);
         self.replay_cache.lock().add(
-            self.node.services.clock.now(),
+            Now::of(&*self.node.services.clock),
             authentic.request.time(),
             // One more second, because times are stored in whole seconds.
             authentic.expiry + chrono::TimeDelta::seconds(1),

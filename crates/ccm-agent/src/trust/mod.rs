@@ -40,7 +40,7 @@ use ccm_nats::{Headers, Verb};
 use ccm_value::text::go_time;
 use generations::Generations;
 use last_accepted::LastAccepted;
-use replay_cache::{ReplayCache, SignerQuota};
+use replay_cache::{Now, ReplayCache, SignerQuota};
 use rollout_proof::LastDecision;
 pub(crate) use rollout_proof::RolloutProofError;
 pub(crate) use signed_sources::{
@@ -255,7 +255,7 @@ impl Authorizer {
                 collective,
                 directory,
                 boot,
-                clock.now(),
+                Now::of(&*clock),
             )?),
             None => None,
         };
@@ -282,7 +282,7 @@ impl Authorizer {
     ) -> Result<Requester, RefusedRequest> {
         match &self.rules {
             None => Ok(Requester::default()),
-            Some(rules) => rules.admit(self.clock.now(), verb, subject, headers, body),
+            Some(rules) => rules.admit(&*self.clock, verb, subject, headers, body),
         }
     }
 
@@ -340,7 +340,7 @@ impl Rules {
         collective: &Token,
         directory: &Path,
         boot: &str,
-        now: DateTime<Utc>,
+        now: Now,
     ) -> Result<Self, TrustError> {
         let mut signers = Vec::new();
         for signer in &trust.signers {
@@ -381,7 +381,7 @@ impl Rules {
     /// denies are not stored.
     fn admit(
         &self,
-        now: DateTime<Utc>,
+        clock: &dyn Clock,
         verb: Verb,
         subject: &str,
         headers: &Headers,
@@ -392,7 +392,7 @@ impl Rules {
             claim => claim?,
         };
         let signer = self.find(claim.signer).ok_or(Denied::Unknown)?;
-        let age = now.signed_duration_since(claim.time);
+        let age = clock.now().signed_duration_since(claim.time);
         if age > self.skew {
             return Err(Denied::Expired.into());
         }
@@ -420,7 +420,7 @@ impl Rules {
         let until = until.unwrap_or(DateTime::<Utc>::MAX_UTC);
         let mut replay_cache = self.replay_cache.lock();
         let quota = SignerQuota::new(&signer.text, requester.has_policy());
-        replay_cache.add(now, claim.time, until, *id.as_bytes(), quota)?;
+        replay_cache.add(Now::of(clock), claim.time, until, *id.as_bytes(), quota)?;
         Ok(requester.clone())
     }
 

@@ -81,7 +81,9 @@ impl Executor for LocalExecutor {
         let scope = setup.scope;
         let mut engine = engine(setup, &runner, temporaries.as_ref(), sink);
         let result = engine.run(scope, manifest);
-        (engine.into_session(), result)
+        let session = engine.into_session();
+        warn_about_orphans(&runner, sink);
+        (session, result)
     }
 
     fn ensure(
@@ -99,7 +101,9 @@ impl Executor for LocalExecutor {
             engine.record(scope, event.clone())?;
             Ok(event)
         });
-        (engine.into_session(), recorded)
+        let session = engine.into_session();
+        warn_about_orphans(&runner, sink);
+        (session, recorded)
     }
 }
 
@@ -110,6 +114,15 @@ impl LocalExecutor {
             None => SystemRunner::new(),
         };
         runner.with_supervisor(self.has_supervisor)
+    }
+}
+
+/// Reports commands of killed runs that did not end.
+fn warn_about_orphans(runner: &SystemRunner, sink: &mut dyn Sink) {
+    for pid in runner.orphans() {
+        let text = "A command of an interrupted run did not end in time; this run did not wait for \
+                    it any longer";
+        sink.line(&Line::new(Level::Warn, text).with("supervisor", pid));
     }
 }
 

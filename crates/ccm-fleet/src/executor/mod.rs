@@ -8,7 +8,7 @@
 //! A lease in the object names the controller that drives. It only avoids duplicate work:
 //! consistency comes from compare-and-set on every write. A controller whose write conflicts has
 //! lost the lease and waits; `lease` has when it is free. The actions on nodes are in `actions`
-//! and, for a rollback, `restore`.
+//! and, for a rollback, `restore`. Timeouts are compared with `steady_time`, not with the clock.
 //!
 //! An outage of NATS ends no controller: it waits, reports that to its observer, and goes on.
 //!
@@ -21,18 +21,20 @@ mod lease;
 mod observer;
 mod reports;
 mod restore;
+mod steady_time;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use self::lease::LeaseObserver;
 pub use self::observer::FollowEvent;
 use self::observer::Observer;
 use self::reports::Waited;
+use self::steady_time::{SteadyTime, add};
 use super::assignments::AssignmentStore;
 use super::decision::{self, Proofs, TrustedSigners};
 use super::late_reports;
@@ -210,13 +212,6 @@ impl Controller {
     }
 }
 
-fn add(time: DateTime<Utc>, span: Duration) -> DateTime<Utc> {
-    TimeDelta::from_std(span)
-        .ok()
-        .and_then(|span| time.checked_add_signed(span))
-        .unwrap_or(DateTime::<Utc>::MAX_UTC)
-}
-
 /// What to do after a step.
 enum Next {
     /// Decide again immediately.
@@ -252,6 +247,8 @@ struct Drive<'c, T: FnMut(FollowEvent<'_>)> {
     /// Time of our last write with a lease, on the monotonic clock.
     renewed: Option<Instant>,
     nudged: Option<Instant>,
+    /// The time with which timeouts are compared.
+    time: SteadyTime,
 }
 
 /// A rollout with a verified signature, or without one where that is accepted.
@@ -316,6 +313,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             verified: None,
             renewed: None,
             nudged: None,
+            time: SteadyTime::start(&SystemClock),
         };
         loop {
             match drive.prepare().await {
@@ -407,7 +405,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             }
             return Ok(false);
         }
-        let now = SystemClock.now();
+        let now = self.time.now(&SystemClock);
         match self.step(now).await? {
             Next::Again => {}
             Next::Wait(until) => {
@@ -424,7 +422,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
                 }
                 self.nudge_again().await?;
                 let left = until.map(|until| (until - now).to_std().unwrap_or_default());
-                // Not for longer: the clock may jump.
+                // Not for longer: the lease must be renewed.
                 let renewal = self.controller.lease / 3;
                 let limits = [left, self.is_dirty.then_some(unstored)];
                 let limit = limits.into_iter().flatten().fold(renewal, Duration::min);

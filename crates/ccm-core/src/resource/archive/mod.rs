@@ -122,7 +122,10 @@ fn difference(
     }
     if is_incomplete(archive, seen) {
         let parent = &archive.extract_parent;
-        return Some(format!("not completely extracted: {parent}"));
+        return Some(match seen.unpacked {
+            UnpackState::Complete(_) => format!("another archive was extracted: {parent}"),
+            _ => format!("not completely extracted: {parent}"),
+        });
     }
     if !seen.archive_exists {
         return (!archive.cleanup).then(|| "archive file missing".into());
@@ -153,8 +156,11 @@ fn is_incomplete(archive: &Archive, seen: &ArchiveMetadata) -> bool {
     match &seen.unpacked {
         UnpackState::Unknown => false,
         UnpackState::Interrupted(_) => true,
+        // An archive that was removed after it was unpacked is compared by its record.
         UnpackState::Complete(digest) => {
-            has_wanted_content(archive, seen) && !digest.eq_ignore_ascii_case(&archive.checksum)
+            !archive.checksum.is_empty()
+                && (has_wanted_content(archive, seen) || !seen.archive_exists)
+                && !digest.eq_ignore_ascii_case(&archive.checksum)
         }
     }
 }

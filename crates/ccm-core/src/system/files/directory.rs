@@ -1,5 +1,7 @@
-//! Creation of directories, and checks that a directory is private.
+//! Creation of directories, and checks that a directory is private and can be written to.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -11,6 +13,12 @@ use super::{
     Attributes, FileError, FileKind, Location, change_attributes, failed, parent_of, safe_open,
     set_attributes,
 };
+
+/// Name of the file that [`check_storage`] writes. One that a killed process left is replaced.
+const STORAGE_CHECK: &str = ".storage-check";
+
+/// Bytes that [`check_storage`] writes: at least a block, so that a full disk has no room for it.
+const STORAGE_CHECK_BYTES: usize = 4096;
 
 /// Creates a directory and missing parents, and sets its owner and mode; an existing one gets only
 /// these. A symlink of that name is removed, its target left alone. Parents get the same mode,
@@ -59,6 +67,25 @@ pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
 /// Checks that files can be created in a directory; fails on a read-only file system.
 pub fn check_writable(path: &Path) -> Result<(), FileError> {
     rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(failed("write to", path))
+}
+
+/// Checks that a file in a directory can be written and flushed; fails if the disk or a quota is
+/// full, or if the disk does not work. The directory must be private.
+pub fn check_storage(directory: &Path) -> Result<(), FileError> {
+    let path = directory.join(STORAGE_CHECK);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+        .map_err(failed("create", &path))?;
+    let mut file = File::from(file);
+    let written = file
+        .write_all(&[0xff; STORAGE_CHECK_BYTES])
+        .and_then(|()| file.sync_data())
+        .map_err(failed("write", &path));
+    // Removed in any case; a full disk permits that.
+    match rustix::fs::unlink(&path) {
+        Ok(()) | Err(Errno::NOENT) => written,
+        Err(errno) => written.and(Err(failed("remove", &path)(errno))),
+    }
 }
 
 /// Checks that a directory belongs to root or the effective user and is not writable by others. A

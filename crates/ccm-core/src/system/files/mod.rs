@@ -52,7 +52,9 @@ mod xattr;
 
 pub use append::append;
 pub use atomic_write::{Content, Durability, Writer, store, store_with, write_private};
-pub use directory::{check_private_dir, check_writable, create_directory, create_private_dir};
+pub use directory::{
+    check_private_dir, check_storage, check_writable, create_directory, create_private_dir,
+};
 pub use free_space::{FreeSpace, free_space};
 pub use glob::{BadPattern, Glob, GlobError, expand};
 pub(crate) use inspect::inspect_and_hash;

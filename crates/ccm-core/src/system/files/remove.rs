@@ -2,22 +2,31 @@
 //!
 //! A tree is walked by handles and no symlink is followed: if a directory is replaced by a symlink
 //! meanwhile, the link is removed, not its target. Going up is checked, too: a directory that was
-//! moved away ends the walk with an error. A tree with a file system that is mounted below is not removed:
-//! it is searched for one first, and none is entered. The number of open files does not depend on the
-//! depth of the tree.
+//! moved away ends the walk with an error. The number of open files does not depend on the depth of
+//! the tree.
+//!
+//! If a file system is mounted on the tree or below it, nothing is removed: the list of mounts is
+//! read first. One that is mounted later is not entered.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::safe_open::OpenError;
-use super::{FileError, Location, failed};
+use super::{FileError, Location, failed, proc_path, read};
 
 /// Maximum number of times that a directory is emptied while others create files in it.
-const MAX_SWEEPS: usize = 16;
+const MAX_PASSES: usize = 16;
+
+/// The mounts that this process sees.
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// Maximum size of the list of mounts.
+const MAX_MOUNTS_BYTES: u64 = 64 << 20;
 
 /// Removes a file, a symlink or an empty directory. A missing path is not an error.
 pub fn remove(path: &Path) -> Result<(), FileError> {
@@ -47,69 +56,45 @@ pub fn remove_recursive(path: &Path) -> Result<(), FileError> {
     }
     check_mounts(&location)?;
     let name = CString::new(location.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
-    remove_tree(location.directory, name).map_err(tree_error(path))
-}
-
-fn tree_error(path: &Path) -> impl Fn(Errno) -> FileError {
-    move |errno| match errno {
+    remove_tree(location.directory, name).map_err(|errno| match errno {
         Errno::XDEV => FileError::Mounted(path.to_owned()),
-        errno => failed("remove", path)(errno),
-    }
+        errno => fail(errno),
+    })
 }
 
-/// Checks that no file system is mounted below a directory, which could then be removed only in part.
+/// Checks that no file system is mounted on a directory or below it, which could then be removed only in
+/// part.
 pub(super) fn check_mounts(location: &Location<'_>) -> Result<(), FileError> {
-    let fail = tree_error(location.path);
-    let name = CString::new(location.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
-    find_mount(&location.directory, &name).map_err(fail)
-}
-
-/// Returns `EXDEV` if a file system is mounted below a directory. Nothing is changed, so a directory that
-/// is moved meanwhile needs no check.
-fn find_mount(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
-    let Some(mut here) = enter(parent, name)? else {
-        return Ok(());
-    };
-    let mut levels = vec![subdirectories(&here)?];
-    while let Some(pending) = levels.last_mut() {
-        if let Some(name) = pending.pop() {
-            if let Some(below) = enter(&here, &name)? {
-                levels.push(subdirectories(&below)?);
-                here = below;
-            }
-            continue;
-        }
-        levels.pop();
-        if !levels.is_empty() {
-            here = open_directory(&here, c"..")?;
-        }
+    if has_mount(location)? {
+        return Err(FileError::Mounted(location.path.to_owned()));
     }
     Ok(())
 }
 
-/// Opens a directory, unless it is something else or missing. A mount point is an error.
-fn enter(parent: &OwnedFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
-    match open_directory(parent, name) {
-        Ok(here) if is_mount_point(parent, &here)? => Err(Errno::XDEV),
-        Ok(here) => Ok(Some(here)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-        Err(errno) => Err(errno),
-    }
+/// Reports whether a file system is mounted on a directory or below it.
+fn has_mount(location: &Location<'_>) -> Result<bool, FileError> {
+    let parent = proc_path(&location.directory);
+    let parent = rustix::fs::readlink(&parent, Vec::new())
+        .map_err(failed::<Errno>("readlink", Path::new(&parent)))?;
+    let tree = Path::new(OsStr::from_bytes(parent.as_bytes())).join(location.name);
+    let mounts = read(Path::new(MOUNTS), MAX_MOUNTS_BYTES)?;
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    Ok(lines.any(|line| mount_point(line).is_some_and(|point| point.starts_with(&tree))))
 }
 
-/// Returns the names of the entries that may be directories.
-fn subdirectories(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        // Some file systems do not report the type of an entry.
-        let may_be = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
-        if may_be && name != c"." && name != c".." {
-            names.push(name.to_owned());
-        }
+/// Returns the mount point in a line of the list of mounts, where blanks and backslashes are written
+/// as a backslash and three octal digits.
+fn mount_point(line: &[u8]) -> Option<PathBuf> {
+    let field = line.split(|byte| *byte == b' ').nth(4)?;
+    let mut parts = field.split(|byte| *byte == b'\\');
+    let mut bytes = parts.next()?.to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(3)?;
+        let code = u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok()?;
+        bytes.push(code);
+        bytes.extend_from_slice(rest);
     }
-    Ok(names)
+    Some(PathBuf::from(OsString::from_vec(bytes)))
 }
 
 /// Returns the location of a path, or `None` if its directory is missing.
@@ -137,7 +122,8 @@ struct Level {
     parent: Identity,
     /// Subdirectories that are still to be removed.
     pending: Vec<CString>,
-    sweeps: usize,
+    /// Number of times that it was emptied again.
+    passes: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,9 +165,9 @@ fn climb(mut here: OwnedFd, mut levels: Vec<Level>) -> Result<(), Errno> {
             return Err(Errno::STALE);
         }
         match rustix::fs::unlinkat(&above, &*level.name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) if level.sweeps < MAX_SWEEPS => {
-                level.sweeps += 1;
-                level.pending = sweep(&here)?;
+            Err(Errno::NOTEMPTY | Errno::EXIST) if level.passes < MAX_PASSES => {
+                level.passes += 1;
+                level.pending = remove_files(&here)?;
                 continue;
             }
             Ok(()) | Err(Errno::NOENT) => {}
@@ -215,8 +201,8 @@ fn descend(
     levels.push(Level {
         name,
         parent: Identity::of(parent)?,
-        pending: sweep(&here)?,
-        sweeps: 0,
+        pending: remove_files(&here)?,
+        passes: 0,
     });
     Ok(Some(here))
 }
@@ -235,7 +221,7 @@ fn is_mount_point(parent: &OwnedFd, here: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// Removes the entries that are not directories, and returns the names of those that are.
-fn sweep(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
+fn remove_files(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut directories = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -283,6 +269,14 @@ mod tests {
         assert!(entered.is_none() && levels.is_empty());
         assert!(!at("tree/swapped").is_symlink());
         assert!(at("outside/file").exists());
+    }
+
+    #[test]
+    fn a_mount_point_is_unescaped() {
+        let line = br"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,noatime - ext3 /dev/root rw";
+        let found = mount_point(line);
+        assert_eq!(found.as_deref(), Some(Path::new(r"/mnt/a b\c")));
+        assert_eq!(mount_point(b""), None);
     }
 
     #[test]

@@ -82,8 +82,8 @@ impl Cancel {
 pub struct SystemRunner {
     cancel: Option<Cancel>,
     has_supervisor: bool,
-    /// Set once there are no supervisors of killed processes.
-    orphans_ended: Arc<OnceLock<()>>,
+    /// Supervisors of killed processes that did not end; set once they were waited for.
+    orphans: Arc<OnceLock<Vec<i32>>>,
 }
 
 impl SystemRunner {
@@ -110,6 +110,12 @@ impl SystemRunner {
         }
     }
 
+    /// Returns the supervisors of killed processes that did not end in time: their commands may
+    /// have been running beside those of this runner.
+    pub fn orphans(&self) -> &[i32] {
+        self.orphans.get().map_or(&[], Vec::as_slice)
+    }
+
     fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
     }
@@ -125,7 +131,7 @@ impl Runner for SystemRunner {
         }
         let is_supervised = command.supervised && self.has_supervisor && supervisor::is_available();
         if is_supervised {
-            self.orphans_ended.get_or_init(supervisor::wait_for_orphans);
+            self.orphans.get_or_init(supervisor::wait_for_orphans);
         }
         let mut process = Process::start(command, is_supervised)?;
         let ended = self.watch(command, &mut process);

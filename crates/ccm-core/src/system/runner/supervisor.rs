@@ -153,8 +153,8 @@ pub(super) fn is_available() -> bool {
 }
 
 /// Waits for supervisors whose parent is dead, until they have killed their commands: otherwise a
-/// command could run twice at the same time.
-pub(super) fn wait_for_orphans() {
+/// command could run twice at the same time. Returns those that are left after the longest time.
+pub(super) fn wait_for_orphans() -> Vec<i32> {
     let deadline = Instant::now().checked_add(MAX_ORPHAN_WAIT);
     let is_late = || deadline.is_none_or(|deadline| Instant::now() >= deadline);
     let mut orphans: Vec<i32> = process_tree::pids().filter(|pid| is_orphan(*pid)).collect();
@@ -162,6 +162,7 @@ pub(super) fn wait_for_orphans() {
         std::thread::sleep(TICK);
         orphans.retain(|pid| is_orphan(*pid));
     }
+    orphans
 }
 
 /// Reports whether a process is a supervisor that has another parent than when it was started. Other
