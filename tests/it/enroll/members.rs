@@ -7,7 +7,7 @@ use super::Fleet;
 const NODE: &str = "web1.example.net";
 
 #[test]
-fn a_node_that_enrolled_with_a_token_obeys_a_signed_request() {
+fn a_node_that_enrolled_with_a_token_executes_a_signed_request() {
     let mut fleet = Fleet::start();
     fleet.prepare(NODE);
     let token = fleet.token(&["--group", "web"]);

@@ -90,9 +90,12 @@ fn the_approver_can_read_no_request_signer_before_and_after_a_rotation() {
     host.sh(&format!(
         "mv {TRUST}/keys/signer.seed {TRUST}/signer.seed; systemctl enable --now ccm-enroll"
     ));
+    // Started when the program is: before that, the process has no sandbox yet.
     wait_for("the approver", || {
-        let byte = first_byte(&host, "keys/role-agent.seed");
-        when(byte == "S", byte)
+        let pid = host.property("ccm-enroll", "MainPID");
+        let program = host.run(&["readlink", &format!("/proc/{pid}/exe")]);
+        let is_started = program.stdout.trim() == INSTALLED;
+        when(is_started, format!("{program:?}"))
     });
     assert_hidden(&host, "signer.seed");
     host.sh(&format!("{INSTALLED} fleet trust rotate signer"));
