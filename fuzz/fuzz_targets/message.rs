@@ -19,7 +19,7 @@ use ccm_core::model::registration::Entry;
 use ccm_core::model::rollout::{Plan, Progress, Settings};
 use ccm_core::model::run::{ApplyRequest, ApplyResponse, RunSummary};
 use ccm_fuzz::json_round_trip;
-use ccm_nats::enrolment_token::EnrolmentTicket;
+use ccm_nats::enrolment_token::TokenContent;
 use ccm_nats::jwt::{Account, User, verify};
 use ccm_nats::request_signature::{PublicKey, Signer};
 use ccm_value::json;
@@ -64,10 +64,10 @@ fn jwt_is_rejected_or_verified(bytes: &[u8]) {
     };
     let _ = verify::<User>(text);
     let _ = verify::<Account>(text);
-    if let Ok(ticket) = EnrolmentTicket::parse(&Secret::new(text)) {
-        let encoded = ticket.encode().expect("encode a parsed token");
-        let again = EnrolmentTicket::parse(&encoded).expect("parse an encoded token");
-        assert_eq!(again, ticket);
+    if let Ok(content) = TokenContent::parse(&Secret::new(text)) {
+        let encoded = content.encode().expect("encode a parsed token");
+        let again = TokenContent::parse(&encoded).expect("parse an encoded token");
+        assert_eq!(again, content);
     }
 }
 

@@ -23,9 +23,9 @@ use ccm_nats::{Connection, NatsError, Subjects};
 /// Verb of the audit event.
 const FORGET: &str = "forget";
 
-/// A sort of records of a node.
+/// A type of records of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RecordKind {
+pub enum RecordType {
     Presence,
     Facts,
     Labels,
@@ -38,7 +38,7 @@ pub enum RecordKind {
     Enrolment,
 }
 
-impl fmt::Display for RecordKind {
+impl fmt::Display for RecordType {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Presence => "presence",
@@ -55,12 +55,12 @@ impl fmt::Display for RecordKind {
 
 /// Buckets with one key per node. Presence comes first: a node without it is offline for everybody
 /// who reads the others.
-const BUCKETS: [(RecordKind, &str); 5] = [
-    (RecordKind::Presence, NODES),
-    (RecordKind::Facts, FACTS),
-    (RecordKind::Assignment, DESIRED),
-    (RecordKind::Report, REPORTED),
-    (RecordKind::Labels, LABELS),
+const BUCKETS: [(RecordType, &str); 5] = [
+    (RecordType::Presence, NODES),
+    (RecordType::Facts, FACTS),
+    (RecordType::Assignment, DESIRED),
+    (RecordType::Report, REPORTED),
+    (RecordType::Labels, LABELS),
 ];
 
 /// Where to look for records besides the buckets.
@@ -79,7 +79,7 @@ pub struct NodeRecords {
     connection: Connection,
     subjects: Subjects,
     /// Buckets that exist, and whether they have a record of the node.
-    buckets: Vec<(RecordKind, Bucket, bool)>,
+    buckets: Vec<(RecordType, Bucket, bool)>,
     registrations: Vec<Entry>,
     stream: String,
     store: Option<EnrolmentStore>,
@@ -96,7 +96,7 @@ impl NodeRecords {
         registry: Registry<'_>,
     ) -> Result<Self, EnrolmentError> {
         let mut buckets = Vec::new();
-        for (kind, name) in BUCKETS {
+        for (record_type, name) in BUCKETS {
             let bucket = match connection.bucket(name).await {
                 // A fleet of an older version.
                 Err(err) if err.is_not_found() => continue,
@@ -104,7 +104,7 @@ impl NodeRecords {
             };
             let key = subjects.key(&node.token());
             let has_record = bucket.get(&key).await?.is_some();
-            buckets.push((kind, bucket, has_record));
+            buckets.push((record_type, bucket, has_record));
         }
         let store = match EnrolmentStore::open(connection, subjects).await {
             Err(err) if err.is_not_found() => None,
@@ -144,7 +144,7 @@ impl NodeRecords {
 
     /// Reports whether the node is online.
     pub fn is_online(&self) -> bool {
-        self.count(RecordKind::Presence) > 0
+        self.count(RecordType::Presence) > 0
     }
 
     /// Reports whether there is no record at all.
@@ -158,22 +158,22 @@ impl NodeRecords {
         enrolled.map(|node| node.public_key.as_str())
     }
 
-    /// Returns the number of records of each kind.
-    pub fn counts(&self) -> impl Iterator<Item = (RecordKind, usize)> {
+    /// Returns the number of records of each type.
+    pub fn counts(&self) -> impl Iterator<Item = (RecordType, usize)> {
         let buckets = self.buckets.iter();
         buckets
-            .map(|(kind, _, has_record)| (*kind, usize::from(*has_record)))
+            .map(|(record_type, _, has_record)| (*record_type, usize::from(*has_record)))
             .chain([
-                (RecordKind::Registrations, self.registrations.len()),
-                (RecordKind::Requests, self.requests.len()),
-                (RecordKind::Enrolment, usize::from(self.enrolled.is_some())),
+                (RecordType::Registrations, self.registrations.len()),
+                (RecordType::Requests, self.requests.len()),
+                (RecordType::Enrolment, usize::from(self.enrolled.is_some())),
             ])
     }
 
-    fn count(&self, kind: RecordKind) -> usize {
+    fn count(&self, record_type: RecordType) -> usize {
         let mut counts = self.counts();
         counts
-            .find(|(found, _)| *found == kind)
+            .find(|(found, _)| *found == record_type)
             .map_or(0, |(_, count)| count)
     }
 
@@ -206,7 +206,9 @@ impl NodeRecords {
 
     async fn audit(&self, by: &str, now: DateTime<Utc>) -> Result<(), NatsError> {
         let found = self.counts().filter(|(_, count)| *count > 0);
-        let found: Vec<String> = found.map(|(kind, _)| kind.to_string()).collect();
+        let found: Vec<String> = found
+            .map(|(record_type, _)| record_type.to_string())
+            .collect();
         let record = AuditRecord {
             node: &self.node,
             verb: FORGET,

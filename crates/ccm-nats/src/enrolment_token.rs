@@ -35,25 +35,25 @@ pub enum TokenError {
 
 /// The content of an enrolment token.
 #[derive(Clone, PartialEq, Eq)]
-pub struct EnrolmentTicket {
+pub struct TokenContent {
     /// Bearer JWT of the token's NATS user; its name is the id of the token.
     pub jwt: Secret,
     /// Public key that signs replies to requests.
     pub issuer: String,
     /// CA certificates of the server in PEM; empty for those of the system.
     pub ca: String,
-    pub fleet: TicketFleet,
+    pub fleet: TokenFleet,
 }
 
 /// The fleet that a token is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TicketFleet {
+pub struct TokenFleet {
     pub servers: Vec<String>,
     pub collective: Token,
     pub prefix: String,
 }
 
-impl EnrolmentTicket {
+impl TokenContent {
     /// Returns the id of the token.
     pub fn id(&self) -> Result<Token, TokenError> {
         let verified = jwt::verify::<User>(self.jwt.reveal()).map_err(|_| TokenError::Damaged)?;
@@ -101,20 +101,20 @@ impl EnrolmentTicket {
         for one in ca.split(',').filter(|one| !one.is_empty()) {
             certificates.push_str(&pem(&decode(one)?));
         }
-        let ticket = Self {
+        let content = Self {
             jwt: Secret::new(jwt),
             issuer: issuer.into(),
             ca: certificates,
             fleet: serde_json::from_slice(&decode(fleet)?).map_err(|_| TokenError::Damaged)?,
         };
-        ticket.id()?;
-        Ok(ticket)
+        content.id()?;
+        Ok(content)
     }
 }
 
-impl fmt::Debug for EnrolmentTicket {
+impl fmt::Debug for TokenContent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "EnrolmentTicket({:?})", self.fleet)
+        write!(out, "TokenContent({:?})", self.fleet)
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::jwt::{Claims, Key, KeyKind};
 
-    fn ticket() -> EnrolmentTicket {
+    fn content() -> TokenContent {
         let issuer = Key::generate(KeyKind::Account);
         let claims = Claims {
             name: "a1b2".into(),
@@ -163,11 +163,11 @@ mod tests {
             expires: None,
             body: User::default(),
         };
-        EnrolmentTicket {
+        TokenContent {
             jwt: Secret::new(claims.sign(&issuer).unwrap()),
             issuer: issuer.public_key(),
             ca: pem(&[7; 100]) + &pem(&[8; 48]),
-            fleet: TicketFleet {
+            fleet: TokenFleet {
                 servers: vec!["tls://nats.example.net:4222".into()],
                 collective: "default".parse().unwrap(),
                 prefix: "ccm.v1".into(),
@@ -177,10 +177,10 @@ mod tests {
 
     #[test]
     fn a_token_is_equal_after_it_is_written_and_read() {
-        let ticket = ticket();
-        let text = ticket.encode().unwrap();
-        let read = EnrolmentTicket::parse(&text).unwrap();
-        assert_eq!(read, ticket);
+        let content = content();
+        let text = content.encode().unwrap();
+        let read = TokenContent::parse(&text).unwrap();
+        assert_eq!(read, content);
         assert_eq!(read.id().unwrap().as_str(), "a1b2");
         let is_plain = |c: char| c.is_ascii_alphanumeric() || ":,._-".contains(c);
         assert!(text.reveal().chars().all(is_plain));
@@ -188,11 +188,11 @@ mod tests {
 
     #[test]
     fn damaged_tokens_are_rejected_without_showing_them() {
-        let text = ticket().encode().unwrap().reveal().to_owned();
+        let text = content().encode().unwrap().reveal().to_owned();
         let cut = &text[..text.len() - 5];
         let swapped = text.replacen("eyJ", "eyK", 1);
         for bad in ["", "hunter2", "ccm-enroll-1:hunter2", cut, &swapped] {
-            let error = EnrolmentTicket::parse(&Secret::new(bad)).unwrap_err();
+            let error = TokenContent::parse(&Secret::new(bad)).unwrap_err();
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
     }

@@ -13,7 +13,7 @@ use ccm_core::model::node::NodeName;
 use ccm_core::run::local_identity;
 use ccm_core::system::{SystemClock, files};
 use ccm_nats::NatsError;
-use ccm_nats::enrolment_token::EnrolmentTicket;
+use ccm_nats::enrolment_token::TokenContent;
 use ccm_value::secret::Secret;
 use ccm_value::text::{DurationError, parse_wait};
 
@@ -59,13 +59,13 @@ pub(in crate::cli) fn run(
     nats: &NatsArgs,
     console: &Console,
 ) -> Result<Verdict, CliError> {
-    let ticket = EnrolmentTicket::parse(&args.token()?).map_err(CliError::usage)?;
+    let token = TokenContent::parse(&args.token()?).map_err(CliError::usage)?;
     let node = match &args.name {
         Some(name) => name.clone(),
         None => local_identity().map_err(|err| CliError::usage(err).hint("use --name NODE"))?,
     };
     let options = EnrollOptions {
-        ticket,
+        token,
         servers: nats.given_servers().map(str::to_owned),
         node,
         config: config.to_owned(),

@@ -13,7 +13,7 @@ use crate::cli::output::{Console, is_confirmed};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_fleet::forget::{NodeRecords, RecordKind, Registry};
+use ccm_fleet::forget::{NodeRecords, RecordType, Registry};
 use ccm_fleet::role_permissions::Role;
 use ccm_fleet::trust::TrustDir;
 use ccm_nats::Connection;
@@ -49,7 +49,7 @@ pub(in crate::cli) struct Args {
     format: FormatArgs,
 }
 
-/// What happened to one sort of records, or to the credentials.
+/// What happened to the records of one type, or to the credentials.
 struct Row {
     node: NodeName,
     item: String,
@@ -58,32 +58,36 @@ struct Row {
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     let trust = args.directory.find()?;
-    let rows = runtime::block_on(async {
+    let mut rows = Vec::new();
+    let removed = runtime::block_on(async {
         let connection = args.directory.connect(fleet).await?;
         let records = find(args, fleet, &connection, trust.as_ref()).await?;
-        let mut rows = Vec::new();
         if !args.yes {
             let question = question(&args.nodes);
             // The connection must be served while the user thinks.
-            let asking = tokio::task::spawn_blocking(move || is_confirmed(&question, "--yes"));
-            if !asking.await.map_err(CliError::failed)?? {
-                return Ok(None);
+            let confirmation =
+                tokio::task::spawn_blocking(move || is_confirmed(&question, "--yes"));
+            if !confirmation.await.map_err(CliError::failed)?? {
+                return Ok(());
             }
         }
         for found in &records {
             forget(args, found, trust.as_ref(), &mut rows).await?;
         }
-        Ok(Some(rows))
-    })?;
-    let Some(rows) = rows else {
+        Ok(())
+    });
+    if rows.is_empty() {
+        removed?;
         return Ok(Verdict::default());
-    };
+    }
+    // Nodes before the one that failed are gone, and the user must know.
     let rows = rows.into_iter().map(|Row { node, item, result }| {
         let document = json!({ "node": node, "item": item, "result": result });
         ([node.to_string(), item, result], document)
     });
     let title = ["NODE", "ITEM", "RESULT"];
     print_list(console, args.format.format(), "items", title, rows)?;
+    removed?;
     Ok(Verdict::default())
 }
 
@@ -165,13 +169,13 @@ async fn forget(
         ),
     };
     records.remove(trust.is_some(), &caller(), now).await?;
-    for (kind, count) in records.counts() {
-        let result = match (kind, count) {
+    for (record_type, count) in records.counts() {
+        let result = match (record_type, count) {
             (_, 0) => "none".to_owned(),
-            (RecordKind::Enrolment, _) if trust.is_none() => {
+            (RecordType::Enrolment, _) if trust.is_none() => {
                 "kept: it has the key that must be revoked".to_owned()
             }
-            (RecordKind::Presence, _) if args.force && trust.is_none() => {
+            (RecordType::Presence, _) if args.force && trust.is_none() => {
                 "removed; it returns while the agent runs".to_owned()
             }
             (_, 1) => "removed".to_owned(),
@@ -179,7 +183,7 @@ async fn forget(
         };
         rows.push(Row {
             node: node.clone(),
-            item: kind.to_string(),
+            item: record_type.to_string(),
             result,
         });
     }

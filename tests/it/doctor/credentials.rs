@@ -15,7 +15,7 @@ fn enrolled() -> Fleet {
     fleet
 }
 
-fn look(fleet: &Fleet) -> Diagnosis {
+fn diagnose_node(fleet: &Fleet) -> Diagnosis {
     diagnose(&fleet.env, &fleet.env.at(&format!("{NODE}/agent.yaml")))
 }
 
@@ -28,7 +28,7 @@ fn set_mode(fleet: &Fleet, mode: u32) {
 fn an_enrolled_node_has_everything_it_needs() {
     let mut fleet = enrolled();
     fleet.agent(NODE);
-    let found = look(&fleet);
+    let found = diagnose_node(&fleet);
     found.assert(
         "credentials",
         "ok",
@@ -45,7 +45,7 @@ fn an_enrolled_node_has_everything_it_needs() {
 fn credentials_that_others_can_read_are_named() {
     let fleet = enrolled();
     set_mode(&fleet, 0o644);
-    let found = look(&fleet);
+    let found = diagnose_node(&fleet);
     found.assert(
         "credentials",
         "warning",
@@ -64,7 +64,7 @@ fn credentials_of_another_node_are_named() {
         text.replace(NODE, "web2.example.net")
             .replace("/web2.example.net/", "/web1.example.net/"),
     );
-    let found = look(&fleet);
+    let found = diagnose_node(&fleet);
     found.assert(
         "credentials",
         "failed",
@@ -77,7 +77,7 @@ fn credentials_of_another_node_are_named() {
 fn missing_credentials_are_named() {
     let fleet = enrolled();
     std::fs::remove_file(fleet.env.path(&format!("{NODE}/agent.creds"))).unwrap();
-    look(&fleet).assert("credentials", "failed", "no such file", "ccm agent enroll");
+    diagnose_node(&fleet).assert("credentials", "failed", "no such file", "ccm agent enroll");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn expired_credentials_are_named_with_their_end() {
     );
     // The server notices it within a second.
     let found = wait_for("expiry", || {
-        let found = look(&fleet);
+        let found = diagnose_node(&fleet);
         let is_refused = found.state("server") == "failed";
         if is_refused {
             Ok(found)
@@ -120,7 +120,7 @@ fn expired_credentials_are_named_with_their_end() {
 fn a_revoked_node_is_told_apart_from_a_server_that_is_down() {
     let fleet = enrolled();
     fleet.ccm(&["fleet", "trust", "revoke", "agent", NODE]).ok();
-    let found = look(&fleet);
+    let found = diagnose_node(&fleet);
     found.assert("server", "failed", "authorization violation", "revoked");
     assert_eq!(found.state("credentials"), "ok");
 }
@@ -132,5 +132,5 @@ fn a_server_with_a_certificate_of_another_ca_is_named() {
     fleet.ccm(&["fleet", "trust", "init", &other]).ok();
     let ca = fleet.env.read("other/tls/ca.pem");
     fleet.env.write(&format!("{NODE}/ca.pem"), ca);
-    look(&fleet).assert("server", "failed", "certificate", "compare the CA");
+    diagnose_node(&fleet).assert("server", "failed", "certificate", "compare the CA");
 }

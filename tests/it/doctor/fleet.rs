@@ -9,14 +9,14 @@ use crate::support::fleet::Fleet;
 use crate::support::nats::Cluster;
 use crate::support::poll::{eventually, wait_for};
 
-fn look(fleet: &Fleet) -> Diagnosis {
+fn diagnose(fleet: &Fleet) -> Diagnosis {
     Diagnosis::read(&fleet.run(&["doctor", "--json"]))
 }
 
 /// Diagnoses until a check has a state.
-fn wait_for_state(name: &str, state: &str, look: impl Fn() -> Diagnosis) -> Diagnosis {
+fn wait_for_state(name: &str, state: &str, diagnose: impl Fn() -> Diagnosis) -> Diagnosis {
     wait_for(name, || {
-        let found = look();
+        let found = diagnose();
         let is_it = found.state(name) == state;
         if is_it {
             Ok(found)
@@ -29,7 +29,7 @@ fn wait_for_state(name: &str, state: &str, look: impl Fn() -> Diagnosis) -> Diag
 #[test]
 fn nothing_is_wrong_with_a_fleet_that_works() {
     let fleet = rollout::fleet(&["a", "b"]);
-    let found = look(&fleet);
+    let found = diagnose(&fleet);
     assert_eq!(found.code, Some(0), "{:#}", found.document);
     assert_eq!(found.document["state"], "ok", "{:#}", found.document);
     found.assert("nodes_online", "ok", "2 nodes online", "");
@@ -44,7 +44,7 @@ fn nothing_is_wrong_with_a_fleet_that_works() {
 fn a_server_that_is_down_is_named() {
     let mut fleet = rollout::fleet(&[]);
     fleet.server.stop();
-    let found = look(&fleet);
+    let found = diagnose(&fleet);
     found.assert(
         "server",
         "failed",
@@ -61,17 +61,17 @@ async fn a_missing_bucket_and_changed_settings_are_named() {
     let mut config = stream.cached_info().config.clone();
     config.max_messages_per_subject = 2;
     jetstream.update_stream(config).await.unwrap();
-    look(&fleet).assert(
+    diagnose(&fleet).assert(
         "streams",
         "warning",
         "settings differ: CCM_DESIRED",
         "ccm fleet init",
     );
     jetstream.delete_stream("KV_CCM_LABELS").await.unwrap();
-    let found = look(&fleet);
+    let found = diagnose(&fleet);
     found.assert("streams", "failed", "missing: CCM_LABELS", "ccm fleet init");
     fleet.run(&["init"]).ok();
-    assert_eq!(look(&fleet).state("streams"), "ok");
+    assert_eq!(diagnose(&fleet).state("streams"), "ok");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_rollout_without_a_controller_and_a_halted_one_are_named() {
     fleet
         .run(&["rollout", "start", "app", "--all", "--detach"])
         .ok();
-    let found = look(&fleet);
+    let found = diagnose(&fleet);
     found.assert(
         "rollouts",
         "failed",
@@ -89,7 +89,7 @@ fn a_rollout_without_a_controller_and_a_halted_one_are_named() {
         "ccm fleet rollout drive",
     );
     let _ = fleet.run(&["rollout", "drive"]);
-    let found = wait_for_state("nodes_health", "warning", || look(&fleet));
+    let found = wait_for_state("nodes_health", "warning", || diagnose(&fleet));
     found.assert("rollouts", "warning", "halted:", "ccm fleet rollout show");
     found.assert(
         "nodes_health",
@@ -104,7 +104,7 @@ fn nodes_that_are_offline_unhealthy_or_paused_are_named() {
     let mut fleet = rollout::fleet(&["a", "b"]);
     fleet.run(&["pause", "--node", "b", "--reason", "x"]).ok();
     fleet.stop("a");
-    let found = wait_for_state("nodes_health", "warning", || look(&fleet));
+    let found = wait_for_state("nodes_health", "warning", || diagnose(&fleet));
     found.assert("nodes_health", "warning", "paused: b", "ccm fleet resume");
     found.assert(
         "nodes_online",
@@ -113,7 +113,7 @@ fn nodes_that_are_offline_unhealthy_or_paused_are_named() {
         "ccm doctor",
     );
     fleet.break_state_dir("b");
-    let found = wait_for_state("nodes_health", "failed", || look(&fleet));
+    let found = wait_for_state("nodes_health", "failed", || diagnose(&fleet));
     found.assert("nodes_health", "failed", "unhealthy: b", "ccm doctor");
 }
 
@@ -125,7 +125,7 @@ fn a_node_with_another_time_is_named() {
         env.set(name, &value);
     }
     let _agent = AgentProcess::start(&env, "late", &fleet.server.url(), "");
-    let found = wait_for_state("nodes_clock", "failed", || look(&fleet));
+    let found = wait_for_state("nodes_clock", "failed", || diagnose(&fleet));
     found.assert("nodes_clock", "failed", "late (-1", "synchronize");
 }
 
@@ -175,8 +175,8 @@ async fn replicas_that_are_missing_are_named() {
         }
     })
     .await;
-    let look = || Diagnosis::read(&run(&["doctor", "--json"]));
-    let found = look();
+    let diagnose = || Diagnosis::read(&run(&["doctor", "--json"]));
+    let found = diagnose();
     found.assert(
         "replication",
         "warning",
@@ -184,9 +184,9 @@ async fn replicas_that_are_missing_are_named() {
         "--replicas 3",
     );
     run(&["init", "--replicas", "3"]).ok();
-    wait_for_state("replication", "ok", look);
+    wait_for_state("replication", "ok", diagnose);
     cluster.servers[2].stop();
-    let found = wait_for_state("replication", "warning", look);
+    let found = wait_for_state("replication", "warning", diagnose);
     let text = found.check("replication")["found"].as_str().unwrap();
     assert!(text.contains("n3"), "{text}");
 }

@@ -6,7 +6,7 @@ use crate::support::systemd::{SystemdHost, systemd_host};
 
 const UNIT: &str = include_str!("../../../packaging/systemd/ccm-agent.service");
 
-fn look(host: &SystemdHost) -> Diagnosis {
+fn diagnose(host: &SystemdHost) -> Diagnosis {
     Diagnosis::read(&host.ccm(&["doctor", "--json"]))
 }
 
@@ -26,25 +26,25 @@ fn the_state_of_the_unit_is_named_with_the_last_lines_of_its_log() {
         &host,
         "identity: web1\nservers: ['nats://127.0.0.1:4999']\n",
     );
-    look(&host).assert(
+    diagnose(&host).assert(
         "unit",
         "failed",
         "is inactive (dead)",
         "systemctl enable --now ccm-agent",
     );
     host.sh("systemctl start ccm-agent");
-    look(&host).assert(
+    diagnose(&host).assert(
         "unit",
         "warning",
         "does not start at boot",
         "systemctl enable",
     );
     host.sh("systemctl enable ccm-agent");
-    look(&host).assert("unit", "ok", "is active (running), enabled", "");
+    diagnose(&host).assert("unit", "ok", "is active (running), enabled", "");
     configure(&host, "identity: web1\nnonsense: 1\n");
     let _ = host.run(&["systemctl", "restart", "ccm-agent"]);
     let found = wait_for("a failed unit", || {
-        let found = look(&host);
+        let found = diagnose(&host);
         let text = found.check("unit")["found"].as_str().unwrap().to_owned();
         when(
             text.contains("nonsense") && text.contains("auto-restart"),

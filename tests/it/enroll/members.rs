@@ -7,7 +7,7 @@ use super::Fleet;
 const NODE: &str = "web1.example.net";
 
 #[test]
-fn a_node_that_enrolled_with_a_token_obeys_a_signed_request() {
+fn a_node_that_enrolled_with_a_token_executes_a_signed_request() {
     let mut fleet = Fleet::start();
     fleet.prepare(NODE);
     let token = fleet.token(&["--group", "web"]);
@@ -105,6 +105,42 @@ fn enrolled_nodes_move_to_a_new_signing_key_before_the_old_one_is_retired() {
     assert!(again.starts_with("enrolled"), "{again}");
     let config = fleet.env.read(&format!("{NODE}/agent.yaml"));
     assert!(config.contains("groups: [web]"), "{config}");
+}
+
+#[test]
+fn the_old_signing_key_is_not_retired_while_a_node_uses_it() {
+    let fleet = Fleet::start();
+    let token = fleet.token(&[]);
+    fleet.enroll(NODE, &token).ok();
+    fleet.ccm(&["fleet", "trust", "rotate", "agent"]).ok();
+    assert_eq!(fleet.listed()[0]["state"], "old key");
+    let retire = ["fleet", "trust", "rotate", "agent", "--retire"];
+    let refused = fleet.ccm(&retire).error(2);
+    assert!(refused.contains(NODE), "{refused}");
+    assert!(refused.contains("--force"), "{refused}");
+    fleet.ccm(&[&retire[..], &["--force"]].concat()).ok();
+}
+
+#[test]
+fn nodes_that_were_forgotten_before_a_failure_are_printed() {
+    let fleet = Fleet::start();
+    let token = fleet.token(&["--count", "2"]);
+    for node in [NODE, "web2.example.net"] {
+        fleet.enroll(node, &token).ok();
+    }
+    // A record that can't be revoked.
+    let record = r#"{"role": "agent", "name": "web2.example.net", "public_key": "damaged",
+        "issued": "2026-01-01T00:00:00Z", "issuer": "A"}"#;
+    fleet
+        .env
+        .write("trust/users/agent-web2.example.net.json", record);
+    let forget = ["fleet", "forget", NODE, "web2.example.net", "--yes"];
+    let outcome = fleet.ccm(&forget);
+    assert_ne!(outcome.code, Some(0), "{outcome:?}");
+    let removed = outcome.stdout.lines().any(|line| {
+        line.starts_with(NODE) && line.contains("credentials") && line.contains("revoked")
+    });
+    assert!(removed, "{outcome:?}");
 }
 
 #[test]

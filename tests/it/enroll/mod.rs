@@ -116,7 +116,7 @@ impl Fleet {
     }
 
     fn signed(&self, user: &str, args: &[&str]) -> Outcome {
-        let (context, signer) = (self.context(user), self.env.at("trust/signer.seed"));
+        let (context, signer) = (self.context(user), self.env.at("trust/keys/signer.seed"));
         let flags = ["--context", &context, "--sign-with", &signer];
         self.ccm(&[&["fleet"], args, &flags].concat())
     }

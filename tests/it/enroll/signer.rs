@@ -29,7 +29,7 @@ fn request(fleet: &Fleet, seed: &str) -> Outcome {
 
 /// Keeps a copy of a seed, as an operator on another machine has one.
 fn copy_seed(fleet: &Fleet, name: &str) {
-    let text = fleet.env.read("trust/signer.seed");
+    let text = fleet.env.read("trust/keys/signer.seed");
     fleet.env.write_secret(name, text);
 }
 
@@ -46,7 +46,7 @@ fn roll_out(fleet: &Fleet, file: &str) {
     fleet.env.write("app/manifest.yaml", manifest);
     let directory = fleet.env.at("app");
     let context = fleet.context("controller-main");
-    let seed = fleet.env.at("trust/signer.seed");
+    let seed = fleet.env.at("trust/keys/signer.seed");
     for args in [
         &["bundle", "push", &directory, "--name", "app"][..],
         &["rollout", "start", "app", "--all"][..],
@@ -78,7 +78,7 @@ fn requests_of_both_signers_are_accepted_until_the_old_one_is_retired() {
     });
     request(&fleet, "new.seed").ok();
     assert_ne!(fleet.env.read("trust/agent-trust.yaml"), before);
-    assert!(!fleet.env.exists("trust/signer-previous.seed"));
+    assert!(!fleet.env.exists("trust/keys/signer-previous.seed"));
 }
 
 #[test]

@@ -7,7 +7,13 @@ use super::Fleet;
 #[test]
 fn secrets_are_readable_by_their_owner_only() {
     let fleet = Fleet::without_approver(&[]);
-    for name in ["keys", "creds", "contexts", "signer.seed", "tls/server.key"] {
+    for name in [
+        "keys",
+        "creds",
+        "contexts",
+        "keys/signer.seed",
+        "tls/server.key",
+    ] {
         let path = fleet.env.path(&format!("trust/{name}"));
         let mode = std::fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{name}");
@@ -82,7 +88,9 @@ fn a_rotated_key_overlaps_with_the_previous_one_until_it_is_retired() {
     let list = ccm(&["list"]).ok();
     let old = list.lines().find(|line| line.contains(" old ")).unwrap();
     assert!(old.contains("old key"), "{list}");
-    ccm(&["rotate", "operator", "--retire"]).ok();
+    let refused = ccm(&["rotate", "operator", "--retire"]).error(2);
+    assert!(refused.contains("is used by admin, old"), "{refused}");
+    ccm(&["rotate", "operator", "--retire", "--force"]).ok();
     nodes("new").ok();
     let error = nodes("old").error(1);
     assert!(error.contains("authorization violation"), "{error}");

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::INSTALLED;
 use crate::enroll::Fleet;
 use crate::support::poll::{wait_for, when};
 use crate::support::systemd::SystemdHost;
@@ -22,7 +23,7 @@ impl Lab {
         host.write("/root/enroll.token", &token);
         host.sh("chmod 0600 /root/enroll.token");
         let enrolled = host.sh(&format!(
-            "ccm agent enroll --name {node} --token-file /root/enroll.token"
+            "{INSTALLED} agent enroll --name {node} --token-file /root/enroll.token"
         ));
         assert!(
             enrolled.starts_with(&format!("enrolled {node}")),

@@ -19,7 +19,7 @@ use ccm_core::model::enrolment::{
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Clock, FileError};
 use ccm_nats::context::Login;
-use ccm_nats::enrolment_token::{EnrolmentTicket, TokenError};
+use ccm_nats::enrolment_token::{TokenContent, TokenError};
 use ccm_nats::jwt::{self, JwtError, User};
 use ccm_nats::request_signature::{KeyError, PublicKey, SignatureClaim, Signer};
 use ccm_nats::subject::ENROLMENT_INBOX;
@@ -82,7 +82,7 @@ pub enum EnrollError {
 /// What to enroll, and where files are written.
 #[derive(Clone, Debug)]
 pub struct EnrollOptions {
-    pub ticket: EnrolmentTicket,
+    pub token: TokenContent,
     /// Server URLs, instead of those in the token.
     pub servers: Option<String>,
     pub node: NodeName,
@@ -121,7 +121,7 @@ pub async fn enroll(
     mut notify: impl FnMut(Progress),
 ) -> Result<Enrolled, EnrollError> {
     let files = NodeFiles::beside(&options.config)?;
-    let token_account = account_of(options.ticket.jwt.reveal())?;
+    let token_account = account_of(options.token.jwt.reveal())?;
     check_existing(&files, options, &token_account)?;
     let seed = files.load_or_create_seed(options.new_key)?;
     let signer = Signer::from_seed(seed.reveal()).map_err(|source| EnrollError::Key {
@@ -129,23 +129,23 @@ pub async fn enroll(
         source,
     })?;
     let public_key = signer.public_key();
-    let temporary = files.temporary_ca(&options.ticket.ca)?;
+    let temporary = files.temporary_ca(&options.token.ca)?;
     let mut settings = server_settings(options)?;
     settings.tls.ca = temporary.as_ref().map(|(_, path)| path.clone());
     settings.login = Login::Jwt {
-        jwt: options.ticket.jwt.clone(),
+        jwt: options.token.jwt.clone(),
         seed: None,
     };
-    settings.inbox_prefix = Some(format!("{ENROLMENT_INBOX}.{}", options.ticket.id()?));
+    settings.inbox_prefix = Some(format!("{ENROLMENT_INBOX}.{}", options.token.id()?));
     let once = ConnectMode::Once(CONNECT_LIMIT);
     let connection = ccm_nats::connect(&settings, once, CONNECTION).await?;
     let connection = connection.with_signer(Some(signer));
-    let asking = Asking {
+    let exchange = Exchange {
         options,
         connection: &connection,
         public_key: &public_key,
     };
-    let membership = asking.ask(clock, &mut notify).await?;
+    let membership = exchange.request_membership(clock, &mut notify).await?;
     connection.drain().await;
     // Credentials that do not work are not installed.
     settings.login = Login::Jwt {
@@ -165,7 +165,7 @@ pub async fn enroll(
     };
     let text = config_file::merge(&files.existing_config()?, &node, options.force);
     let text = text.map_err(|source| config_error(&options.config, source))?;
-    let written = files.write(&seed, &membership, &options.ticket.ca, &servers, &text)?;
+    let written = files.write(&seed, &membership, &options.token.ca, &servers, &text)?;
     Ok(Enrolled {
         node: options.node.clone(),
         public_key,
@@ -213,7 +213,7 @@ fn account_of(text: &str) -> Result<String, EnrollError> {
 fn server_settings(options: &EnrollOptions) -> Result<Settings, EnrollError> {
     let servers = match &options.servers {
         Some(servers) => servers.clone(),
-        None => options.ticket.fleet.servers.join(","),
+        None => options.token.fleet.servers.join(","),
     };
     Ok(Settings::plain(&servers)?)
 }
@@ -235,22 +235,22 @@ pub fn is_login_error(reason: &str) -> bool {
 }
 
 /// The exchange with the approver.
-struct Asking<'a> {
+struct Exchange<'a> {
     options: &'a EnrollOptions,
     connection: &'a Connection,
     public_key: &'a str,
 }
 
-impl Asking<'_> {
+impl Exchange<'_> {
     /// Repeats the request until it is decided.
-    async fn ask(
+    async fn request_membership(
         &self,
         clock: &dyn Clock,
         notify: &mut impl FnMut(Progress),
     ) -> Result<Membership, EnrollError> {
-        let fleet = &self.options.ticket.fleet;
+        let fleet = &self.options.token.fleet;
         let subjects = Subjects::new(&fleet.prefix, fleet.collective.clone())?;
-        let subject = subjects.enrolment(&self.options.ticket.id()?);
+        let subject = subjects.enrolment(&self.options.token.id()?);
         let start = clock.monotonic();
         let mut last = None;
         for attempt in 0_usize.. {
@@ -312,7 +312,7 @@ impl Asking<'_> {
 
     /// Verifies that the issuer of the token has signed a reply to this node.
     fn verify(&self, reply: &Reply) -> Result<EnrolmentReply, EnrollError> {
-        let issuer = &self.options.ticket.issuer;
+        let issuer = &self.options.token.issuer;
         let claim = SignatureClaim::read(&reply.headers)
             .map_err(|_| EnrollError::Reply("it is not signed"))?;
         if claim.signer != issuer {

@@ -9,7 +9,7 @@ use ccm_core::model::enrolment::{EnrolmentToken, NodeGrants};
 use ccm_core::model::node::Token;
 use ccm_core::system::files::Glob;
 use ccm_core::system::random;
-use ccm_nats::enrolment_token::{EnrolmentTicket, TicketFleet};
+use ccm_nats::enrolment_token::{TokenContent, TokenFleet};
 use ccm_nats::jwt::{Claims, Key, KeyKind, User};
 use ccm_value::secret::Secret;
 
@@ -50,17 +50,17 @@ pub async fn create_token(
         },
     };
     let jwt = claims.sign(&trust.role_key(Role::Enroll)?);
-    let ticket = EnrolmentTicket {
+    let content = TokenContent {
         jwt: Secret::new(jwt.map_err(EnrolmentError::Sign)?),
         issuer: trust.role_key(Role::Agent)?.public_key(),
         ca: trust.ca()?,
-        fleet: TicketFleet {
+        fleet: TokenFleet {
             servers: trust.fleet.servers.clone(),
             collective: trust.fleet.collective.clone(),
             prefix: trust.fleet.prefix.clone(),
         },
     };
-    let text = ticket.encode()?;
+    let text = content.encode()?;
     let token = EnrolmentToken {
         id,
         public_key,

@@ -118,9 +118,7 @@ impl TrustDir {
         for (role, key) in &keys.roles {
             self.store_key(&format!("role-{role}"), key)?;
         }
-        let seed = keys.signer.seed().map_err(TrustError::Signer)?;
-        let seed = Secret::new(format!("{}\n", seed.reveal()));
-        store_secret(&self.at("signer.seed"), &seed)
+        self.store_first_signer(&keys.signer)
     }
 
     fn store_accounts(&self, keys: &Keys, now: DateTime<Utc>) -> Result<(), TrustError> {

@@ -82,6 +82,8 @@ pub enum TrustError {
     SignerNotRetired(String),
     #[error("there is no previous request signer")]
     NoPreviousSigner,
+    #[error("{} is not the seed of the request signer {key} in {FLEET}", path.display())]
+    SignerSeed { path: PathBuf, key: String },
 }
 
 /// The public part of a trust directory.

@@ -125,8 +125,35 @@ impl TrustDir {
 
     /// Reports whether the key that signed a user is the current one of its role.
     pub fn is_current(&self, user: &UserRecord) -> bool {
-        let keys = self.fleet.roles.get(&user.role);
-        keys.and_then(|keys| keys.last()) == Some(&user.issuer)
+        self.is_current_key(user.role, &user.issuer)
+    }
+
+    /// Reports whether the current signing key of a role has signed a JWT.
+    pub fn has_signed(&self, role: Role, jwt: &str) -> bool {
+        jwt::verify::<User>(jwt).is_ok_and(|verified| self.is_current_key(role, &verified.issuer))
+    }
+
+    /// Returns the valid users of a role that a previous key has signed, among those that were issued
+    /// from this directory.
+    pub fn users_of_previous_keys(
+        &self,
+        role: Role,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<UserRecord>, TrustError> {
+        let revoked = self.revocations()?;
+        let mut users = self.users()?;
+        users.retain(|user| {
+            let is_valid = !revoked.contains_key(&user.public_key)
+                && user.expires.is_none_or(|expires| expires > now);
+            user.role == role && is_valid && !self.is_current(user)
+        });
+        Ok(users)
+    }
+
+    fn is_current_key(&self, role: Role, key: &str) -> bool {
+        let keys = self.fleet.roles.get(&role);
+        keys.and_then(|keys| keys.last())
+            .is_some_and(|it| it == key)
     }
 
     /// Writes credentials and context of a user into files, and returns the path of the context.

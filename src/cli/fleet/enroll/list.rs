@@ -7,6 +7,7 @@ use crate::cli::fleet::list_output::print_list;
 use crate::cli::fleet::request::FormatArgs;
 use crate::cli::{CliError, runtime};
 use ccm_core::model::enrolment::{EnrolledNode, PendingNode};
+use ccm_fleet::role_permissions::Role;
 use ccm_value::text::to_the_second;
 
 /// List requests that wait for a decision
@@ -43,9 +44,16 @@ pub(super) fn run(args: &Args, context: &Context<'_>) -> Result<(), CliError> {
     let requests = requests
         .iter()
         .filter(|it| args.all || it.rejected.is_none());
-    let rows = requests
-        .map(Row::of_request)
-        .chain(nodes.iter().map(Row::of_node));
+    // Without the trust directory nobody knows which signing key is the current one.
+    let trust = context.directory.find()?;
+    let is_current = |node: &EnrolledNode| {
+        let trust = trust.as_ref();
+        trust.is_none_or(|trust| trust.has_signed(Role::Agent, &node.jwt))
+    };
+    let nodes = nodes
+        .iter()
+        .map(|node| Row::of_node(node, is_current(node)));
+    let rows = requests.map(Row::of_request).chain(nodes);
     let mut rows: Vec<Row> = rows.collect();
     rows.sort_by(|a, b| (&a.node, a.state, &a.key).cmp(&(&b.node, b.state, &b.key)));
     let title = ["NODE", "STATE", "SINCE", "BY", "KEY", "NOTE"];
@@ -84,9 +92,11 @@ impl Row {
         }
     }
 
-    fn of_node(node: &EnrolledNode) -> Self {
+    /// Returns the row of a node, whose credentials may be of a previous signing key.
+    fn of_node(node: &EnrolledNode, is_current: bool) -> Self {
         let (state, since) = match node.revoked {
             Some(revoked) => ("revoked", revoked),
+            None if !is_current => ("old key", node.approved),
             None => ("enrolled", node.approved),
         };
         let groups: Vec<&str> = node.grants.groups.iter().map(|it| it.as_str()).collect();

@@ -104,13 +104,13 @@ fn next_steps(trust: &TrustDir) -> String {
          ccm fleet enroll serve\n  \
          ccm fleet enroll token create\n\n\
          Operator: --context {operator} --sign-with {signer}\n\n\
-         Keep a copy of {keys} and {signer} offline. A server on another machine needs nats.conf,\n\
-         operator.jwt, resolver and tls only.\n",
+         Keep a copy of {keys} offline. A server on another machine needs nats.conf, operator.jwt,\n\
+         resolver and tls only.\n",
         directory = directory.display(),
         config = at("nats.conf"),
         controller = at("contexts/controller-main.json"),
         operator = at("contexts/operator-admin.json"),
-        signer = at("signer.seed"),
+        signer = trust.signer_seed().display(),
         keys = at("keys"),
     )
 }

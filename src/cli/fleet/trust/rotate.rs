@@ -1,6 +1,7 @@
 //! `ccm fleet trust rotate`: new signing keys of roles, a new request signer, and new server
 //! certificates.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::signer::Rotation;
@@ -10,8 +11,12 @@ use crate::cli::fleet::request::positive_duration;
 use crate::cli::output::Console;
 use crate::cli::{CliError, runtime};
 use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::enrolment::EnrolmentStore;
 use ccm_fleet::role_permissions::Role;
 use ccm_fleet::trust::TrustDir;
+
+/// Maximum number of names in an error.
+const MAX_NAMES: usize = 10;
 
 /// Rotate the signing key of a role, the request signer, or the certificate of the server
 ///
@@ -32,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
     wait: Duration,
 
-    /// Retire the previous request signer although nodes need it
+    /// Retire previous keys although nodes or users need them
     #[arg(long, requires = "retire")]
     force: bool,
 }
@@ -88,6 +93,9 @@ pub(super) fn run(
         }
     };
     let jwt = if args.retire {
+        if !args.force {
+            check_unused(role, directory, fleet, trust)?;
+        }
         trust.retire(role, now)?
     } else {
         trust.rotate(role, now)?
@@ -104,4 +112,42 @@ pub(super) fn run(
         ),
     });
     Ok(())
+}
+
+/// Fails if valid nodes or users have credentials of a previous signing key of a role.
+fn check_unused(
+    role: Role,
+    directory: &TrustArgs,
+    fleet: &FleetArgs,
+    trust: &TrustDir,
+) -> Result<(), CliError> {
+    let issued = trust.users_of_previous_keys(role, SystemClock.now())?;
+    let mut names: BTreeSet<String> = issued.into_iter().map(|user| user.name).collect();
+    let mut remedy = "issue these users again (`ccm fleet trust issue --replace`)";
+    if role == Role::Agent {
+        remedy = "enroll these nodes again, see `ccm fleet enroll list --all`";
+        let enrolled = runtime::block_on(async {
+            let connection = directory.connect(fleet).await?;
+            let store = EnrolmentStore::open(&connection, &fleet.subjects()?).await;
+            let store = store.map_err(CliError::of_fleet)?;
+            store.all_enrolled().await.map_err(CliError::from)
+        })?;
+        let enrolled = enrolled
+            .into_iter()
+            .filter(|node| node.revoked.is_none() && !trust.has_signed(role, &node.jwt));
+        names.extend(enrolled.map(|node| node.node.to_string()));
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let mut list: Vec<String> = names.into_iter().take(MAX_NAMES).collect();
+    if more > 0 {
+        list.push(format!("and {more} more"));
+    }
+    let text = format!(
+        "a previous signing key of role {role} is used by {}",
+        list.join(", ")
+    );
+    Err(CliError::usage(text).hint(format!("{remedy}, or disconnect them with --force")))
 }

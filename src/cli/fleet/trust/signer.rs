@@ -41,8 +41,9 @@ impl Rotation<'_> {
         })?;
         self.trust.finish_signer_rotation()?;
         self.console.print(&format!(
-            "created the request signer {key}; signer.seed has its seed, and requests of the \
-             previous signer are accepted until `ccm fleet trust rotate signer --retire`\n"
+            "created the request signer {key}; its seed is {}, and requests of the previous signer \
+             are accepted until `ccm fleet trust rotate signer --retire`\n",
+            self.trust.signer_seed().display()
         ));
         if !missing.is_empty() {
             self.console.print(&format!(
@@ -68,12 +69,12 @@ impl Rotation<'_> {
             let missing = self.wait_for_nodes(&connection, &subjects, missing).await?;
             Ok((previous, missing))
         })?;
-        let is_replaced = self.trust.finish_signer_retirement()?;
+        let is_listed = self.trust.finish_signer_retirement()?;
         self.console
             .print(&format!("retired the request signer {previous}\n"));
-        if !is_replaced {
+        if !is_listed {
             self.console.print(&format!(
-                "agent-trust.yaml does not contain it: check that it lists {current}\n"
+                "agent-trust.yaml does not list {current}: add it for nodes that enroll\n"
             ));
         }
         if !missing.is_empty() {
