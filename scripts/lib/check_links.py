@@ -43,7 +43,8 @@ def main():
                 problems.append(f"{path.relative_to(root)}: {target}: no such file")
             elif anchor and file in pages and unquote(anchor) not in pages[file].anchors:
                 problems.append(f"{path.relative_to(root)}: {target}: no such anchor")
-    print("\n".join(problems), file=sys.stderr)
+    for problem in problems:
+        print(problem, file=sys.stderr)
     # A book without links was not read correctly.
     if problems or checked < 1000:
         sys.exit(f"{len(problems)} of {checked} links have no target")
