@@ -172,6 +172,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use crate::cli::help::pages::visible_commands;
+    use crate::cli::help::topics::TOPICS;
     use ccm_value::text::split_words;
 
     fn command_names() -> Vec<String> {
@@ -205,25 +206,49 @@ mod tests {
         assert_eq!(headings.count(), blocks().len());
     }
 
+    /// Returns the call of the program in a line that is typed into a shell.
+    fn call_in(typed: &str) -> Option<&str> {
+        let start = typed.find("ccm ")?;
+        let call = typed[start..].trim_end_matches(")\"");
+        call.split(" <").next()
+    }
+
+    fn assert_valid_call(place: &str, call: &str) {
+        let words = split_words(call).unwrap();
+        if let Err(err) = Cli::command().try_get_matches_from(words) {
+            panic!("{place}: {call}: {err}");
+        }
+    }
+
+    #[test]
+    fn every_call_in_a_topic_is_valid() {
+        for (name, _, text) in TOPICS {
+            // A call can continue in the next line.
+            let text = text.replace("\\\n", " ");
+            let lines = text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("$ "));
+            let without_comments = lines.map(|line| line.split(" #").next().unwrap_or(line));
+            let calls: Vec<&str> = without_comments.filter_map(call_in).collect();
+            assert!(calls.len() >= 2, "{name}: {calls:?}");
+            for call in calls {
+                assert_valid_call(name, call);
+            }
+        }
+    }
+
     #[test]
     fn every_example_is_a_valid_call_of_its_command() {
         for (name, block) in blocks() {
             let mut is_shown = false;
             for line in block.examples.lines().map(str::trim) {
-                let Some(call) = line.strip_prefix("$ ") else {
+                let Some(typed) = line.strip_prefix("$ ") else {
                     assert!(line.starts_with("# "), "{name}: {line}");
                     continue;
                 };
-                let start = call
-                    .find("ccm ")
-                    .unwrap_or_else(|| panic!("{name}: {call}"));
-                let call = call[start..].trim_end_matches(")\"");
-                let call = call.split(" <").next().unwrap();
+                let call = call_in(typed).unwrap_or_else(|| panic!("{name}: {typed}"));
                 is_shown |= call.starts_with(name) || name == "ccm";
-                let words = split_words(call).unwrap();
-                if let Err(err) = Cli::command().try_get_matches_from(words) {
-                    panic!("{name}: {call}: {err}");
-                }
+                assert_valid_call(name, call);
             }
             assert!(is_shown, "{name}: no example calls it");
         }

@@ -1,7 +1,7 @@
 //! `ccm help TOPIC`: short texts about concepts. Each names the page of the book with more.
 
 /// Topics: name, summary and text.
-const TOPICS: [(&str, &str, &str); 4] = [
+pub(super) const TOPICS: [(&str, &str, &str); 4] = [
     (
         "manifest",
         "Resources, data and templates in one YAML file",
@@ -45,6 +45,16 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
+    use ccm_core::model::TypeName;
+
+    #[test]
+    fn the_topic_about_manifests_lists_every_type() {
+        let text = topic("manifest").unwrap_or_default();
+        let (_, list) = text.split_once("Resource types:").unwrap_or_default();
+        let (list, _) = list.split_once('.').unwrap_or_default();
+        let listed: Vec<&str> = list.split(',').map(str::trim).collect();
+        assert_eq!(listed, TypeName::ALL.map(TypeName::as_str));
+    }
 
     #[test]
     fn no_topic_has_the_name_of_a_command() {

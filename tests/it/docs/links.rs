@@ -1,12 +1,12 @@
 //! Links between documents: every file and every heading exists, and the book links to nothing
-//! outside of it.
+//! outside of it. `scripts/docs` checks the links of the built book.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use regex::Regex;
 
-use super::{book_pages, document};
+use super::{book_pages, document, readmes};
 
 /// Returns a document without blocks and spans of code.
 fn prose(text: &str) -> String {
@@ -78,9 +78,14 @@ fn clean(path: &Path) -> PathBuf {
 
 #[test]
 fn every_link_has_a_target() {
-    let mut names = book_pages();
-    names.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut names = book_pages();
+    names.extend(readmes());
+    names.extend(["CONTRIBUTING.md", "CHANGELOG.md", "RELEASE-CHECKLIST.md"].map(str::to_owned));
+    for entry in std::fs::read_dir(root.join("crates")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        names.push(format!("crates/{name}/README.md"));
+    }
     let mut problems = Vec::new();
     let mut checked = 0;
     for name in &names {

@@ -1,13 +1,11 @@
 //! The documents say what is so: marked examples are typed into a shell and print what they show,
 //! every command and flag that is named anywhere exists, and every link has a target.
 //!
-//! Marks are comments that no reader sees: `<!-- test: run -->` before a block that is run,
-//! `<!-- test: run, exit code N -->` if its last command returns another exit code than 0,
-//! `<!-- test: file NAME -->` before one that is a file, `<!-- test: schema NAME -->` before a document that
-//! satisfies a schema, `<!-- test: COMMAND -->` for a command, and `<!-- test: not run, REASON -->` before a
-//! block that can't be run here.
+//! Marks are comments that no reader sees, such as `<!-- test: run -->` before a block; `marks` reads them.
 
+mod demo;
 mod links;
+mod marks;
 mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +17,7 @@ use std::sync::LazyLock;
 use ccm_nats::Verb;
 use regex::Regex;
 
+use self::marks::{Step, blocks, steps, unmarked_blocks};
 use crate::schema;
 use crate::support::TestEnv;
 use crate::support::nats::tool;
@@ -33,91 +32,8 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// One thing that a document wants to be done.
-#[derive(Debug)]
-enum Step {
-    File { name: String, text: String },
-    Run { command: String, shown: String },
-    Satisfy { schema: String, text: String },
-}
-
-/// Returns what the marks of a document require, in order.
-fn steps(text: &str) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let mark = line.strip_prefix("<!-- test: ");
-        let Some(mark) = mark.and_then(|mark| mark.strip_suffix(" -->")) else {
-            continue;
-        };
-        let mut block = || {
-            let fence = lines.next().unwrap_or_default();
-            assert!(fence.starts_with("```"), "{mark}: no block follows");
-            let inside = lines.by_ref().take_while(|line| *line != "```");
-            inside.fold(String::new(), |text, line| text + line + "\n")
-        };
-        match mark.split_once(' ') {
-            None if mark == "run" => steps.extend(typed(&block())),
-            Some(("run,", code)) => {
-                let mut typed = typed(&block());
-                let code = code.strip_prefix("exit code ").unwrap();
-                let Some(Step::Run { command, .. }) = typed.last_mut() else {
-                    panic!("{mark}: no command");
-                };
-                *command = format!("{command} || [ $? -eq {code} ]");
-                steps.extend(typed);
-            }
-            Some(("not", reason)) => {
-                assert!(reason.starts_with("run, "), "{mark}");
-                block();
-            }
-            Some(("file", name)) => steps.push(Step::File {
-                name: name.into(),
-                text: block(),
-            }),
-            Some(("schema", name)) => steps.push(Step::Satisfy {
-                schema: name.into(),
-                text: block(),
-            }),
-            _ => steps.push(Step::Run {
-                command: mark.into(),
-                shown: String::new(),
-            }),
-        }
-    }
-    steps
-}
-
-/// Returns the commands of a block, each with what is shown below it. A here-document belongs to
-/// its command.
-fn typed(block: &str) -> Vec<Step> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    let mut until = None;
-    for line in block.lines() {
-        if let Some(command) = line.strip_prefix("$ ") {
-            until = command
-                .split_once("<<")
-                .map(|(_, end)| end.trim_matches('\''));
-            found.push((command.into(), String::new()));
-            continue;
-        }
-        let (command, shown) = found.last_mut().expect("a block begins with a command");
-        match until {
-            Some(end) => {
-                write!(command, "\n{line}").unwrap();
-                until = until.filter(|_| line != end);
-            }
-            None => writeln!(shown, "{line}").unwrap(),
-        }
-    }
-    let steps = found.into_iter();
-    steps
-        .map(|(command, shown)| Step::Run { command, shown })
-        .collect()
-}
-
-/// Does what a document says in one shell, and compares what it prints with what is shown.
-fn follow(name: &str) {
+/// Does what a document says in one shell, and returns the first difference from what it shows.
+fn follow(text: &str) -> Result<(), String> {
     let env = TestEnv::new();
     let here = |text: &str| {
         PLACES.iter().fold(text.to_owned(), |text, place| {
@@ -128,15 +44,17 @@ fn follow(name: &str) {
         std::fs::create_dir_all(env.path(&place[1..])).unwrap();
     }
     std::fs::create_dir(env.path("bin")).unwrap();
+    let start_fleet = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/docs/start-fleet");
     for (name, program) in [
         ("ccm", Path::new(env!("CARGO_BIN_EXE_ccm"))),
         ("nats-server", &tool("nats-server")),
+        ("start-fleet", Path::new(start_fleet)),
     ] {
         std::os::unix::fs::symlink(program, env.path("bin").join(name)).unwrap();
     }
     let mut script = String::from("set -e\nip link set lo up\n");
     let mut expected = Vec::new();
-    for step in steps(&document(name)) {
+    for step in steps(text) {
         match step {
             Step::File { name, text } => {
                 env.write(&name, here(&text));
@@ -152,7 +70,7 @@ fn follow(name: &str) {
         }
     }
     if expected.is_empty() {
-        return;
+        return Ok(());
     }
     // A network of its own: ports are free, and what is left running ends with the shell.
     let output = Command::new("unshare")
@@ -162,15 +80,24 @@ fn follow(name: &str) {
         .env_clear()
         .env("HOME", env.root())
         .env("TMPDIR", env.root())
+        .env("REPOSITORY", env!("CARGO_MANIFEST_DIR"))
         .env(
             "PATH",
             format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", env.at("bin")),
         )
         .output()
         .unwrap();
-    assert!(output.status.success(), "{name}: {output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
-    for ((command, shown), printed) in expected.iter().zip(printed.split(END)) {
+    let printed: Vec<&str> = printed.split(END).collect();
+    if !output.status.success() {
+        let (command, _) = &expected[printed.len() - 1];
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "{command}: {}: {printed:#?}{errors}",
+            output.status
+        ));
+    }
+    for ((command, shown), printed) in expected.iter().zip(printed) {
         if !shown.is_empty() {
             let (mut printed, mut shown) = (normal(printed), normal(shown));
             // Nodes reply in any order.
@@ -178,8 +105,18 @@ fn follow(name: &str) {
                 printed.sort();
                 shown.sort();
             }
-            assert_eq!(printed, shown, "{name}: {command}");
+            if printed != shown {
+                return Err(format!("{command}: printed {printed:#?}, shown {shown:#?}"));
+            }
         }
+    }
+    Ok(())
+}
+
+/// Fails if a document of the repository is not followed by the program.
+fn assert_followed(name: &str) {
+    if let Err(problem) = follow(&document(name)) {
+        panic!("{name}: {problem}");
     }
 }
 
@@ -232,6 +169,30 @@ pub(crate) fn book_pages() -> Vec<String> {
     found
 }
 
+/// Returns the README files of the repository and of its examples.
+fn readmes() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let examples = std::fs::read_dir(root.join("examples")).unwrap();
+    let examples = examples.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let examples = examples.map(|name| format!("examples/{name}/README.md"));
+    let mut found: Vec<String> = examples.filter(|name| root.join(name).exists()).collect();
+    found.extend(["README.md", "examples/README.md"].map(str::to_owned));
+    found.sort();
+    found
+}
+
+#[test]
+fn the_readme_of_the_examples_describes_each() {
+    let text = document("examples/README.md");
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap()
+    {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let heading = format!("\n## {name}\n");
+        assert!(!path.is_dir() || text.contains(&heading), "{name}");
+    }
+}
+
 #[test]
 fn examples_of_the_book_print_what_they_show() {
     let has_marks = |name: &&String| !steps(&document(name)).is_empty();
@@ -239,58 +200,47 @@ fn examples_of_the_book_print_what_they_show() {
     let pages: Vec<&String> = pages.iter().filter(has_marks).collect();
     assert!(pages.len() > 5, "{pages:?}");
     for name in pages {
-        follow(name);
+        assert_followed(name);
     }
 }
 
 #[test]
-fn every_block_of_the_book_is_run_or_says_why_not() {
-    // The examples of commands come from the help, whose calls are tested there.
-    let is_written = |name: &&String| !name.starts_with("docs/reference/commands/");
-    let pages = book_pages();
-    for name in pages.iter().filter(is_written) {
-        let text = document(name);
-        let mut previous = "";
-        let (mut is_inside, mut is_generated) = (false, false);
-        for line in text.lines() {
-            if line.starts_with("<!-- generated") {
-                is_generated = true;
-            } else if line.starts_with("<!-- end generated") {
-                is_generated = false;
-            }
-            if line.starts_with("```") {
-                let is_checked = previous.starts_with("<!-- test: ") || line == "```text";
-                assert!(
-                    is_inside || is_generated || is_checked,
-                    "{name}: a block after {previous:?} has no mark"
-                );
-                is_inside = !is_inside;
-            }
-            previous = line;
-        }
+fn examples_of_readmes_print_what_they_show() {
+    let names = readmes();
+    assert!(names.len() >= 4, "{names:?}");
+    for name in names {
+        assert_followed(&name);
     }
 }
 
-/// Returns the blocks of a document, with their language and without indentation.
-fn blocks(text: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let indentation = line.len() - line.trim_start().len();
-        if let Some(language) = line.trim_start().strip_prefix("```") {
-            let inside = lines.by_ref().take_while(|line| line.trim() != "```");
-            let inside = inside.map(|line| line.get(indentation..).unwrap_or_default());
-            let block: String = inside.map(|line| format!("{line}\n")).collect();
-            found.push((language.to_owned(), block));
-        }
+#[test]
+fn a_block_with_an_exit_code_must_return_it() {
+    let block =
+        |command: &str| format!("<!-- test: run, exit code 3 -->\n```console\n$ {command}\n```\n");
+    assert_eq!(follow(&block("(exit 3)")), Ok(()));
+    for command in ["true", "(exit 4)"] {
+        assert!(follow(&block(command)).is_err(), "{command}");
     }
-    found
+}
+
+#[test]
+fn every_block_is_run_or_says_why_not() {
+    // The examples of commands come from the help, whose calls are tested there.
+    let is_written = |name: &String| !name.starts_with("docs/reference/commands/");
+    let mut names: Vec<String> = book_pages().into_iter().filter(is_written).collect();
+    names.extend(readmes());
+    names.push("CONTRIBUTING.md".into());
+    for name in names {
+        let text = document(&name);
+        let found = unmarked_blocks(&text);
+        assert!(found.is_empty(), "{name}: no mark after {found:?}");
+    }
 }
 
 #[test]
 fn blocks_of_yaml_and_json_can_be_parsed() {
     let mut checked = 0;
-    for name in book_pages() {
+    for name in book_pages().into_iter().chain(readmes()) {
         for (language, block) in blocks(&document(&name)) {
             let parsed = match language.as_str() {
                 "json" => serde_json::from_str(&block).map_err(|err| err.to_string()),
@@ -303,11 +253,6 @@ fn blocks_of_yaml_and_json_can_be_parsed() {
         }
     }
     assert!(checked > 50, "only {checked} blocks");
-}
-
-#[test]
-fn examples_of_the_readme_print_what_they_show() {
-    follow("README.md");
 }
 
 /// Returns every call of the program in a document: in blocks, and between backquotes.
@@ -380,7 +325,7 @@ fn every_command_and_flag_that_documents_name_exists() {
         !["docs/plugins.md", "docs/compatibility.md"].contains(&name.as_str())
             && !name.starts_with("docs/reference/commands/")
     });
-    names.push("README.md".into());
+    names.extend(readmes());
     for name in &names {
         for call in calls(&document(name)) {
             let mut path: Vec<String> = Vec::new();

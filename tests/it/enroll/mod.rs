@@ -9,6 +9,8 @@ mod signer;
 mod tokens;
 mod trust_dir;
 
+pub(crate) use self::roles::connect;
+
 use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
 
@@ -92,12 +94,12 @@ impl Fleet {
         self.processes.push(child);
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("tls://{}:4222", self.address)
     }
 
     /// Returns the path of a context in the trust directory.
-    fn context(&self, name: &str) -> String {
+    pub(crate) fn context(&self, name: &str) -> String {
         self.env.at(&format!("trust/contexts/{name}.json"))
     }
 

@@ -12,7 +12,7 @@ use super::Fleet;
 const NODE: &str = "web1.example.net";
 
 /// Returns a client with the credentials of a context.
-async fn connect(fleet: &Fleet, context: &str) -> (Client, Forbidden) {
+pub(crate) async fn connect(fleet: &Fleet, context: &str) -> (Client, Forbidden) {
     let text = std::fs::read_to_string(context).unwrap();
     let context: Value = serde_json::from_str(&text).unwrap();
     let field = |name: &str| context[name].as_str().unwrap();

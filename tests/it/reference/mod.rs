@@ -4,7 +4,10 @@
 //! of commands come from `ccm util reference-pages`. `CCM_UPDATE_EXPECTED=1` (or `scripts/docs
 //! --update`) rewrites the pages instead of comparing them.
 
+mod choria_samples;
+mod enrolment_samples;
 mod functions;
+mod messages;
 mod metrics;
 mod samples;
 mod schema_tables;
@@ -139,8 +142,12 @@ fn every_resource_type_has_a_page() {
         for part in [
             format!("{START}properties {name} -->"),
             format!("{START}state {name} -->"),
-            "## Example".into(),
-            "## Noop".into(),
+            format!("{START}sample event-of-{name} -->"),
+            "## Example\n".into(),
+            "## States\n".into(),
+            "## Events\n".into(),
+            "## Noop\n".into(),
+            "## Platforms\n".into(),
         ] {
             assert!(page.contains(&part), "{}: {part}", path.display());
         }
@@ -197,24 +204,6 @@ fn topics_of_the_help_name_existing_pages() {
     }
     let help = env.ccm(&["help", "apply"]).ok();
     assert!(help.contains("Usage: ccm apply"), "{help}");
-}
-
-#[test]
-fn the_page_of_messages_lists_the_codes_of_errors() {
-    let handlers = root().join("crates/ccm-agent/src/handlers.rs");
-    let source = std::fs::read_to_string(handlers).unwrap();
-    let page = root().join("docs/reference/messages.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let (_, table) = page.split_once("| Code | Meaning |\n").unwrap();
-    let (table, _) = table.split_once("\n\n").unwrap();
-    let numbers = |text: &str, pattern: &str| -> BTreeSet<String> {
-        let pattern = Regex::new(pattern).unwrap();
-        let found = pattern.captures_iter(text).map(|found| found[1].to_owned());
-        found.collect()
-    };
-    let known = numbers(&source, r"const [A-Z_]+: u16 = (\d{3});");
-    assert!(known.len() > 5, "{known:?}");
-    assert_eq!(numbers(table, r"(?m)^\| (\d{3}) \|"), known);
 }
 
 /// Returns the names of the public fields of a struct.

@@ -7,7 +7,7 @@ use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED, ROLLOUTS};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::type_events;
+use super::{choria_samples, enrolment_samples, type_events};
 use crate::support::fleet::Fleet;
 use crate::support::poll::{eventually, wait_for};
 use crate::support::{Outcome, TestEnv};
@@ -202,9 +202,28 @@ static RECORDS: LazyLock<Value> = LazyLock::new(|| {
     records
 });
 
+/// Messages of enrolment, and records of a fleet with a trust directory.
+static ENROLMENT: LazyLock<Value> = LazyLock::new(enrolment_samples::records);
+
+/// Events for Choria's tools, and registrations.
+static CHORIA: LazyLock<Value> = LazyLock::new(choria_samples::records);
+
 fn stored(what: &str) -> Value {
-    let found = RECORDS.get(what);
+    let records = match what {
+        "registration" => &*CHORIA,
+        "signers" => &*ENROLMENT,
+        what if what.starts_with("choria-") => &*CHORIA,
+        what if what.starts_with("enrol") => &*ENROLMENT,
+        _ => &*RECORDS,
+    };
+    let found = records.get(what);
     found.unwrap_or_else(|| panic!("no sample {what}")).clone()
+}
+
+/// Returns a message as JSON.
+pub(super) fn parse_bytes(bytes: &[u8]) -> Value {
+    let text = String::from_utf8_lossy(bytes);
+    serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"))
 }
 
 /// Facts that are the same on every machine.
@@ -214,7 +233,7 @@ fn facts() -> Value {
 
 /// Returns a document in which everything that differs between runs has a fixed value.
 fn normal(document: Value) -> Value {
-    static FIXED: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
+    static FIXED: LazyLock<[(Regex, &str); 9]> = LazyLock::new(|| {
         [
             (
                 r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)",
@@ -230,6 +249,11 @@ fn normal(document: Value) -> Value {
                 r"^age1[0-9a-z]{58}$",
                 "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
             ),
+            (
+                r"\b[UA][A-Z2-7]{55}\b",
+                "UABUTEEIXQBEB57L2N2V2M373ZFQQKDLORGEJN25BHDYNZQ2YSFOKERO",
+            ),
+            (r"\b[0-9a-f]{10}\b", "8f47e494da"),
             (r"^[0-9a-f-]{16,36}$", "5f0c3a1e9b7d4c26"),
             (r"\b[a-z0-9_-]+@[A-Za-z0-9.-]+\b", "ann@ops1"),
         ]
@@ -245,8 +269,14 @@ fn normal(document: Value) -> Value {
                     }
                     ("pid" | "seq" | "revision", Value::Number(_)) => 7.into(),
                     ("milliseconds" | "pending", Value::Number(_)) => 0.into(),
+                    ("timestamp" | "check_time", Value::Number(_)) => 1_800_000_000.into(),
+                    ("previous_run_time", Value::Number(_)) => 1_200_000.into(),
+                    ("jwt", Value::String(_)) => "eyJ0eXAiOiJKV1Qi…".into(),
+                    ("signature", Value::String(_)) => "Cqy2tkcJKzWsSVF0…".into(),
                     ("facts", Value::Object(_)) => facts(),
-                    ("version", Value::String(_)) => "0.1.0".into(),
+                    ("version", Value::String(text)) if text == env!("CARGO_PKG_VERSION") => {
+                        "0.1.0".into()
+                    }
                     (_, value) => normal(value),
                 };
                 (key, value)

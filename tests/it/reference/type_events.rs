@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::http::Server;
 use crate::support::packages::write_nginx_module;
 use crate::support::root::ScratchRoot;
+use crate::support::systemd::systemd_host;
 use crate::support::{TestEnv, pack};
 
 /// Fields of an event that do not depend on the type of the resource.
@@ -20,11 +21,25 @@ const COMMON: [&str; 9] = [
     "error",
 ];
 
+/// Fields of a state that do not depend on the type of the resource.
+const COMMON_STATE: [&str; 8] = [
+    "timestamp",
+    "protocol",
+    "type",
+    "name",
+    "changed",
+    "refreshed",
+    "stable",
+    "noop",
+];
+
 /// Returns the part of the event of a changed resource that depends on its type, and the directory
 /// that is replaced by `/`.
 pub(super) fn event(type_name: &str) -> (Value, String) {
-    if let "user" | "group" = type_name {
-        return (account_event(type_name), String::new());
+    match type_name {
+        "user" | "group" => return (account_event(type_name), String::new()),
+        "service" => return (service_event(), String::new()),
+        _ => {}
     }
     let env = TestEnv::new();
     std::fs::create_dir(env.path("srv")).unwrap();
@@ -64,13 +79,20 @@ pub(super) fn event(type_name: &str) -> (Value, String) {
             env.write("srv/app.conf", "port = 80\n");
             json!({"name": env.at("srv/app.conf"), "match": "^port *=", "line": "port = 8080"})
         }
+        "apply" => {
+            let nested = json!({"ccm": {"resources": [{"exec": {"name": "/bin/true"}}]}});
+            env.write("common.yaml", nested.to_string());
+            json!({"name": "common.yaml"})
+        }
         _ => panic!("no sample of {type_name}"),
     };
     let manifest = json!({"ccm": {"resources": [{type_name: resource}]}});
     env.write("site.json", manifest.to_string());
     let outcome = env.ccm(&["apply", "site.json", "--json"]);
     let document: Value = serde_json::from_str(&outcome.ok()).unwrap();
-    let text = type_fields(document["events"][0].clone()).to_string();
+    // The resources of a nested manifest come before it.
+    let event = document["events"].as_array().unwrap().last().unwrap();
+    let text = type_fields(event.clone()).to_string();
     let text = match &server {
         Some(server) => text.replace(
             server.url("/").trim_end_matches('/'),
@@ -94,12 +116,28 @@ fn account_event(type_name: &str) -> Value {
     type_fields(root.apply(&entry, &[]).event(0).clone())
 }
 
+/// Returns the event of a service that was started, on a booted system.
+fn service_event() -> Value {
+    let host = systemd_host();
+    host.unit(
+        "app.service",
+        "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n",
+    );
+    host.sh("systemctl daemon-reload; systemctl disable --now app");
+    let entry = "- service: {name: app, ensure: running, enable: true}\n";
+    let event = type_fields(host.apply(entry, &[]).event(0).clone());
+    host.sh(
+        "systemctl disable --now app; rm /etc/systemd/system/app.service; systemctl daemon-reload",
+    );
+    event
+}
+
 /// Returns the fields of the event of a changed resource that depend on its type.
 fn type_fields(mut event: Value) -> Value {
     assert_eq!(event["changed"], true, "{event:#}");
     let fields = event.as_object_mut().unwrap();
     fields.retain(|name, _| !COMMON.contains(&name.as_str()));
     let state = fields["status"].as_object_mut().unwrap();
-    state.retain(|name, _| ["ensure", "metadata"].contains(&name.as_str()));
+    state.retain(|name, _| !COMMON_STATE.contains(&name.as_str()));
     event
 }
