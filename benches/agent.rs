@@ -1,5 +1,5 @@
 //! Benchmark of the agent: a request against an echo service, publishing from the spool against plain
-//! publishing, and memory.
+//! publishing, and memory, also as a server of Choria's network.
 //!
 //! Needs `nats-server` in PATH, or the one that `scripts/test` installs.
 
@@ -11,6 +11,7 @@
     reason = "a benchmark sets up its environment directly and panics on errors"
 )]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,14 +19,19 @@ use std::time::{Duration, Instant};
 use ccm_agent::metrics::Metrics;
 use ccm_agent::publisher::Publisher;
 use ccm_agent::spool::{Class, Limits, Record, Spool};
+use ccm_core::model::id::EventId;
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::choria::ChoriaSeed;
 use ccm_nats::streams::{self, InitOptions};
 use ccm_nats::{
-    Bytes, ConnectMode, Connection, Headers, Settings, Subject, Subjects, Verb, connect,
+    Bytes, ConnectMode, Connection, Headers, Reply, Settings, Subject, Subjects, Verb, connect,
 };
+use ccm_value::secret::Secret;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 
 mod server;
 
-use server::{Process, resident, server};
+use server::{Process, memory, resident, server};
 
 const ROUNDS: usize = 5_000;
 const WARM_UP: usize = 500;
@@ -79,13 +85,14 @@ async fn measure() {
         .await
         .unwrap();
     round_trips(&connection, &subjects, dir.path(), &url).await;
+    idle_memory(dir.path(), &url);
     events(&connection, &subjects, dir.path(), &url).await;
 }
 
 async fn round_trips(connection: &Connection, subjects: &Subjects, dir: &Path, url: &str) {
     let echo = std::env::current_exe().unwrap();
     let _echo = Process(Command::new(echo).env(ECHO, url).spawn().unwrap());
-    let agent = agent(dir, url);
+    let agent = agent(dir, "bench.lab", url, "");
     let file = dir.join("motd");
     std::fs::write(&file, "hello\n").unwrap();
     let request = serde_json::json!({
@@ -100,9 +107,27 @@ async fn round_trips(connection: &Connection, subjects: &Subjects, dir: &Path, u
     let node = "bench.lab"
         .parse::<ccm_core::model::node::NodeName>()
         .unwrap();
-    let ensure = subjects.node(&node.token(), Verb::Ensure);
-    let baseline = request_times(connection, &subject("bench.echo"), &request).await;
-    let measured = request_times(connection, &ensure, &request).await;
+    let subjects = [
+        subject("bench.echo"),
+        subjects.node(&node.token(), Verb::Ensure),
+    ];
+    let checks: [fn(&Reply); 2] = [|_| {}, check_stable];
+    let mut times = [Vec::new(), Vec::new()];
+    let began = Instant::now();
+    // In turn, so that other load affects both.
+    for round in 0..WARM_UP + ROUNDS {
+        for ((subject, check), times) in subjects.iter().zip(checks).zip(&mut times) {
+            let (took, reply) = timed_request(connection, subject, &request, began).await;
+            check(&reply);
+            if round >= WARM_UP {
+                times.push(took);
+            }
+        }
+    }
+    for times in &mut times {
+        times.sort();
+    }
+    let [baseline, measured] = times;
     println!("ensure(file, stable) over NATS, {ROUNDS} sequential round trips:");
     for (name, part) in [("p50", 50), ("p99", 99)] {
         let (baseline, measured) = (percentile(&baseline, part), percentile(&measured, part));
@@ -112,29 +137,95 @@ async fn round_trips(connection: &Connection, subjects: &Subjects, dir: &Path, u
         );
     }
     println!("memory of the agent afterwards: {}", resident(agent.0.id()));
-    let idle_dir = dir.join("idle");
-    std::fs::create_dir(&idle_dir).unwrap();
-    let idle = self::agent(&idle_dir, url);
-    std::thread::sleep(Duration::from_secs(5));
-    println!("memory of an idle agent: {}", resident(idle.0.id()));
 }
 
-async fn request_times(connection: &Connection, subject: &Subject, body: &Bytes) -> Vec<Duration> {
-    let since = Instant::now();
-    let mut times = Vec::with_capacity(ROUNDS);
-    while times.len() < ROUNDS + WARM_UP {
+/// Prints the memory of agents that do nothing, each alone.
+fn idle_memory(dir: &Path, url: &str) {
+    let dir = dir.join("idle");
+    std::fs::create_dir(&dir).unwrap();
+    let node = "choria.lab";
+    let choria = choria_server(&dir, node);
+    for (what, node, more) in [
+        ("an idle agent", "idle.lab", ""),
+        ("an idle agent that serves Choria's clients", node, &choria),
+    ] {
+        let dir = dir.join(node);
+        std::fs::create_dir(&dir).unwrap();
+        let mut idle = agent(&dir, node, url, more);
+        std::thread::sleep(Duration::from_secs(5));
+        assert_eq!(idle.0.try_wait().unwrap(), None, "{what} has ended");
+        // Without pages of files, which the kernel shares and drops.
+        let own = memory(idle.0.id(), "RssAnon") / 1024.0;
+        let all = resident(idle.0.id());
+        println!("memory of {what}: {all}, {own:.1} MiB of it its own");
+    }
+}
+
+/// Returns the section of agent.yaml that makes a node a server of Choria's network, with a new token.
+fn choria_server(dir: &Path, node: &str) -> String {
+    let seed = |byte: u8| {
+        let text = HEXLOWER.encode(&[byte; 32]);
+        (ChoriaSeed::parse(&Secret::new(text.clone())).unwrap(), text)
+    };
+    let ((issuer, _), (server, text)) = (seed(1), seed(2));
+    let now = SystemClock.now();
+    let claims = serde_json::json!({
+        "purpose": "choria_server",
+        "identity": node,
+        "collectives": ["mcollective"],
+        "public_key": server.public_key().to_hex(),
+        "ou": "choria",
+        "jti": EventId::new(now, 1).as_str(),
+        "iat": now.timestamp(),
+        "exp": now.timestamp() + 3600,
+    });
+    let header = BASE64URL_NOPAD.encode(br#"{"alg":"EdDSA","typ":"JWT"}"#);
+    let claims = BASE64URL_NOPAD.encode(claims.to_string().as_bytes());
+    let signed = format!("{header}.{claims}");
+    let signature = BASE64URL_NOPAD.encode(&issuer.sign(signed.as_bytes()));
+    let (token, seed) = (dir.join("choria.jwt"), dir.join("choria.seed"));
+    std::fs::write(&token, format!("{signed}.{signature}")).unwrap();
+    std::fs::write(&seed, text).unwrap();
+    for file in [&token, &seed] {
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    format!(
+        "choria: {{server: true, collectives: [mcollective], token: {token:?}, seed: {seed:?}, \
+         issuers: [{{name: choria, key: {}}}]}}\n",
+        issuer.public_key().to_hex()
+    )
+}
+
+/// Sends a request and returns its time and reply. Until both services are subscribed it is repeated.
+async fn timed_request(
+    connection: &Connection,
+    subject: &Subject,
+    body: &Bytes,
+    since: Instant,
+) -> (Duration, Reply) {
+    loop {
         let began = Instant::now();
         let reply = connection
             .request(subject, Headers::new(), body.clone(), LIMIT)
             .await;
         match reply {
-            Ok(_) => times.push(began.elapsed()),
+            Ok(reply) => return (began.elapsed(), reply),
             Err(err) => assert!(since.elapsed() < LIMIT, "{err}"),
         }
     }
-    let mut times = times.split_off(WARM_UP);
-    times.sort();
-    times
+}
+
+/// Refuses a reply that is an error, or that says anything but "stable".
+fn check_stable(reply: &Reply) {
+    let text = String::from_utf8_lossy(&reply.body);
+    assert_eq!(reply.service_error(), None, "{text}");
+    let response: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+    let state = &response["state"];
+    assert!(response["error"].is_null() && state.is_object(), "{text}");
+    assert!(
+        state["failed"] == false && state["changed"] == false,
+        "{text}"
+    );
 }
 
 fn percentile(sorted: &[Duration], part: usize) -> Duration {
@@ -207,10 +298,10 @@ async fn events(connection: &Connection, subjects: &Subjects, dir: &Path, url: &
     );
 }
 
-fn agent(dir: &Path, url: &str) -> Process {
+fn agent(dir: &Path, node: &str, url: &str, more: &str) -> Process {
     let config = dir.join("agent.yaml");
     let text = format!(
-        "identity: bench.lab\nstate_dir: {0}/state\ncache_dir: {0}/cache\nservers: {url}\n",
+        "identity: {node}\nstate_dir: {0}/state\ncache_dir: {0}/cache\nservers: {url}\n{more}",
         dir.display()
     );
     std::fs::write(&config, text).unwrap();

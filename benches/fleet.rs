@@ -3,8 +3,14 @@
 //! waves, against its bare reads and writes.
 //!
 //! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. With `CCM_BENCH_CONNECTIONS=8`
-//! the simulated nodes and the plain subscribers share connections, for more nodes than sockets. Needs
-//! `nats-server` in PATH, or the one that `scripts/test` installs.
+//! the simulated nodes and the plain subscribers share connections, for more nodes than sockets. Rollouts to
+//! more than 10,000 nodes have five waves, others four. Needs `nats-server` in PATH, or the one that
+//! `scripts/test` installs.
+//!
+//! `CCM_BENCH_TOPOLOGY=cluster` (or `leaf`, `gateway`, `all`) measures only a rollout, on the servers that
+//! `scripts/topology` starts; see `topology`.
+//!
+//! Times are the best of five rounds, memory is the highest of them.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,6 +29,7 @@ use ccm_nats::{ConnectMode, Connection, Headers, ReplyLimits, Settings, Subject,
 use futures_util::stream::{self, StreamExt as _};
 
 mod server;
+mod topology;
 
 use server::{Process, server};
 
@@ -44,7 +51,10 @@ fn main() {
         .unwrap();
     match std::env::var(SUBSCRIBERS) {
         Ok(url) => runtime.block_on(subscribers(&url, nodes, connections.unwrap_or(nodes))),
-        Err(_) => runtime.block_on(measure(nodes, connections)),
+        Err(_) => match std::env::var(topology::VARIABLE) {
+            Ok(name) => topology::measure(&name, nodes, connections),
+            Err(_) => runtime.block_on(measure(nodes, connections)),
+        },
     }
 }
 
@@ -193,65 +203,35 @@ async fn measure(nodes: usize, connections: Option<usize>) {
     println!("{nodes} nodes, all on this machine");
     println!("baseline, broadcast and gather: {baseline:.1?}");
 
-    let began = Instant::now();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
-    command.args([
-        "fleet",
-        "--server",
-        &url,
-        "simulate",
-        "--latency",
-        "5ms",
-        "--nodes",
-    ]);
-    command.arg(nodes.to_string());
-    if let Some(connections) = connections {
-        command.args(["--connections", &connections.to_string()]);
-    }
-    let simulation = start(command);
-    println!(
-        "simulated nodes: started in {:.1?}, memory {}",
-        began.elapsed(),
-        server::resident(simulation.0.id())
-    );
-    let ratio = |took: Duration| took.as_secs_f64() / baseline.as_secs_f64();
-    let print = |what: &str, took: Duration, peak: u64| {
-        let each = peak as f64 / nodes as f64;
-        println!(
-            "{what}: {took:.1?}, {:.1} x the baseline; controller peak {:.1} MiB, {each:.1} KiB per node",
-            ratio(took),
-            peak as f64 / 1024.0
-        );
-    };
+    let simulation = simulate(fleet_command(&url), nodes, connections, &[]);
+    // Nodes are selected once their presence records are stored.
+    let ping = ["ping", "--all", "--json"];
     let all_replied = |output: &Output| {
         let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let count = reply["summary"]["ok"].as_u64().unwrap_or_default();
         output.status.success() && count == nodes as u64
     };
-    // Nodes are selected once their presence records are stored.
-    let ping = ["ping", "--all", "--json"];
     let since = Instant::now();
     while !all_replied(&ccm(&url, &ping).2) {
         assert!(since.elapsed() < LIMIT, "not all nodes replied");
         std::thread::sleep(Duration::from_millis(500));
     }
-    // The best of as many rounds as the baseline had.
-    let best = |args: &[&str], is_whole: &dyn Fn(&Output) -> bool| {
-        let rounds = (0..ROUNDS).map(|_| ccm(&url, args));
-        let rounds = rounds.inspect(|(_, _, output)| assert!(is_whole(output), "{output:?}"));
-        let (took, peak, _) = rounds.min_by_key(|(took, ..)| *took).unwrap();
-        (took, peak)
-    };
-    let (took, peak) = best(&["ping", "--all"], &|output| output.status.success());
-    print("ping, all nodes replied", took, peak);
-    let (took, peak) = best(&ping, &all_replied);
-    print("ping with complete replies in JSON", took, peak);
-    let (took, peak) = best(&["nodes"], &|output| output.status.success());
-    print("list of nodes", took, peak);
+    let to_baseline = format!("the baseline ({baseline:.1?})");
+    let print = |what: &str, cost: Cost| print_cost(what, cost, baseline, &to_baseline, nodes);
+    let is_ok = |output: &Output| output.status.success();
+    print(
+        "ping, all nodes replied",
+        best(&url, &["ping", "--all"], &is_ok),
+    );
+    print(
+        "ping with complete replies in JSON",
+        best(&url, &ping, &all_replied),
+    );
+    print("list of nodes", best(&url, &["nodes"], &is_ok));
     let expression = "Facts.host.info.platform == 'debian' && Facts.tier == 'web'";
     let args = ["query", expression, "--csv"];
     let matching = nodes.div_ceil(4);
-    let (took, peak) = best(&args, &|output| {
+    let queried = best(&url, &args, &|output| {
         let lines = output.stdout.split(|byte| *byte == b'\n').count();
         output.status.success() && lines == matching + 2
     });
@@ -259,46 +239,105 @@ async fn measure(nodes: usize, connections: Option<usize>) {
     for _ in 0..ROUNDS {
         read = read.min(bare_read(&url).await);
     }
-    println!(
-        "query by fact: {took:.1?}, {:.1} x a bare read of the same keys ({read:.1?}); peak {:.1} MiB",
-        took.as_secs_f64() / read.as_secs_f64(),
-        peak as f64 / 1024.0
-    );
+    let to_read = format!("a bare read of the same keys ({read:.1?})");
+    print_cost("query by fact", queried, read, &to_read, nodes);
     let args = ["ensure", "exec", "/bin/true", "--all"];
-    let (took, peak) = best(&args, &|output| output.status.success());
-    print("ensure, all nodes replied", took, peak);
+    print("ensure, all nodes replied", best(&url, &args, &is_ok));
 
-    let site = dir.path().join("site");
+    push_bundle(&url, dir.path());
+    let bare = bare_rollout(&url, nodes).await;
+    let (what, cost) = roll_out(&url, nodes);
+    let to_bare = format!("its bare reads and writes ({bare:.1?})");
+    print_cost(&what, cost, bare, &to_bare, nodes);
+    print_simulation(&simulation, nodes);
+}
+
+/// Time, and peak memory in KiB.
+type Cost = (Duration, u64);
+
+/// Returns the best time of as many rounds as the baseline had, and the highest memory.
+fn best(url: &str, args: &[&str], is_whole: &dyn Fn(&Output) -> bool) -> Cost {
+    let mut best = (Duration::MAX, 0);
+    for _ in 0..ROUNDS {
+        let (took, peak, output) = ccm(url, args);
+        assert!(is_whole(&output), "{output:?}");
+        best = (took.min(best.0), peak.max(best.1));
+    }
+    best
+}
+
+fn print_cost(what: &str, (took, peak): Cost, floor: Duration, floor_text: &str, nodes: usize) {
+    println!(
+        "{what}: {took:.1?}, {:.1} x {floor_text}; controller peak {:.1} MiB, {:.1} KiB per node",
+        took.as_secs_f64() / floor.as_secs_f64(),
+        peak as f64 / 1024.0,
+        peak as f64 / nodes as f64
+    );
+}
+
+/// Returns `ccm fleet` for a server.
+fn fleet_command(url: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+    command.args(["fleet", "--server", url]);
+    command
+}
+
+/// Starts simulated nodes by `ccm fleet`, with further flags, and returns them once all are announced.
+fn simulate(
+    mut command: Command,
+    nodes: usize,
+    connections: Option<usize>,
+    flags: &[&str],
+) -> Process {
+    let began = Instant::now();
+    command
+        .args(["simulate", "--latency", "5ms", "--nodes"])
+        .arg(nodes.to_string())
+        .args(flags);
+    if let Some(connections) = connections {
+        command.args(["--connections", &connections.to_string()]);
+    }
+    let simulation = start(command);
+    println!(
+        "{nodes} simulated nodes: started in {:.1?}",
+        began.elapsed()
+    );
+    simulation
+}
+
+fn print_simulation(simulation: &Process, nodes: usize) {
+    let peak = server::memory(simulation.0.id(), "VmHWM");
+    println!(
+        "memory of the simulated nodes: peak {:.1} MiB, {:.1} KiB per node",
+        peak / 1024.0,
+        peak / nodes as f64
+    );
+}
+
+/// Stores a bundle with one resource as `app`.
+fn push_bundle(url: &str, dir: &std::path::Path) {
+    let site = dir.join("site");
     std::fs::create_dir(&site).unwrap();
     let manifest = "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n";
     std::fs::write(site.join("manifest.yaml"), manifest).unwrap();
     let site = site.to_str().unwrap();
-    let (_, _, pushed) = ccm(&url, &["bundle", "push", site, "--name", "app"]);
+    let (_, _, pushed) = ccm(url, &["bundle", "push", site, "--name", "app"]);
     assert!(pushed.status.success(), "{pushed:?}");
-    let bare = bare_rollout(&url, nodes).await;
-    let args = [
-        "rollout",
-        "start",
-        "app",
-        "--all",
-        "--canary",
-        "10",
-        "--wave",
-        "5%,25%,100%",
-        "--max-unreachable",
-        "1%",
-    ];
-    let (took, peak, output) = ccm(&url, &args);
+}
+
+/// Rolls `app` out to all nodes, and returns a text about it and its cost.
+fn roll_out(url: &str, nodes: usize) -> (String, Cost) {
+    let (count, waves) = if nodes > 10_000 {
+        ("five", "1%,5%,25%,100%")
+    } else {
+        ("four", "5%,25%,100%")
+    };
+    let mut args = vec!["rollout", "start", "app", "--all", "--canary", "10"];
+    args.extend(["--wave", waves, "--max-unreachable", "1%"]);
+    let (took, peak, output) = ccm(url, &args);
     assert!(output.status.success(), "{output:?}");
-    println!(
-        "rollout in four waves, all converged: {took:.1?}, {:.1} x its bare reads and writes ({bare:.1?}); \
-         controller peak {:.1} MiB, {:.1} KiB per node",
-        took.as_secs_f64() / bare.as_secs_f64(),
-        peak as f64 / 1024.0,
-        peak as f64 / nodes as f64
-    );
-    println!(
-        "memory of the simulated nodes afterwards: {}",
-        server::resident(simulation.0.id())
-    );
+    (
+        format!("rollout in {count} waves, all converged"),
+        (took, peak),
+    )
 }

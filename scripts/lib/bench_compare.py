@@ -46,30 +46,47 @@ def run(rounds, here, there):
         for number in range(rounds):
             print(f"{name}: round {number + 1} of {rounds}", file=sys.stderr)
             results.append([figures(output(program[name].strip())) for program in (here, there)])
-        show(name, results)
+        print("\n".join(comparison(name, results)))
 
 
 def output(program):
     return subprocess.run([program, "--bench"], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def show(name, results):
-    print(f"\n{name}, this work tree / other commit: median ratio (smallest to largest)")
+def comparison(name, results):
+    """Returns lines with the ratio of every figure that both print, and the lines that only one prints."""
+    lines = ["", f"{name}, this work tree / other commit: median ratio (smallest to largest)"]
     common = set.intersection(*(set(side) for pair in results for side in pair))
     shown = None
     for key in sorted(common, key=list(results[0][0]).index):
         pairs = [(ours[key][0], theirs[key][0]) for ours, theirs in results]
-        if len({value for pair in pairs for value in pair}) == 1 or any(b == 0 for _, b in pairs):
+        if len({value for pair in pairs for value in pair}) == 1:
             continue
         line = results[0][0][key][1]
         if line != shown:
-            print(f"  {line}")
+            lines.append(f"  {line}")
             shown = line
-        ratios = [a / b for a, b in pairs]
-        print(
+        if any(theirs == 0 for _, theirs in pairs):
+            ours, theirs = (statistics.median(side) for side in zip(*pairs))
+            lines.append(f"    number {key[2] + 1}: {ours:g}, {theirs:g} in the other commit")
+            continue
+        ratios = [ours / theirs for ours, theirs in pairs]
+        lines.append(
             f"    number {key[2] + 1}: {statistics.median(ratios):.2f}"
             f" ({min(ratios):.2f} to {max(ratios):.2f})"
         )
+    for side, place in enumerate(["this work tree", "the other commit"]):
+        # By line: the numbers of one line are not repeated.
+        single = {
+            key[:2]: line
+            for pair in results
+            for key, (_, line) in pair[side].items()
+            if key not in common
+        }
+        if single:
+            lines.append(f"  only in {place}, or not in every round:")
+            lines += [f"    {line}" for line in single.values()]
+    return lines
 
 
 if __name__ == "__main__":

@@ -320,28 +320,27 @@ def measure(peer, files, rounds, cpu_time, packages):
     return {"name": peer.name, "version": re.search(r"\d+(\.\w+)+", version)[0], "costs": costs}
 
 
-def measure_in(root, peers, files, rounds, cpu_time):
-    """Yields results of programs in a tree. A child process enters it, so that nothing runs between its
-    clock and the programs."""
-    for peer in peers:
-        read, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
+def measure_in(root, peer, files, rounds, cpu_time):
+    """Returns the results of a program in a tree, or its error. A child process enters the tree, so that
+    nothing runs between its clock and the program."""
+    read, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
             os.chroot(root)
             os.chdir("/")
-            try:
-                WORK.mkdir(parents=True, exist_ok=True)
-                result = measure(peer, files, rounds, cpu_time, installed())
-            except Exception as error:
-                result = {"name": peer.name, "error": str(error)}
-            os.write(write_end, json.dumps(result).encode())
-            os._exit(0)
-        os.close(write_end)
-        with os.fdopen(read) as pipe:
-            result = json.loads(pipe.read())
-        os.waitpid(child, 0)
-        yield result
+            WORK.mkdir(parents=True, exist_ok=True)
+            result = measure(peer, files, rounds, cpu_time, installed())
+        except Exception as error:
+            result = {"name": peer.name, "error": str(error) or repr(error)}
+        os.write(write_end, json.dumps(result).encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else {"name": peer.name, "error": "the measuring process was killed"}
 
 
 def seconds(value):
@@ -350,19 +349,53 @@ def seconds(value):
     return f"{value:.1f} s"
 
 
+def ratio(value, ours):
+    return f"{value / ours:.1f} x" if value < 10 * ours else f"{value / ours:,.0f} x"
+
+
+def titles(files):
+    return [name.replace("files", f"{files:,} files").replace("packages", f"{PACKAGES} packages") for name in WORKS]
+
+
 def table(results, files):
-    names = [name.replace("files", f"{files:,} files").replace("packages", f"{PACKAGES} packages") for name in WORKS]
+    """Returns a table of the measured programs, with ratios to ccm if it was measured."""
+    names = titles(files)
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-    ours = results[0]["costs"]
+    ours = next((result["costs"] for result in results if result["name"] == Ccm.name), None)
     for result in results:
         cells = []
-        for (took, memory), (our_time, our_memory) in zip(result["costs"], ours):
+        for index, (took, memory) in enumerate(result["costs"]):
             text = f"{seconds(took)}, {memory / 1024:.0f} MiB"
-            if result is not results[0]:
-                text += f" ({took / our_time:.0f} x, {memory / our_memory:.1f} x)"
+            if ours and result["name"] != Ccm.name:
+                our_time, our_memory = ours[index]
+                text += f" ({ratio(took, our_time)}, {ratio(memory, our_memory)})"
             cells.append(text)
         lines.append(f"| {result['name']} {result['version']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def not_measured(failures):
+    """Returns a list of the programs that were not measured, with the reasons."""
+    return "".join(f"\n- Not measured: {it['name']}: {one_line(it['error'])}" for it in failures)
+
+
+def one_line(text):
+    """Returns the first and the last line of an error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown error"]
+    return ": ".join(dict.fromkeys([lines[0], lines[-1]]))[:300]
+
+
+def report(results, files, cpu_time):
+    """Returns the text of the documentation: a table, what was not measured, and the circumstances."""
+    measured = [result for result in results if "error" not in result]
+    failures = [result for result in results if "error" in result]
+    times = "CPU times" if cpu_time else "Elapsed times"
+    load = os.getloadavg()[0]
+    parts = [table(measured, files)] if measured else []
+    if failures:
+        parts.append(not_measured(failures).strip())
+    parts.append(f"{times}; load of the machine ({os.cpu_count()} cores) at the end: {load:.1f}.")
+    return "\n\n".join(parts)
 
 
 def picture(results, files):
@@ -376,13 +409,12 @@ def picture(results, files):
     scale = (width - left - 70) / (last - first)
     x = lambda value: left + (math.log10(value) - first) * scale
     rows, y = [], 30
-    for index, name in enumerate(WORKS):
-        title = name.replace("files", f"{files:,} files").replace("packages", f"{PACKAGES} packages")
+    for index, title in enumerate(titles(files)):
         rows.append(f'<text x="4" y="{y + 12}" class="title">{title}</text>')
         y += 20
-        for place, result in enumerate(results):
+        for result in results:
             took = result["costs"][index][0]
-            kind = "ours" if place == 0 else "peer"
+            kind = "ours" if result["name"] == Ccm.name else "peer"
             rows.append(f'<text x="{left - 8}" y="{y + 12}" class="name">{result["name"]}</text>')
             rows.append(
                 f'<rect x="{left}" y="{y}" width="{x(took) - left:.1f}" height="{bar - 3}" class="{kind}"/>'
@@ -428,27 +460,47 @@ def main():
     parser.add_argument("--update", action="store_true")
     args = parser.parse_args()
     peers = [Ccm(), Upstream(), Cfengine(), Puppet(), Salt(), Pyinfra(), Ansible()]
-    wanted = [name for name in args.only.lower().split(",") if name]
+    wanted = {name for name in args.only.lower().split(",") if name}
+    unknown = wanted - {key(peer) for peer in peers}
+    if unknown:
+        parser.error(f"--only: unknown: {', '.join(sorted(unknown))}; known: {', '.join(map(key, peers))}")
     if wanted:
-        peers = [peer for peer in peers if type(peer).__name__.lower() in wanted]
-    peers = [peer for peer in peers if os.path.exists(args.root + peer.program)]
+        peers = [peer for peer in peers if key(peer) in wanted]
     results = []
-    for result in measure_in(args.root, peers, args.files, args.rounds, args.cpu_time):
-        if "error" in result:
-            print(f"{result['name']}: not measured: {result['error']}", file=sys.stderr)
-            continue
+    for peer in peers:
+        reason = missing(args.root, peer)
+        result = (
+            {"name": peer.name, "error": reason}
+            if reason
+            else measure_in(args.root, peer, args.files, args.rounds, args.cpu_time)
+        )
         print(json.dumps(result), file=sys.stderr)
         results.append(result)
-    if not results:
-        sys.exit("nothing was measured")
-    load = os.getloadavg()[0]
-    times = "CPU times" if args.cpu_time else "Elapsed times"
-    text = (
-        f"{table(results, args.files)}\n\n{times}; load of the machine ({os.cpu_count()} cores) at the end: {load:.1f}."
-    )
+    text = report(results, args.files, args.cpu_time)
     print(text)
+    measured = [result for result in results if "error" not in result]
     if args.update:
-        update(text, picture(results, args.files))
+        if not any(result["name"] == Ccm.name for result in measured):
+            sys.exit("nothing was written: without ccm-fleet there are no ratios")
+        update(text, picture(measured, args.files))
+    # A program that was not given is no failure.
+    failed = [it for it in results if "error" in it and it["name"] != Upstream.name]
+    sys.exit(1 if failed else 0)
+
+
+def key(peer):
+    """Returns the name of a peer in --only, and that of the file about its failed installation."""
+    return type(peer).__name__.lower()
+
+
+def missing(root, peer):
+    """Returns why a program is not installed, or nothing."""
+    if os.path.exists(root + peer.program):
+        return None
+    if isinstance(peer, Upstream):
+        return "no program given (--upstream FILE)"
+    log = pathlib.Path(root, "opt/failed", key(peer))
+    return f"not installed: {one_line(log.read_text())}" if log.exists() else "not installed"
 
 
 if __name__ == "__main__":

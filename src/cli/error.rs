@@ -240,6 +240,13 @@ impl From<RolloutError> for CliError {
             RolloutError::NotFound(_) | RolloutError::Control(_) => Self::usage(err),
             RolloutError::TooLarge { .. } => Self::failed(err).hint("select fewer nodes"),
             RolloutError::Nats(err) => Self::of_fleet(err),
+            RolloutError::Unconfirmed { ref id, .. } => {
+                let hint = format!(
+                    "if `ccm fleet rollout list` shows it, continue with `ccm fleet rollout drive {id}`; \
+                     else start it again"
+                );
+                Self::failed(err).hint(hint)
+            }
             err => Self::failed(err),
         }
     }

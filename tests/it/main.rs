@@ -47,9 +47,11 @@
 //! - `resource_types`: lists of types that the compiler can't check
 //! - `rollback`: rollbacks, and the states in which rollouts end
 //! - `rollout`: bundles, rollouts that halt, resume and roll back, controllers that are killed, drift
+//! - `rollout_storage`: rollouts that are stored while NATS does not reply
 //! - `sandbox`: the unit that we ship, on a real systemd
 //! - `scatter`: requests to thousands of nodes, some without a reply, some unexpected
 //! - `schema`: schemas, types and real documents agree
+//! - `scripts`: what scripts of developers print
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several `ccm ensure` calls in one session
 //! - `shell`: argument files, completion in bash, zsh and fish, manual pages
@@ -131,10 +133,12 @@ mod regression;
 mod resource_types;
 mod rollback;
 mod rollout;
+mod rollout_storage;
 mod sandbox;
 mod scaffold;
 mod scatter;
 mod schema;
+mod scripts;
 mod secrets;
 mod service;
 mod session;

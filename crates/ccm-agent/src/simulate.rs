@@ -46,10 +46,6 @@ const MAX_CONCURRENT: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub nodes: usize,
-    /// Share of resources that fail, from 0 to 1; always the same ones.
-    pub failure_rate: f64,
-    /// Average duration of a resource.
-    pub latency: Duration,
     /// Domain of all node names.
     pub domain: String,
     pub groups: Vec<Token>,
@@ -67,8 +63,11 @@ pub struct Options {
     pub restart_rate: f64,
 }
 
+/// Returns the executor of a node.
+pub type Executors = dyn Fn(&NodeName) -> Result<SimulatedExecutor, RandomError> + Send + Sync;
+
 /// Executor that reports events without changing anything.
-pub(super) struct SimulatedExecutor {
+pub struct SimulatedExecutor {
     node: NodeName,
     failure_rate: f64,
     latency: Duration,
@@ -112,7 +111,9 @@ impl Executor for SimulatedExecutor {
 }
 
 impl SimulatedExecutor {
-    fn new(node: &NodeName, failure_rate: f64, latency: Duration) -> Result<Self, RandomError> {
+    /// Returns the executor of a node: a share of resources fails, always the same ones, and a resource
+    /// takes `latency` on average.
+    pub fn new(node: &NodeName, failure_rate: f64, latency: Duration) -> Result<Self, RandomError> {
         Ok(Self {
             node: node.clone(),
             failure_rate,
@@ -198,19 +199,22 @@ enum Nodes {
 }
 
 impl Simulation {
-    /// Starts the nodes, with their files, if they have any, below `directory`.
+    /// Starts the nodes, with their files, if they have any, below `directory`, and each with an executor
+    /// of its own.
     pub async fn start(
         options: &Options,
         settings: &Settings,
         directory: &Path,
+        executors: &Executors,
         log: Log,
     ) -> Result<Self, AgentError> {
         Ok(Self(match options.connections {
             Some(connections) => {
-                Nodes::Shared(SharedNodes::start(options, settings, connections).await?)
+                Nodes::Shared(SharedNodes::start(options, settings, connections, executors).await?)
             }
             None => {
-                let nodes = SeparateNodes::start(options, settings, directory, log).await?;
+                let nodes =
+                    SeparateNodes::start(options, settings, directory, executors, log).await?;
                 Nodes::Separate(Box::new(nodes))
             }
         }))
@@ -239,6 +243,7 @@ impl SeparateNodes {
         options: &Options,
         settings: &Settings,
         directory: &Path,
+        executors: &Executors,
         log: Log,
     ) -> Result<Self, AgentError> {
         let metrics = Metrics::new(super::node::VERSION);
@@ -270,9 +275,7 @@ impl SeparateNodes {
             async move {
                 let connection = connect(settings, ConnectMode::Forever, "choria-ccm").await?;
                 let identity = &config.identity;
-                let executor =
-                    SimulatedExecutor::new(identity, options.failure_rate, options.latency)?;
-                let executor = Arc::new(executor);
+                let executor = Arc::new(executors(identity)?);
                 let parts = NodeParts {
                     environ: BTreeMap::new(),
                     log,

@@ -14,13 +14,15 @@ use serde::Deserialize;
 
 pub use super::records::{BadRecord, Unreadable};
 use super::records::{check_identity, name_of, parse, parse_name};
-use super::selection::{Resolved, Selection, SelectionError, resolve};
+use super::selection::{Rejected, Resolved, Selection, SelectionError, resolve};
+use ccm_core::filter::{FilterError, Matcher, NodeAttributes};
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::{BundleRef, NodeName, NodeStatus, StoredFacts, Token};
 use ccm_core::model::run::RunOutcome;
 use ccm_nats::kv::{Change, Entry};
 use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED};
 use ccm_nats::{Connection, NatsError, Subjects};
+use ccm_template::env::Facts;
 use ccm_value::Value;
 use ccm_value::text::timestamp;
 
@@ -38,13 +40,26 @@ pub struct LastReport {
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// The online nodes, sorted by name.
-    present: Vec<NodeStatus>,
+    present: Vec<Box<NodeStatus>>,
     /// All known nodes, online ones included, with their labels.
     known: BTreeMap<NodeName, Labels>,
     /// Stored facts of nodes that are offline.
     stored_facts: BTreeMap<NodeName, StoredFacts>,
     last_reports: BTreeMap<NodeName, LastReport>,
     unreadable: Vec<Unreadable>,
+    /// Set if the conditions of a selection were evaluated while the records were read.
+    rejected: Option<Rejected>,
+}
+
+/// Whether a node matches a selection, or why that could not be evaluated. Not set if it was not evaluated.
+type Verdict = Option<Result<bool, FilterError>>;
+
+/// The facts that an inventory keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptFacts {
+    None,
+    /// Those of the selected nodes.
+    Selected,
 }
 
 /// How much of presence an inventory keeps.
@@ -76,7 +91,7 @@ struct RunHead {
 }
 
 impl Inventory {
-    /// Reads the inventory with as much detail as a selection needs.
+    /// Reads the inventory with as much detail as requests to a selection need.
     pub async fn load_for(
         connection: &Connection,
         subjects: &Subjects,
@@ -85,13 +100,42 @@ impl Inventory {
         if selection.has_only_names() {
             Self::load_names(connection, subjects).await
         } else {
-            Self::load(connection, subjects).await
+            Self::load_selected(connection, subjects, selection, KeptFacts::None).await
         }
+    }
+
+    /// Reads the inventory to show the nodes of a selection, the only one that it can resolve then: its
+    /// conditions are evaluated record by record, so that not all facts are kept.
+    pub async fn load_selected(
+        connection: &Connection,
+        subjects: &Subjects,
+        selection: &Selection,
+        kept: KeptFacts,
+    ) -> Result<Self, NatsError> {
+        // An invalid selection is reported when it is resolved.
+        let matcher = Matcher::new(&selection.filter()).ok();
+        Self::load_with(connection, subjects, |name, groups, facts, labels| {
+            let Some(matcher) = &matcher else {
+                return None;
+            };
+            let known = Facts::Known(std::mem::take(facts));
+            let verdict = matcher.matches(&NodeAttributes {
+                identity: name,
+                groups,
+                facts: &known,
+                labels,
+            });
+            if let (KeptFacts::Selected, Ok(true), Facts::Known(value)) = (kept, &verdict, known) {
+                *facts = value;
+            }
+            Some(verdict)
+        })
+        .await
     }
 
     /// Reads which nodes are online or known, with their labels; no facts, runs and reports.
     async fn load_names(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
-        let present = |entry: &Entry| status_of(subjects, entry, Detail::Names);
+        let present = |entry: &Entry| Ok((status_of(subjects, entry, Detail::Names)?, None));
         let keys = async |bucket| match connection.bucket(bucket).await {
             Ok(bucket) => Ok(Some((bucket.keys(&subjects.all_keys()).await?, bucket))),
             // A fleet, or permissions, of an older version.
@@ -128,10 +172,52 @@ impl Inventory {
 
     /// Reads the inventory from the fleet's buckets.
     pub async fn load(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
-        let detail = Detail::All;
+        Self::load_with(connection, subjects, |_, _, _, _| None).await
+    }
+
+    /// Reads the inventory. `decide` gets name, groups, facts and labels of each node with facts, and may
+    /// remove the facts.
+    async fn load_with(
+        connection: &Connection,
+        subjects: &Subjects,
+        decide: impl Fn(&NodeName, &[Token], &mut Value, &Labels) -> Verdict + Send + Sync,
+    ) -> Result<Self, NatsError> {
+        let mut inventory = Self::default();
+        let labels = read(connection, LABELS, subjects, |entry| {
+            labels_of(subjects, entry)
+        });
+        inventory.add_labels(labels.await?);
+        let (known, decide) = (&inventory.known, &decide);
+        let nodes = read(connection, NODES, subjects, |entry| {
+            let mut status = status_of(subjects, entry, Detail::All)?;
+            let labels = known.get(&status.identity).unwrap_or(Labels::none());
+            let NodeStatus {
+                identity,
+                groups,
+                facts,
+                ..
+            } = &mut *status;
+            let verdict = decide(identity, groups, facts, labels);
+            Ok((status, verdict))
+        });
+        let nodes = nodes.await?;
+        inventory.add_present(nodes);
+        let online = &inventory;
         let facts = async {
             match read(connection, FACTS, subjects, |entry| {
-                facts_of(subjects, entry)
+                let name = name_of(subjects, entry)?;
+                // The presence of an online node is newer.
+                if online.status(&name).is_some() {
+                    return Ok(None);
+                }
+                let mut stored = facts_of(subjects, entry)?;
+                let verdict = decide(
+                    &name,
+                    &stored.groups,
+                    &mut stored.facts,
+                    online.labels(&name),
+                );
+                Ok(Some((name, stored, verdict)))
             })
             .await
             {
@@ -142,16 +228,6 @@ impl Inventory {
                 result => result.map(|records| (records, None)),
             }
         };
-        let (nodes, labels) = tokio::try_join!(
-            read(connection, NODES, subjects, |entry| status_of(
-                subjects, entry, detail
-            )),
-            read(connection, LABELS, subjects, |entry| labels_of(
-                subjects, entry
-            )),
-        )?;
-        let mut inventory = Self::default();
-        inventory.add_present(nodes);
         let ((facts, denial), assigned, reports) = tokio::try_join!(
             facts,
             read(connection, DESIRED, subjects, |entry| name_of(
@@ -163,7 +239,6 @@ impl Inventory {
         )?;
         inventory.add_facts(facts);
         inventory.add_reports(reports);
-        inventory.add_labels(labels);
         inventory.add_assigned(assigned);
         inventory.unreadable.extend(denial.map(|denial| Unreadable {
             bucket: FACTS,
@@ -173,27 +248,34 @@ impl Inventory {
         Ok(inventory)
     }
 
-    fn add_present(&mut self, records: Records<NodeStatus>) {
-        for status in self.readable(NODES, records) {
+    /// Notes whether a node matches the selection for which the inventory is read.
+    fn add_verdict(&mut self, name: &NodeName, verdict: Verdict) {
+        if let Some(verdict) = verdict {
+            let rejected = self.rejected.get_or_insert_default();
+            match verdict {
+                Ok(true) => {}
+                Ok(false) => drop(rejected.insert(name.clone(), None)),
+                Err(error) => drop(rejected.insert(name.clone(), Some(error))),
+            }
+        }
+    }
+
+    fn add_present(&mut self, records: Records<(Box<NodeStatus>, Verdict)>) {
+        self.present.reserve_exact(records.len());
+        for (status, verdict) in self.readable(NODES, records) {
             self.known.entry(status.identity.clone()).or_default();
+            self.add_verdict(&status.identity, verdict);
             self.present.push(status);
         }
         self.present
             .sort_unstable_by(|a, b| a.identity.cmp(&b.identity));
     }
 
-    /// Adds stored facts. Those of an online node are not needed: its presence is newer.
-    fn add_facts(&mut self, records: Records<(NodeName, StoredFacts)>) {
-        let records = records.into_iter().filter(|(_, record)| {
-            let name = match record {
-                Ok((name, _)) => name,
-                Err(_) => return true,
-            };
-            self.status(name).is_none()
-        });
-        let records: Records<_> = records.collect();
-        for (name, stored) in self.readable(FACTS, records) {
+    /// Adds stored facts of offline nodes.
+    fn add_facts(&mut self, records: Records<Option<(NodeName, StoredFacts, Verdict)>>) {
+        for (name, stored, verdict) in self.readable(FACTS, records).into_iter().flatten() {
             self.known.entry(name.clone()).or_default();
+            self.add_verdict(&name, verdict);
             self.stored_facts.insert(name, stored);
         }
     }
@@ -238,14 +320,20 @@ impl Inventory {
         readable
     }
 
-    /// Resolves a selection.
+    /// Resolves a selection; that for which the inventory was read, if it was read for one.
     pub fn resolve(&self, selection: &Selection) -> Result<Resolved, SelectionError> {
-        resolve(selection, &self.present, &self.known, &self.stored_facts)
+        resolve(
+            selection,
+            self.present(),
+            &self.known,
+            &self.stored_facts,
+            self.rejected.as_ref(),
+        )
     }
 
     /// Returns the online nodes, sorted by name.
-    pub fn present(&self) -> &[NodeStatus] {
-        &self.present
+    pub fn present(&self) -> impl ExactSizeIterator<Item = &NodeStatus> {
+        self.present.iter().map(Box::as_ref)
     }
 
     /// Returns all known nodes, online ones included, sorted by name.
@@ -308,7 +396,10 @@ impl Inventory {
         let found = self
             .present
             .binary_search_by(|status| status.identity.cmp(node));
-        found.ok().and_then(|index| self.present.get(index))
+        found
+            .ok()
+            .and_then(|index| self.present.get(index))
+            .map(Box::as_ref)
     }
 
     /// Returns the labels of a node.
@@ -351,9 +442,13 @@ async fn read<T: Send>(
     Ok(records)
 }
 
-fn status_of(subjects: &Subjects, entry: &Entry, detail: Detail) -> Result<NodeStatus, BadRecord> {
+fn status_of(
+    subjects: &Subjects,
+    entry: &Entry,
+    detail: Detail,
+) -> Result<Box<NodeStatus>, BadRecord> {
     let name = name_of(subjects, entry)?;
-    let mut status: NodeStatus = parse(entry)?;
+    let mut status: Box<NodeStatus> = parse(entry)?;
     check_identity(&status.identity, &name)?;
     if detail == Detail::Names {
         (status.facts, status.last_run) = (Value::Null, None);
@@ -361,11 +456,11 @@ fn status_of(subjects: &Subjects, entry: &Entry, detail: Detail) -> Result<NodeS
     Ok(status)
 }
 
-fn facts_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, StoredFacts), BadRecord> {
+fn facts_of(subjects: &Subjects, entry: &Entry) -> Result<StoredFacts, BadRecord> {
     let name = name_of(subjects, entry)?;
     let stored: StoredFacts = parse(entry)?;
     check_identity(&stored.identity, &name)?;
-    Ok((name, stored))
+    Ok(stored)
 }
 
 fn report_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, LastReport), BadRecord> {
@@ -385,161 +480,4 @@ fn labels_of(subjects: &Subjects, entry: &Entry) -> Result<(NodeName, Labels), B
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{entry, subjects};
-    use ccm_core::model::node::{NODE_FACTS, NODE_STATUS, REPORT};
-
-    fn presence(key: &str, identity: &str) -> Entry {
-        let status = serde_json::json!({
-            "protocol": NODE_STATUS,
-            "identity": identity,
-            "collective": "lab",
-            "version": "1",
-            "started": "2027-01-15T08:00:00Z",
-            "timestamp": "2027-01-15T08:00:00Z",
-            "beat": 30
-        });
-        entry(key, status)
-    }
-
-    fn report(key: &str, identity: &str) -> Entry {
-        let report = serde_json::json!({
-            "protocol": REPORT,
-            "identity": identity,
-            "generation": 3,
-            "manifests": [],
-            "timestamp": "2027-01-15T08:00:00Z"
-        });
-        entry(key, report)
-    }
-
-    fn facts(key: &str, identity: &str) -> Entry {
-        let facts = serde_json::json!({
-            "protocol": NODE_FACTS,
-            "identity": identity,
-            "groups": ["stored"],
-            "version": "0",
-            "timestamp": "2027-01-15T08:00:00Z",
-            "facts": {"os": "debian"}
-        });
-        entry(key, facts)
-    }
-
-    fn name(text: &str) -> NodeName {
-        text.parse().unwrap()
-    }
-
-    fn inventory(
-        nodes: &[Entry],
-        facts: &[Entry],
-        labels: &[Entry],
-        reports: &[Entry],
-    ) -> Inventory {
-        fn records<T>(
-            entries: &[Entry],
-            parse: impl Fn(&Entry) -> Result<T, BadRecord>,
-        ) -> Records<T> {
-            let records = entries.iter().map(|it| (it.key.clone(), parse(it)));
-            records.collect()
-        }
-        let (subjects, detail) = (subjects(), Detail::All);
-        let mut inventory = Inventory::default();
-        inventory.add_present(records(nodes, |it| status_of(&subjects, it, detail)));
-        inventory.add_facts(records(facts, |it| facts_of(&subjects, it)));
-        inventory.add_reports(records(reports, |it| report_of(&subjects, it)));
-        inventory.add_labels(records(labels, |it| labels_of(&subjects, it)));
-        inventory
-    }
-
-    #[test]
-    fn a_node_with_only_labels_or_a_report_is_known_and_offline() {
-        let inventory = inventory(
-            &[presence("lab.web1_example_net", "web1.example.net")],
-            &[],
-            &[entry("lab.db1", serde_json::json!({"role": "db"}))],
-            &[report("lab.web2_example_net", "web2.example.net")],
-        );
-        assert!(inventory.unreadable().is_empty());
-        let resolved = inventory.resolve(&Selection::default()).unwrap();
-        assert_eq!(resolved.chosen, [name("web1.example.net")]);
-        assert_eq!(resolved.offline, [name("db1"), name("web2.example.net")]);
-        assert_eq!(inventory.labels(&name("db1")).get("role"), Some("db"));
-        let last = inventory.last_report(&name("web2.example.net")).unwrap();
-        assert_eq!(last.at.to_rfc3339(), "2027-01-15T08:00:00+00:00");
-        assert!(inventory.status(&name("web1.example.net")).is_some());
-        assert!(inventory.status(&name("db1")).is_none());
-        assert!(inventory.has_reported_itself(&name("web2.example.net")));
-        assert!(!inventory.has_reported_itself(&name("db1")));
-    }
-
-    #[test]
-    fn a_node_with_only_an_assignment_is_known_and_keeps_its_labels() {
-        let labels = [entry("lab.web1", serde_json::json!({"role": "web"}))];
-        let mut inventory = inventory(&[], &[], &labels, &[]);
-        let assigned = ["web1", "web2"].map(|node| (format!("lab.{node}"), Ok(name(node))));
-        inventory.add_assigned(assigned.into());
-        assert_eq!(inventory.labels(&name("web1")).get("role"), Some("web"));
-        let resolved = inventory.resolve(&Selection::default()).unwrap();
-        assert_eq!(resolved.offline, [name("web1"), name("web2")]);
-        assert!(inventory.unreadable().is_empty());
-    }
-
-    #[test]
-    fn a_record_with_the_identity_of_another_node_is_left_out() {
-        let nodes = [presence("lab.web1", "web1"), presence("lab.evil", "web1")];
-        let reports = [report("lab.evil", "db1")];
-        let inventory = inventory(&nodes, &[], &[], &reports);
-        assert_eq!(inventory.present().len(), 1);
-        let reasons: Vec<String> = inventory
-            .unreadable()
-            .iter()
-            .map(|one| one.reason.to_string())
-            .collect();
-        assert_eq!(
-            reasons,
-            [
-                "the record has the identity web1",
-                "the record has the identity db1"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_broken_record_hides_no_others() {
-        let nodes = [
-            entry("lab.web1", serde_json::json!({"identity": 7})),
-            entry("lab.UPPER", serde_json::json!({})),
-            presence("lab.web2", "web2"),
-        ];
-        let inventory = inventory(&nodes, &[], &[], &[]);
-        assert_eq!(inventory.present().len(), 1);
-        let keys: Vec<&str> = inventory
-            .unreadable()
-            .iter()
-            .map(|one| one.key.as_str())
-            .collect();
-        assert_eq!(keys, ["lab.UPPER", "lab.web1"]);
-    }
-
-    #[test]
-    fn stored_facts_are_those_of_offline_nodes_only() {
-        let nodes = [presence("lab.web1", "web1")];
-        let stored = [
-            facts("lab.web1", "web1"),
-            facts("lab.web2", "web2"),
-            facts("lab.evil", "web1"),
-        ];
-        let inventory = inventory(&nodes, &stored, &[], &[]);
-        assert_eq!(inventory.stored_facts(&name("web1")), None);
-        assert_eq!(inventory.groups(&name("web1")), []);
-        let (facts, time) = inventory.facts(&name("web2")).unwrap();
-        assert_eq!(facts.get("os"), Some(&"debian".into()));
-        assert_eq!(time.to_rfc3339(), "2027-01-15T08:00:00+00:00");
-        assert_eq!(inventory.version(&name("web2")), Some("0"));
-        assert!(inventory.has_reported_itself(&name("web2")));
-        let unreadable = inventory.unreadable();
-        assert_eq!(unreadable.len(), 1, "{unreadable:?}");
-        assert_eq!(unreadable[0].key, "lab.evil");
-    }
-}
+mod tests;

@@ -151,7 +151,7 @@ pub fn last_seen(node: &NodeName, inventory: &Inventory) -> Option<DateTime<Utc>
 
 /// Returns the newest version of the online agents.
 pub fn newest_version(inventory: &Inventory) -> Option<&str> {
-    let versions = inventory.present().iter().map(|it| it.version.as_str());
+    let versions = inventory.present().map(|it| it.version.as_str());
     versions.max_by(|a, b| compare_versions(a, b))
 }
 

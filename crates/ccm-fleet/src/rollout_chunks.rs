@@ -99,6 +99,14 @@ pub(super) struct Chunk {
     pub(super) bytes: Vec<u8>,
 }
 
+impl Chunk {
+    /// Reports whether no other writer uses the name. Otherwise it is that of the content, and another
+    /// head may name the chunk.
+    pub(super) fn is_unique(&self) -> bool {
+        self.name.starts_with('p')
+    }
+}
+
 /// The writes that store a rollout: the chunks first, then the head.
 #[derive(Clone, Debug)]
 pub(super) struct Writes {

@@ -19,6 +19,7 @@ use super::rollout_encoding::{self, EncodingError};
 use ccm_core::model::node::{NameError, NodeName, NodeReport, Token};
 use ccm_core::model::rollout::{ControlRecord, Rollout, Tally};
 use ccm_core::system::{Clock as _, RandomError, SystemClock, random};
+use ccm_nats::backoff;
 use ccm_nats::kv::{Bucket, Change, Entry, Watch};
 use ccm_nats::streams::{REPORTED, ROLLOUTS};
 use ccm_nats::subject::DEFAULT_PREFIX;
@@ -65,6 +66,8 @@ pub enum RolloutError {
         nodes: usize,
         first: NodeName,
     },
+    #[error("rollout {id} may have been stored: {source}")]
+    Unconfirmed { id: Token, source: NatsError },
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error("can't make a rollout id of the time")]
@@ -217,8 +220,12 @@ impl RolloutStore {
     }
 
     /// Stores a new rollout, unless an active one includes some of its nodes. Tries again if NATS
-    /// does not reply.
-    pub(super) async fn create(&self, rollout: Rollout) -> Result<StoredRollout, RolloutError> {
+    /// does not reply, and calls `waiting` with the reason before.
+    pub(super) async fn create(
+        &self,
+        rollout: Rollout,
+        waiting: impl Fn(&RolloutError),
+    ) -> Result<StoredRollout, RolloutError> {
         for other in self.list().await?.0 {
             if !other.rollout.state.is_finished() {
                 check_overlap(&rollout, &self.get(&other.rollout.id).await?.rollout)?;
@@ -228,13 +235,17 @@ impl RolloutStore {
         let bytes = Bytes::from(prepared.bytes);
         let key = self.subjects.key(&rollout.id);
         let mut attempts = 0;
+        // The head was sent and NATS did not reply.
+        let mut is_sent = false;
         loop {
             attempts += 1;
-            let created = async {
-                self.write_chunks(&rollout.id, &prepared.chunks).await?;
-                self.bucket.create(&key, bytes.clone()).await
+            let written = self.write_chunks(&rollout.id, &prepared.chunks).await;
+            let has_chunks = written.is_ok();
+            let created = match written {
+                Ok(()) => self.bucket.create(&key, bytes.clone()).await,
+                Err(err) => Err(err),
             };
-            match created.await {
+            let err = match created {
                 Ok(revision) => {
                     return Ok(StoredRollout {
                         rollout,
@@ -242,12 +253,19 @@ impl RolloutStore {
                         layout: prepared.layout,
                     });
                 }
-                // An earlier attempt was stored without a reply: the random id is ours.
-                Err(err) if err.is_conflict() && attempts > 1 => {
-                    return self.get(&rollout.id).await;
-                }
-                Err(err) if err.is_temporary() && attempts < CREATE_ATTEMPTS => {}
-                Err(err) => return Err(err.into()),
+                // The random id is ours.
+                Err(err) if err.is_conflict() && is_sent => return self.get(&rollout.id).await,
+                Err(err) => err,
+            };
+            is_sent |= has_chunks && err.is_temporary();
+            if err.is_temporary() && attempts < CREATE_ATTEMPTS {
+                waiting(&err.into());
+                tokio::time::sleep(backoff::delay(attempts - 1)).await;
+            } else if is_sent {
+                let id = rollout.id;
+                return Err(RolloutError::Unconfirmed { id, source: err });
+            } else {
+                return Err(err.into());
             }
         }
     }
@@ -272,10 +290,10 @@ impl RolloutStore {
             }
             Err(err) => {
                 if err.is_conflict() {
-                    let names = prepared.chunks.into_iter().map(|it| it.name);
-                    let unused = names.filter(|it| !stored.layout.chunks().any(|used| used == it));
-                    self.remove_chunks(&rollout.id, &unused.collect::<Vec<_>>())
-                        .await;
+                    // Members may be those of the head that came first.
+                    let unused = prepared.chunks.into_iter().filter(Chunk::is_unique);
+                    let unused: Vec<String> = unused.map(|it| it.name).collect();
+                    self.remove_chunks(&rollout.id, &unused).await;
                 }
                 Err(err.into())
             }

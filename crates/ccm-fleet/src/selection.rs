@@ -14,6 +14,7 @@ use ccm_core::model::label::Labels;
 use ccm_core::model::node::{NameError, NodeName, NodeStatus, StoredFacts, Token};
 use ccm_core::system::Digest;
 use ccm_template::env::Facts;
+use ccm_value::Value;
 use ccm_value::text::quote;
 
 /// Conditions that nodes must meet. Without any condition all nodes are selected.
@@ -137,17 +138,22 @@ impl Resolved {
     }
 }
 
-/// Resolves a selection among the nodes that are online and those that are only known.
-pub(super) fn resolve(
+/// Nodes with facts that do not match a selection, or the reason why that could not be evaluated.
+pub(super) type Rejected = BTreeMap<NodeName, Option<FilterError>>;
+
+/// Resolves a selection among the nodes that are online and those that are only known. If the conditions
+/// were evaluated before for all nodes with facts, `rejected` has those that do not match.
+pub(super) fn resolve<'a>(
     selection: &Selection,
-    present: &[NodeStatus],
+    present: impl Iterator<Item = &'a NodeStatus>,
     known: &BTreeMap<NodeName, Labels>,
     stored_facts: &BTreeMap<NodeName, StoredFacts>,
+    rejected: Option<&Rejected>,
 ) -> Result<Resolved, SelectionError> {
     let matcher = Matcher::new(&selection.filter())?;
     let mut resolved = Resolved::default();
     let statuses: BTreeMap<&NodeName, &NodeStatus> =
-        present.iter().map(|node| (&node.identity, node)).collect();
+        present.map(|node| (&node.identity, node)).collect();
     let matches = |name: &NodeName, groups: &[Token], facts: &Facts| {
         matcher.matches(&NodeAttributes {
             identity: name,
@@ -156,9 +162,16 @@ pub(super) fn resolve(
             labels: known.get(name).unwrap_or(Labels::none()),
         })
     };
+    let matches_with_facts = |name: &NodeName, groups: &[Token], facts: &Value| match rejected {
+        None => matches(name, groups, &Facts::Known(facts.clone())),
+        Some(rejected) => match rejected.get(name) {
+            None => Ok(true),
+            Some(None) => Ok(false),
+            Some(Some(error)) => Err(error.clone()),
+        },
+    };
     for (name, status) in &statuses {
-        let facts = Facts::Known(status.facts.clone());
-        match matches(name, &status.groups, &facts) {
+        match matches_with_facts(name, &status.groups, &status.facts) {
             Ok(true) => resolved.chosen.push((*name).clone()),
             Ok(false) => {}
             Err(error) => resolved.undecided.push(((*name).clone(), error)),
@@ -166,7 +179,7 @@ pub(super) fn resolve(
     }
     for name in known.keys().filter(|name| !statuses.contains_key(name)) {
         let result = match stored_facts.get(name) {
-            Some(stored) => matches(name, &stored.groups, &Facts::Known(stored.facts.clone())),
+            Some(stored) => matches_with_facts(name, &stored.groups, &stored.facts),
             // Facts and groups of this node are unknown: an expression that needs them does not
             // match.
             None => Ok(matches(name, &[], &Facts::default()).unwrap_or(false)),
@@ -340,7 +353,7 @@ mod tests {
     }
 
     fn resolve_in_fleet(selection: &Selection) -> Resolved {
-        resolve(selection, &fleet(), &known(), &stored_facts()).unwrap()
+        resolve(selection, fleet().iter(), &known(), &stored_facts(), None).unwrap()
     }
 
     /// Returns the stored facts of one of the offline nodes.
@@ -425,7 +438,16 @@ mod tests {
             select: Some("os ==".into()),
             ..Selection::default()
         };
-        assert!(resolve(&selection, &[], &BTreeMap::new(), &BTreeMap::new()).is_err());
+        assert!(
+            resolve(
+                &selection,
+                [].iter(),
+                &BTreeMap::new(),
+                &BTreeMap::new(),
+                None
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -439,7 +461,8 @@ mod tests {
                 seed,
                 ..Selection::default()
             };
-            resolve(&selection, fleet, &BTreeMap::new(), &BTreeMap::new())
+            let (known, stored) = (BTreeMap::new(), BTreeMap::new());
+            resolve(&selection, fleet.iter(), &known, &stored, None)
                 .unwrap()
                 .chosen
         };

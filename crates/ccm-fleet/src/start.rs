@@ -195,7 +195,8 @@ impl Proposal {
     }
 
     /// Stores the rollout, signed if there is a signer. Without a signer no node may require
-    /// signatures. The holder of the lease drives it.
+    /// signatures. The holder of the lease drives it. Calls `waiting` with the reason while NATS does
+    /// not reply.
     pub async fn start(
         self,
         connection: &Connection,
@@ -203,6 +204,7 @@ impl Proposal {
         signer: Option<&Signer>,
         caller: String,
         lease: Option<Lease>,
+        waiting: impl Fn(&RolloutError),
     ) -> Result<StoredRollout, StartError> {
         if let (None, Some(first)) = (signer, self.signature_required.first()) {
             return Err(StartError::SignatureRequired {
@@ -241,7 +243,7 @@ impl Proposal {
                 previous_digests(connection, subjects, &rollout.plan).await?;
             decision::sign(&mut rollout, signer)?;
         }
-        Ok(rollouts.create(rollout).await?)
+        Ok(rollouts.create(rollout, waiting).await?)
     }
 }
 

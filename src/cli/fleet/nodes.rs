@@ -6,13 +6,13 @@ use super::FleetArgs;
 use super::candidates;
 use super::node_columns::{condition_cell, last_run};
 use super::reply_report::Format;
-use super::request::{FormatArgs, NO_NODES, load_inventory};
+use super::request::{FormatArgs, NO_NODES, load_selected};
 use super::select::SelectArgs;
 use crate::cli::output::{Console, print_error};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::node::{NodeName, NodeStatus};
-use ccm_fleet::inventory::Inventory;
+use ccm_fleet::inventory::{Inventory, KeptFacts};
 use ccm_fleet::node_condition::{Condition, newest_version};
 use ccm_value::json as text;
 use ccm_value::text::go_time;
@@ -37,7 +37,12 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {
     let selection = args.select.selection(&args.named)?;
-    let inventory = load_inventory(fleet, console)?;
+    // The table has no facts.
+    let kept = match args.format.format() {
+        Format::Text => KeptFacts::None,
+        Format::Lines | Format::Json => KeptFacts::Selected,
+    };
+    let inventory = load_selected(fleet, &selection, kept, console)?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
     let names = resolved.names(&selection);
     let newest = newest_version(&inventory);

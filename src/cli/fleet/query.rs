@@ -7,12 +7,13 @@ use super::FleetArgs;
 use super::node_columns::{Column, NodeView};
 use super::nodes::unknown_nodes;
 use super::reply_report::Format;
-use super::request::{FormatArgs, load_inventory};
+use super::request::{FormatArgs, load_selected};
 use super::select::SelectArgs;
 use crate::cli::output::{Console, print_error};
 use crate::cli::table::Table;
 use crate::cli::{CliError, Verdict};
 use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::inventory::KeptFacts;
 use ccm_fleet::node_condition::newest_version;
 use ccm_fleet::selection::Resolved;
 use ccm_value::json as text;
@@ -61,7 +62,13 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
         (Some(select), Some(expression)) => Some(format!("({select}) && ({expression})")),
         (select, expression) => select.or_else(|| expression.clone()),
     };
-    let inventory = load_inventory(fleet, console)?;
+    let has_facts = args.columns.iter().any(|it| matches!(it, Column::Fact(_)));
+    let kept = if has_facts {
+        KeptFacts::Selected
+    } else {
+        KeptFacts::None
+    };
+    let inventory = load_selected(fleet, &selection, kept, console)?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
     let names = resolved.names(&selection);
     let newest = newest_version(&inventory);

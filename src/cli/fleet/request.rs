@@ -17,7 +17,7 @@ use ccm_core::model::governor::{GovernorClaim, GovernorName, GovernorTimeout};
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Accounts, SystemClock};
 use ccm_fleet::batches::{BatchReport, BatchSettings, Targets, request_in_batches};
-use ccm_fleet::inventory::Inventory;
+use ccm_fleet::inventory::{Inventory, KeptFacts};
 use ccm_fleet::node_reply::NodeReply;
 use ccm_fleet::scatter::{NodeRequest, ScatterClient};
 use ccm_fleet::selection::Selection;
@@ -273,6 +273,21 @@ pub(super) fn load_inventory(fleet: &FleetArgs, console: &Console) -> Result<Inv
     })
 }
 
+/// Connects and loads what is needed to show the nodes of a selection.
+pub(super) fn load_selected(
+    fleet: &FleetArgs,
+    selection: &Selection,
+    kept: KeptFacts,
+    console: &Console,
+) -> Result<Inventory, CliError> {
+    let subjects = fleet.subjects()?;
+    runtime::block_on(async {
+        let connection = fleet.connect().await?;
+        let loading = Inventory::load_selected(&connection, &subjects, selection, kept);
+        checked(loading.await, console)
+    })
+}
+
 /// Loads the inventory and warns about unreadable records.
 pub(super) async fn inventory(
     connection: &Connection,
@@ -326,7 +341,7 @@ fn targets(
     if resolved.chosen.is_empty() && absent.is_empty() {
         return Err(if inventory.is_empty() {
             CliError::usage(NO_NODES).hint("run `ccm agent` on a machine to add it")
-        } else if inventory.present().is_empty() {
+        } else if inventory.present().len() == 0 {
             let known = inventory.len();
             CliError::usage(format!("no node is online ({known} known)"))
                 .hint("`ccm fleet nodes` lists them")

@@ -9,9 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::flag_values::BadValue;
 use super::{CliError, Console, FleetArgs, Verdict};
 use crate::cli::runtime;
-use ccm_agent::simulate::{Options, Simulation};
+use ccm_agent::simulate::{Options, SimulatedExecutor, Simulation};
 use ccm_core::engine::Level;
-use ccm_core::model::node::Token;
+use ccm_core::model::node::{NodeName, Token};
 use ccm_core::run::log::{Log, Style};
 use ccm_core::system::files::PrivateDir;
 use ccm_core::system::{SystemClock, raise_open_files};
@@ -99,8 +99,6 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
     })?;
     let options = Options {
         nodes: args.nodes,
-        failure_rate: args.failure_rate,
-        latency: args.latency,
         domain: args.domain.clone(),
         groups: args.groups.clone(),
         collective: fleet.collective.clone(),
@@ -142,7 +140,9 @@ async fn simulate(
         (None, None) => return Ok(()),
     };
     let log = Log::to(std::io::stderr(), Style::Text, Level::Error, SystemClock);
-    let simulation = Simulation::start(options, &settings, directory, log)
+    let (failure_rate, latency) = (args.failure_rate, args.latency);
+    let executor = move |node: &NodeName| SimulatedExecutor::new(node, failure_rate, latency);
+    let simulation = Simulation::start(options, &settings, directory, &executor, log)
         .await
         .map_err(CliError::failed)?;
     console.print(&format!(

@@ -3,7 +3,9 @@
 //! A node is a subscription, a small task and a few fields in memory; it has no files. It replies to
 //! `ping`, `facts` and `ensure`, announces itself, follows its assignment, and publishes events and
 //! reports, all with the documents of a real agent. It does not evaluate manifests: each bundle is one
-//! resource, whose result the simulated executor decides. Nodes may disconnect and restart by chance.
+//! resource, whose result the executor decides. Nodes may disconnect and restart by chance: a node that
+//! is away neither replies nor publishes. After a disconnection it publishes what it has done meanwhile; a
+//! restart ends its run without a result.
 //!
 //! Every connection has a group of nodes and one task that announces them. Replies are in `requests`,
 //! assignments and reports in `runs`.
@@ -18,13 +20,13 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{AcquireError, Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::AgentError;
 use super::super::node::VERSION;
-use super::{Options, SimulatedExecutor, facts, hash_fraction, node_name};
+use super::{Executors, Options, SimulatedExecutor, facts, hash_fraction, node_name};
 use ccm_core::model::node::{NODE_STATUS, NodeName, NodeStatus, StoredFacts};
 use ccm_core::model::request::RequestError;
 use ccm_core::model::resource::Resource;
@@ -66,8 +68,8 @@ struct Group {
     facts: Bucket,
     desired: Bucket,
     reported: Bucket,
-    /// Limits concurrent runs.
-    runs: Semaphore,
+    /// Limits concurrent reads and writes of runs.
+    writes: Semaphore,
 }
 
 /// One node.
@@ -79,17 +81,29 @@ struct SharedNode {
     memory: Mutex<Memory>,
     /// Notified when the node loses its connection.
     interrupted: Notify,
+    /// Notified when the node has a connection again.
+    returned: Notify,
 }
 
-/// What a node knows until it restarts.
+/// What a node knows.
 struct Memory {
     started: DateTime<Utc>,
+    /// Generation of the assignment that was followed since the start.
     generation: u64,
+    /// Number of restarts.
+    restarts: u64,
+    /// Why the node has no connection, if it has none.
+    away: Option<Away>,
     is_running: bool,
     /// The assignment may have changed since the run began.
     is_outdated: bool,
-    /// The node is about to restart.
-    is_restarting: bool,
+}
+
+/// Why a node has no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Away {
+    Disconnected,
+    Restarting,
 }
 
 impl Memory {
@@ -97,9 +111,57 @@ impl Memory {
         Self {
             started: SystemClock.now(),
             generation: 0,
+            restarts: 0,
+            away: None,
             is_running: false,
             is_outdated: false,
-            is_restarting: false,
+        }
+    }
+
+    /// Ends the connection, and the run if the node restarts: its task notices the number.
+    fn leave(&mut self, away: Away) {
+        self.away = Some(away);
+        if away == Away::Restarting {
+            self.restarts += 1;
+        }
+    }
+
+    /// Begins to have a connection again. A restarted node has forgotten which assignment it followed.
+    fn come_back(&mut self) {
+        if self.away.take() == Some(Away::Restarting) {
+            (self.started, self.generation) = (SystemClock.now(), 0);
+        }
+    }
+}
+
+impl SharedNode {
+    fn new(name: NodeName, number: usize, executor: SimulatedExecutor) -> Self {
+        Self {
+            name,
+            number,
+            executor,
+            memory: Mutex::new(Memory::new()),
+            interrupted: Notify::new(),
+            returned: Notify::new(),
+        }
+    }
+
+    fn is_away(&self) -> bool {
+        self.memory.lock().away.is_some()
+    }
+
+    fn restarts(&self) -> u64 {
+        self.memory.lock().restarts
+    }
+
+    /// Waits until the node has a connection.
+    async fn connected(&self) {
+        loop {
+            let returned = self.returned.notified();
+            if !self.is_away() {
+                return;
+            }
+            returned.await;
         }
     }
 }
@@ -113,6 +175,8 @@ enum SimulationError {
     Document(#[from] serde_json::Error),
     #[error(transparent)]
     Resource(#[from] RequestError),
+    #[error("the simulation ends")]
+    Ended(#[from] AcquireError),
 }
 
 impl SharedNodes {
@@ -121,6 +185,7 @@ impl SharedNodes {
         options: &Options,
         settings: &Settings,
         connections: usize,
+        executors: &Executors,
     ) -> Result<Self, AgentError> {
         let subjects = Subjects::new(&options.subject_prefix, options.collective.clone())?;
         let settings = Settings {
@@ -135,7 +200,13 @@ impl SharedNodes {
             stop: watch::Sender::new(false),
         };
         for numbers in numbers.chunks(size) {
-            let group = Arc::new(Group::open(options, &settings, &subjects, numbers).await?);
+            let mut nodes = Vec::with_capacity(numbers.len());
+            for number in numbers {
+                let name = node_name(*number, &options.domain)?;
+                let executor = executors(&name)?;
+                nodes.push(SharedNode::new(name, *number, executor));
+            }
+            let group = Arc::new(Group::open(options, &settings, &subjects, nodes).await?);
             group
                 .listen_to_broadcasts(&mut shared.tasks, &shared.stop)
                 .await?;
@@ -166,20 +237,9 @@ impl Group {
         options: &Options,
         settings: &Settings,
         subjects: &Subjects,
-        numbers: &[usize],
+        nodes: Vec<SharedNode>,
     ) -> Result<Self, AgentError> {
         let connection = connect(settings, ConnectMode::Forever, "choria-ccm-simulation").await?;
-        let mut nodes = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let name = node_name(*number, &options.domain)?;
-            nodes.push(SharedNode {
-                executor: SimulatedExecutor::new(&name, options.failure_rate, options.latency)?,
-                name,
-                number: *number,
-                memory: Mutex::new(Memory::new()),
-                interrupted: Notify::new(),
-            });
-        }
         Ok(Self {
             presence: connection.bucket(NODES).await?,
             facts: connection.bucket(FACTS).await?,
@@ -190,7 +250,7 @@ impl Group {
             options: options.clone(),
             nodes,
             resources: Mutex::default(),
-            runs: Semaphore::new(MAX_CONCURRENT),
+            writes: Semaphore::new(MAX_CONCURRENT),
         })
     }
 
@@ -247,7 +307,7 @@ impl Group {
                 Ok(started) => started,
                 Err(SimulationError::Nats(err)) => return Err(err.into()),
                 Err(SimulationError::Resource(err)) => return Err(err.into()),
-                Err(SimulationError::Document(_)) => continue,
+                Err(SimulationError::Document(_) | SimulationError::Ended(_)) => continue,
             };
             let (group, mut stop) = (self.clone(), stop.subscribe());
             tasks.spawn(async move {
@@ -278,7 +338,7 @@ impl Group {
             return;
         };
         let mut messages = first;
-        self.clone().follow(index).await;
+        tokio::spawn(self.clone().follow(index));
         loop {
             tokio::select! {
                 message = messages.next() => match message {
@@ -287,23 +347,32 @@ impl Group {
                 },
                 () = node.interrupted.notified() => {
                     drop(messages);
-                    let is_restarting = node.memory.lock().is_restarting;
-                    let away = if is_restarting { RESTART_TIME } else { self.options.beat };
-                    tokio::time::sleep(away).await;
-                    if is_restarting {
-                        *node.memory.lock() = Memory::new();
-                    }
-                    messages = loop {
-                        match self.subscribe(index).await {
-                            Ok(messages) => break messages,
-                            Err(_) => tokio::time::sleep(RESTART_TIME).await,
-                        }
-                    };
+                    messages = self.away(index, node).await;
                     let _ = self.announce(index).await;
-                    self.clone().follow(index).await;
+                    tokio::spawn(self.clone().follow(index));
                 }
             }
         }
+    }
+
+    /// Waits until a node that is away returns, and subscribes to its requests.
+    async fn away(&self, index: usize, node: &SharedNode) -> Subscription {
+        let is_restarting = node.memory.lock().away == Some(Away::Restarting);
+        let time = if is_restarting {
+            RESTART_TIME
+        } else {
+            self.options.beat
+        };
+        tokio::time::sleep(time).await;
+        let messages = loop {
+            match self.subscribe(index).await {
+                Ok(messages) => break messages,
+                Err(_) => tokio::time::sleep(RESTART_TIME).await,
+            }
+        };
+        node.memory.lock().come_back();
+        node.returned.notify_waiters();
+        messages
     }
 
     /// Announces every node once per heartbeat interval, evenly spread, and interrupts some.
@@ -325,7 +394,7 @@ impl Group {
             while announced < due {
                 let (index, round) = (announced % count, announced / count);
                 announced += 1;
-                if self.interrupts(index, round) {
+                if !self.is_to_announce(index, round) {
                     continue;
                 }
                 let Ok(permit) = limit.clone().acquire_owned().await else {
@@ -341,19 +410,27 @@ impl Group {
         }
     }
 
-    /// Interrupts a node by chance; always the same ones.
-    fn interrupts(&self, index: usize, round: usize) -> bool {
+    /// Interrupts a node by chance; always the same ones. Reports whether the node has a connection.
+    fn is_to_announce(&self, index: usize, round: usize) -> bool {
         let (disconnect, restart) = (self.options.disconnect_rate, self.options.restart_rate);
-        let Some(node) = self.nodes.get(index).filter(|_| disconnect + restart > 0.0) else {
+        let Some(node) = self.nodes.get(index) else {
             return false;
         };
-        let chance = hash_fraction(&format!("{}/{round}", node.name));
-        if chance >= disconnect + restart {
+        let mut memory = node.memory.lock();
+        if memory.away.is_some() {
             return false;
         }
-        node.memory.lock().is_restarting = chance >= disconnect;
+        let chance = hash_fraction(&format!("{}/{round}", node.name));
+        if disconnect + restart == 0.0 || chance >= disconnect + restart {
+            return true;
+        }
+        memory.leave(if chance < disconnect {
+            Away::Disconnected
+        } else {
+            Away::Restarting
+        });
         node.interrupted.notify_one();
-        true
+        false
     }
 
     fn key(&self, node: &SharedNode) -> String {

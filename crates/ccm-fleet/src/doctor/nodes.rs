@@ -30,7 +30,8 @@ const MAX_PENDING: u64 = 10_000;
 
 /// Runs the checks of all nodes. `version` is that of this program.
 pub(super) fn checks(inventory: &Inventory, version: &str) -> [Check; 5] {
-    let present = inventory.present();
+    let present: Vec<&NodeStatus> = inventory.present().collect();
+    let present = present.as_slice();
     [
         online(inventory),
         health(present),
@@ -41,7 +42,7 @@ pub(super) fn checks(inventory: &Inventory, version: &str) -> [Check; 5] {
 }
 
 /// Returns the names of online nodes that match.
-fn names(present: &[NodeStatus], matches: impl Fn(&NodeStatus) -> bool) -> Vec<String> {
+fn names(present: &[&NodeStatus], matches: impl Fn(&NodeStatus) -> bool) -> Vec<String> {
     let matching = present.iter().filter(|status| matches(status));
     matching.map(|status| status.identity.to_string()).collect()
 }
@@ -76,7 +77,7 @@ fn describe_offline(node: &NodeName, inventory: &Inventory) -> String {
     }
 }
 
-fn health(present: &[NodeStatus]) -> Check {
+fn health(present: &[&NodeStatus]) -> Check {
     let unhealthy = names(present, |status| !status.problems.is_empty());
     if !unhealthy.is_empty() {
         let found = format!("unhealthy: {}", name_list(&unhealthy));
@@ -102,7 +103,7 @@ fn health(present: &[NodeStatus]) -> Check {
     Check::ok(HEALTH, "no node reports a problem or a failed run")
 }
 
-fn trust(present: &[NodeStatus]) -> Check {
+fn trust(present: &[&NodeStatus]) -> Check {
     let refusing = names(present, |status| status.recent_refusal().is_some());
     if !refusing.is_empty() {
         let found = format!("refused a request or assignment: {}", name_list(&refusing));
@@ -118,7 +119,7 @@ fn trust(present: &[NodeStatus]) -> Check {
     Check::ok(TRUST, "no refused requests in the last hour")
 }
 
-fn versions(present: &[NodeStatus], version: &str) -> Check {
+fn versions(present: &[&NodeStatus], version: &str) -> Check {
     let skew = |status: &NodeStatus| version_skew(&status.version, version);
     let unsupported = names(present, |status| skew(status) == VersionSkew::Unsupported);
     if !unsupported.is_empty() {
@@ -142,7 +143,7 @@ fn versions(present: &[NodeStatus], version: &str) -> Check {
     Check::ok(VERSIONS, format!("all nodes have version {version}"))
 }
 
-fn spools(present: &[NodeStatus]) -> Check {
+fn spools(present: &[&NodeStatus]) -> Check {
     let dropped = names(present, |status| status.spool.dropped > 0);
     if !dropped.is_empty() {
         let found = format!("dropped events: {}", name_list(&dropped));
@@ -210,7 +211,7 @@ mod tests {
             ("0.4.0", CheckState::Failed),
             ("1.2.0", CheckState::Failed),
         ] {
-            let check = versions(&[node(version)], "0.2.0");
+            let check = versions(&[&node(version)], "0.2.0");
             assert_eq!(check.state, wanted, "{version}: {check:?}");
         }
     }

@@ -23,6 +23,7 @@ use super::audit::AuditNote;
 use super::bundles::bundle_error;
 use crate::bundle_store::short_name;
 use crate::decision::TrustedSigners;
+use crate::rollout_store::RolloutError;
 use crate::selection::{Selection, parse_name_or_pattern};
 use crate::start::{Proposal, Request, StartError, parse_deadline, propose};
 use ccm_core::filter::parse_fact;
@@ -334,9 +335,11 @@ pub(super) async fn start(
     let caller = actions.caller(&requester);
     let lease = Some(controller.lease());
     let (connection, subjects) = (&actions.connection, &actions.subjects);
+    // The page shows on its own that NATS does not reply.
+    let waiting = |_: &RolloutError| {};
     let started = planned
         .proposal
-        .start(connection, subjects, signer, caller, lease);
+        .start(connection, subjects, signer, caller, lease, waiting);
     let stored = started.await.map_err(start_error)?;
     let rollout = stored.rollout.clone();
     app.shared.write(|live| live.add_started(stored.clone()));

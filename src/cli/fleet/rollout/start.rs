@@ -10,7 +10,7 @@ use super::super::candidates;
 use super::super::flag_values::BadValue;
 use super::super::request::{SlotArgs, caller, positive_duration};
 use super::super::select::SelectArgs;
-use super::{Context, DrivingArgs};
+use super::{Context, DrivingArgs, waiting_line};
 use crate::cli::environment::read_document;
 use crate::cli::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
@@ -227,6 +227,7 @@ pub(super) async fn start(args: &StartArgs, context: &Context<'_>) -> Result<Ver
             signer,
             caller(),
             lease,
+            |err| context.console.log(&waiting_line(err)),
         )
         .await
         .map_err(CliError::from)?;

@@ -149,7 +149,7 @@ impl Rotation<'_> {
                 let trust = status.trust.as_ref();
                 trust.is_some_and(|trust| !trust.signers.is_empty())
             };
-            let pending = nodes.present().iter().filter(verifying);
+            let pending = nodes.present().filter(verifying);
             let pending = pending.filter(|status| is_pending(status));
             let pending: Vec<String> = pending.map(|it| it.identity.to_string()).collect();
             if pending.is_empty() || tokio::time::Instant::now() >= end {

@@ -15,8 +15,11 @@ use ccm_nats::{Headers, Subject, Verb};
 use ccm_template::env::Facts;
 
 impl Group {
-    /// Handles a request to a node.
+    /// Handles a request to a node, unless it has no connection.
     pub(super) async fn receive(self: Arc<Self>, index: usize, message: Arc<Message>) {
+        if self.nodes.get(index).is_none_or(SharedNode::is_away) {
+            return;
+        }
         let verb = message.subject.rsplit('.').next();
         let Some(verb) = verb.and_then(|it| it.parse::<Verb>().ok()) else {
             return;
@@ -39,7 +42,11 @@ impl Group {
         let Some(node) = self.nodes.get(index) else {
             return;
         };
+        let restarts = node.restarts();
         let reply = self.handle(node, verb, message).await;
+        if node.is_away() || node.restarts() != restarts {
+            return;
+        }
         let headers = Headers::new()
             .with(IDENTITY, node.name.as_str())
             .unwrap_or_default();
@@ -90,7 +97,10 @@ impl Group {
                 let text = String::from_utf8_lossy(&message.body);
                 match parse_ensure(&text) {
                     Ok(resource) => {
-                        let event = self.change(node, &Arc::new(resource), envelope.noop).await;
+                        let resource = Arc::new(resource);
+                        let Some(event) = self.change(node, &resource, envelope.noop).await else {
+                            return Reply::Ignored;
+                        };
                         match self.publish_event(node, &event).await {
                             Ok(()) => body_reply(&EnsureResponse::new(Ok(event))),
                             Err(err) => error_reply(verb, code::INTERNAL, err.to_string()),

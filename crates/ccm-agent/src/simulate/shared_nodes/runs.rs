@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::{AcquireError, SemaphorePermit};
+
 use super::{Group, RETRY_DELAY, SharedNode, SimulationError};
 use crate::event_sink::outcome_token;
 use ccm_core::model::drift::{Drift, ReportSource};
@@ -15,17 +17,30 @@ use ccm_nats::{Bytes, Subject};
 use ccm_value::json;
 
 impl Group {
-    /// Returns the event of a resource after its simulated duration.
+    /// Returns the event of a resource after its simulated duration, or nothing if the node restarted
+    /// meanwhile.
     pub(super) async fn change(
         &self,
         node: &SharedNode,
         resource: &Arc<Resource>,
         noop: bool,
-    ) -> TransactionEvent {
+    ) -> Option<TransactionEvent> {
+        let restarts = node.restarts();
         let mut event = node.executor.outcome_event(&SystemClock, resource, noop);
         event.duration = node.executor.duration_of(&event);
         tokio::time::sleep(event.duration).await;
-        event
+        (node.restarts() == restarts).then_some(event)
+    }
+
+    /// Waits until a node has a connection and may read or write.
+    async fn permit(&self, node: &SharedNode) -> Result<SemaphorePermit<'_>, AcquireError> {
+        loop {
+            node.connected().await;
+            let permit = self.writes.acquire().await?;
+            if !node.is_away() {
+                return Ok(permit);
+            }
+        }
     }
 
     pub(super) async fn publish_event(
@@ -37,20 +52,27 @@ impl Group {
         let token = node.name.token();
         let subject = self.subjects.event(&token, &event.type_name, outcome);
         let body = json::compact(event)?;
-        self.publish(&subject, event.event_id.as_str(), body).await;
-        Ok(())
+        self.publish(node, &subject, event.event_id.as_str(), body)
+            .await
     }
 
-    /// Publishes an event until it is stored, as the spool of an agent does. It is stored once: it has an
-    /// id.
-    async fn publish(&self, subject: &Subject, id: &str, body: String) {
+    /// Publishes an event until it is stored, as the spool of an agent does, also after a restart. It is
+    /// stored once: it has an id.
+    async fn publish(
+        &self,
+        node: &SharedNode,
+        subject: &Subject,
+        id: &str,
+        body: String,
+    ) -> Result<(), SimulationError> {
         let body = Bytes::from(body);
-        while self
-            .connection
-            .publish_stored(subject, id, body.clone())
-            .await
-            .is_err()
-        {
+        loop {
+            let permit = self.permit(node).await?;
+            let stored = self.connection.publish_stored(subject, id, body.clone());
+            if stored.await.is_ok() {
+                return Ok(());
+            }
+            drop(permit);
             tokio::time::sleep(RETRY_DELAY).await;
         }
     }
@@ -69,9 +91,6 @@ impl Group {
             memory.is_running = true;
         }
         loop {
-            let Ok(_run) = self.runs.acquire().await else {
-                return;
-            };
             // A nudge follows if the controller gets no report.
             let _ = self.converge(node).await;
             let mut memory = node.memory.lock();
@@ -84,7 +103,11 @@ impl Group {
 
     async fn converge(&self, node: &SharedNode) -> Result<(), SimulationError> {
         let key = self.key(node);
-        let Some(entry) = self.desired.get(&key).await? else {
+        let (entry, restarts) = {
+            let _permit = self.permit(node).await?;
+            (self.desired.get(&key).await?, node.restarts())
+        };
+        let Some(entry) = entry else {
             return Ok(());
         };
         let assignment: Assignment = serde_json::from_slice(&entry.value)?;
@@ -94,7 +117,10 @@ impl Group {
         let mut events = Vec::with_capacity(assignment.manifests.len());
         for bundle in &assignment.manifests {
             let resource = self.resource(bundle)?;
-            events.push(self.change(node, &resource, assignment.noop).await);
+            match self.change(node, &resource, assignment.noop).await {
+                Some(event) => events.push(event),
+                None => return Ok(()),
+            }
         }
         for event in &events {
             self.publish_event(node, event).await?;
@@ -102,14 +128,23 @@ impl Group {
         let report = self.report(node, &assignment, &events);
         if let Some(run) = &report.run {
             let subject = self.subjects.run_event(&node.name.token(), run.outcome);
-            self.publish(&subject, run.event_id.as_str(), json::compact(run)?)
-                .await;
+            let body = json::compact(run)?;
+            self.publish(node, &subject, run.event_id.as_str(), body)
+                .await?;
         }
         let report = Bytes::from(json::compact(&report)?);
-        while self.reported.put(&key, report.clone()).await.is_err() {
+        loop {
+            let permit = self.permit(node).await?;
+            if self.reported.put(&key, report.clone()).await.is_ok() {
+                break;
+            }
+            drop(permit);
             tokio::time::sleep(RETRY_DELAY).await;
         }
-        node.memory.lock().generation = assignment.generation;
+        let mut memory = node.memory.lock();
+        if memory.restarts == restarts {
+            memory.generation = assignment.generation;
+        }
         Ok(())
     }
 

@@ -1,0 +1,63 @@
+//! Scripts of developers that print figures: what they say about figures that are missing.
+
+use std::process::Command;
+
+/// Runs Python with the modules of `scripts/lib`, and returns what it prints.
+fn python(code: &str) -> String {
+    let output = Command::new("python3")
+        .args(["-B", "-c", code])
+        .env("PYTHONPATH", "scripts/lib")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn figures_that_only_one_commit_prints_are_listed() {
+    let text = python(
+        "import bench_compare as it\n\
+         ours = it.figures('p50: 3 ms\\nnew: 4 MiB\\n')\n\
+         theirs = it.figures('p50: 4 ms\\nold: 5 MiB\\n')\n\
+         print('\\n'.join(it.comparison('agent', [[ours, theirs]])))",
+    );
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    assert_eq!(
+        lines[2..],
+        [
+            "p50: 3 ms",
+            "number 1: 0.75 (0.75 to 0.75)",
+            "only in this work tree, or not in every round:",
+            "new: 4 MiB",
+            "only in the other commit, or not in every round:",
+            "old: 5 MiB",
+        ]
+    );
+}
+
+#[test]
+fn programs_that_were_not_measured_are_listed_with_the_reason() {
+    let text = python(
+        "import peers as it\n\
+         ours = {'name': 'ccm-fleet', 'version': '1.0', 'costs': [[0.1, 1024]] * 4}\n\
+         theirs = {'name': 'Salt', 'version': '2.0', 'costs': [[0.2, 2048]] * 4}\n\
+         failed = {'name': 'Puppet', 'error': 'not installed: first\\nlast'}\n\
+         print(it.report([failed, theirs, ours], 10, False))\n\
+         print(it.report([theirs], 10, False))",
+    );
+    // The order of the programs does not decide which is ours.
+    assert!(
+        text.contains("| Salt 2.0 | 200 ms, 2 MiB (2.0 x, 2.0 x) |"),
+        "{text}"
+    );
+    assert!(text.contains("| ccm-fleet 1.0 | 100 ms, 1 MiB |"), "{text}");
+    assert!(
+        text.contains("- Not measured: Puppet: not installed: first: last\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| Salt 2.0 | 200 ms, 2 MiB |"),
+        "no ratios without ccm: {text}"
+    );
+}
