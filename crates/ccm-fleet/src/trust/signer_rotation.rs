@@ -243,11 +243,7 @@ mod tests {
                 listen: "127.0.0.1:4222".into(),
                 hosts: vec!["localhost".into()],
                 port: 4222,
-                features: AgentFeatures {
-                    registrations: false,
-                    choria_events: false,
-                    governor_collective: "choria".parse().unwrap(),
-                },
+                features: AgentFeatures::default(),
                 tls: None,
             };
             let trust = TrustDir::init(&parent.path().join("trust"), &options, NOW).unwrap();
