@@ -412,11 +412,13 @@ mod tests {
     fn seeds_of_an_earlier_version_are_moved() {
         let mut directory = Directory::new();
         let old = directory.trust.fleet.signer.clone();
-        let (earlier, path) = (
-            directory.trust.at("signer.seed"),
-            directory.trust.at(CURRENT),
-        );
-        std::fs::rename(path, &earlier).unwrap();
+        let earlier = directory.trust.at("signer.seed");
+        let signer = directory.trust.signer(CURRENT).unwrap();
+        directory
+            .trust
+            .store_signer("signer.seed", &signer)
+            .unwrap();
+        files::remove(&directory.trust.at(CURRENT)).unwrap();
         let new = directory.rotate();
         directory.assert_rotated(&old, &new);
         assert!(!earlier.exists());
