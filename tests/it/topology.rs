@@ -262,24 +262,34 @@ impl Topology {
     /// Checks that the rollout is done, and that every node ran once.
     async fn check(&self, mut rollout: Child) {
         assert_eq!(rollout.wait().unwrap().code(), Some(0));
-        let rollouts = self.run(&["rollout", "list", "--json"]).json();
-        assert_eq!(rollouts[0]["state"]["name"], "done");
-        let nodes = rollouts[0]["nodes"].as_object().unwrap();
+        // A server that leads nothing yet may not reply in time.
+        let rollout = wait_for("the rollout", || {
+            self.rollout().map_err(|it| format!("{it:?}"))
+        });
+        assert_eq!(rollout["state"]["name"], "done");
+        let nodes = rollout["nodes"].as_object().unwrap();
         let changed = nodes.values().filter(|it| **it == json!("changed"));
         assert_eq!(changed.count(), NODES, "{nodes:?}");
-        let client = async_nats::connect(&self.addresses()[..]).await.unwrap();
-        let jetstream = async_nats::jetstream::new(client);
-        let stream = jetstream.get_stream("CCM_EVENTS").await.unwrap();
         for kind in ["run", "exec"] {
-            let filter = format!("ccm.v1.default.event.*.{kind}.>");
-            let mut subjects = stream.info_with_subjects(filter).await.unwrap();
-            let mut counts = Vec::new();
-            while let Some(found) = subjects.next().await {
-                counts.push(found.unwrap().1);
-            }
+            let counts = eventually("the events", async || self.event_counts(kind).await).await;
             let counts = (counts.len(), counts.iter().sum::<usize>());
             assert_eq!(counts, (NODES, NODES), "{kind}");
         }
+    }
+
+    /// Returns how many events of a type are stored, for each of their subjects.
+    async fn event_counts(&self, kind: &str) -> Result<Vec<usize>, async_nats::Error> {
+        let client = async_nats::connect(&self.addresses()[..]).await?;
+        let stream = async_nats::jetstream::new(client)
+            .get_stream("CCM_EVENTS")
+            .await?;
+        let filter = format!("ccm.v1.default.event.*.{kind}.>");
+        let mut subjects = stream.info_with_subjects(filter).await?;
+        let mut counts = Vec::new();
+        while let Some(found) = subjects.next().await {
+            counts.push(found?.1);
+        }
+        Ok(counts)
     }
 }
 
