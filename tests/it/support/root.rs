@@ -227,7 +227,9 @@ fn tree() -> &'static Path {
         if !tree.exists() {
             let new = tree.with_extension("new");
             let _ = std::fs::remove_dir_all(&new);
-            let output = Command::new("mmdebstrap")
+            // With mounts of its own, which are gone if it is killed: removing the rest must find none.
+            let output = Command::new("unshare")
+                .args(["--mount", "mmdebstrap"])
                 .args(["--variant=minbase", "--include=dnf,rpm,cfengine3"])
                 .args([
                     "--dpkgopt=force-unsafe-io",

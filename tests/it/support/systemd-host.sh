@@ -10,7 +10,7 @@
 set -eu
 tree=$1 suite=$2 program=$3 packages=$4 network=$5
 
-for tool in mmdebstrap systemd-nspawn nsenter flock; do
+for tool in mmdebstrap systemd-nspawn nsenter unshare flock; do
     command -v "$tool" >/dev/null || {
         echo "$tool is missing: scripts/test installs it" >&2
         exit 1
@@ -24,7 +24,8 @@ flock 9
 
 if [ ! -d "$tree" ]; then
     rm -rf "$tree.new"
-    mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,libpam-systemd$packages" \
+    # With mounts of its own, which are gone if it is killed: the next rm -rf must find none.
+    unshare --mount mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,libpam-systemd$packages" \
         "$suite" "$tree.new" >&2
     mv "$tree.new" "$tree"
 fi
