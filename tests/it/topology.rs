@@ -338,7 +338,8 @@ async fn a_site_is_cut_off_and_the_hub_loses_its_leader() {
         };
         let other = of("site-b").all(|it| is_done(&it)) && of("site-b").count() > 0;
         let cut = of("site-a").filter(|it| !is_done(it)).count();
-        assert_eq!(rollout["state"]["name"], "running");
+        let state = rollout["state"]["name"].as_str().unwrap();
+        assert!(["running", "baking"].contains(&state), "{state}");
         when(other && cut > 0, rollout.to_string())
     });
     let leader = topology.leader().await;
