@@ -331,6 +331,6 @@ fn hostile_names_and_fields_are_refused_before_anything_is_touched() {
         );
         let shown = env.ccm(&["apply", "m.yaml", "--noop"]).error(2);
         assert!(shown.contains(error), "{properties}: {shown}");
-        assert!(!shown.contains("hunter2") || properties.contains("password: hunter2"));
+        assert!(!shown.contains("hunter2"), "{shown}");
     }
 }

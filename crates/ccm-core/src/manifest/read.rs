@@ -376,7 +376,7 @@ impl Reader<'_, '_> {
         for mut item in declared {
             item.resource.common.sensitive |= self.secret_entries.contains(number);
             let label = item.resource.label();
-            let is_hidden = item.resource.common.sensitive;
+            let is_hidden = item.resource.common.sensitive || decode::is_sensitive(value);
             match self.complete(&mut item, env) {
                 Ok(unknown) => {
                     for error in unknown {

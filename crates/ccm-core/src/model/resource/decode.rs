@@ -65,10 +65,13 @@ pub fn property_names(type_name: TypeName) -> Vec<&'static str> {
     names
 }
 
-/// Reports whether a resource, or one of a list, may be sensitive, so that errors must not quote
-/// it.
+/// Properties whose presence makes a resource one that errors must not quote.
+const UNQUOTED: [&str; 3] = ["sensitive", "password", "headers"];
+
+/// Reports whether a resource, or one of a list, may be sensitive or has a property that is a secret,
+/// so that errors must not quote it.
 pub fn is_sensitive(node: &Node) -> bool {
-    let is_set = |node: &Node| node.get("sensitive").is_some();
+    let is_set = |node: &Node| UNQUOTED.iter().any(|name| node.get(name).is_some());
     let in_values = |node: &Node| {
         let values = node.entries().unwrap_or_default();
         values.iter().any(|(_, value)| is_set(value))
