@@ -40,6 +40,10 @@ pub struct LastReport {
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// The online nodes, sorted by name.
+    #[expect(
+        clippy::vec_box,
+        reason = "records are read into a map and sorted: only pointers are moved"
+    )]
     present: Vec<Box<NodeStatus>>,
     /// All known nodes, online ones included, with their labels.
     known: BTreeMap<NodeName, Labels>,
