@@ -31,7 +31,7 @@ use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 
 mod server;
 
-use server::{Process, memory, resident, server};
+use server::{Process, memory, server};
 
 const ROUNDS: usize = 5_000;
 const WARM_UP: usize = 500;
@@ -136,7 +136,10 @@ async fn round_trips(connection: &Connection, subjects: &Subjects, dir: &Path, u
             "  {name}: {measured:.1?}, {ratio:.2} x an echo of the same bytes ({baseline:.1?})"
         );
     }
-    println!("memory of the agent afterwards: {}", resident(agent.0.id()));
+    println!(
+        "memory of the agent afterwards: {:.1} MiB",
+        memory(agent.0.id(), "VmRSS")
+    );
 }
 
 /// Prints the memory of agents that do nothing, each alone.
@@ -155,9 +158,9 @@ fn idle_memory(dir: &Path, url: &str) {
         std::thread::sleep(Duration::from_secs(5));
         assert_eq!(idle.0.try_wait().unwrap(), None, "{what} has ended");
         // Without pages of files, which the kernel shares and drops.
-        let own = memory(idle.0.id(), "RssAnon") / 1024.0;
-        let all = resident(idle.0.id());
-        println!("memory of {what}: {all}, {own:.1} MiB of it its own");
+        let own = memory(idle.0.id(), "RssAnon");
+        let all = memory(idle.0.id(), "VmRSS");
+        println!("memory of {what}: {all:.1} MiB, {own:.1} MiB of it its own");
     }
 }
 

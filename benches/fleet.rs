@@ -309,8 +309,8 @@ fn print_simulation(simulation: &Process, nodes: usize) {
     let peak = server::memory(simulation.0.id(), "VmHWM");
     println!(
         "memory of the simulated nodes: peak {:.1} MiB, {:.1} KiB per node",
-        peak / 1024.0,
-        peak / nodes as f64
+        peak,
+        peak * 1024.0 / nodes as f64
     );
 }
 

@@ -28,7 +28,7 @@ mod poll;
 mod server;
 
 use browser::Browser;
-use server::{Process, resident, server};
+use server::{Process, memory, server};
 
 /// Time limit for the start of nodes and page.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -97,7 +97,10 @@ fn main() {
         std::thread::sleep(Duration::from_millis(200));
     }
     let (received, began) = (received_events(&mut browser), Instant::now());
-    println!("server, all nodes known: {}", resident(page.0.id()));
+    println!(
+        "server, all nodes known: {:.1} MiB",
+        memory(page.0.id(), "VmRSS")
+    );
     for (view, hash) in [
         ("overview", "#/"),
         ("nodes, scrolled", "#/nodes"),
@@ -110,9 +113,9 @@ fn main() {
         }
         print(&mut browser, view, seconds);
         println!(
-            "after {:.0?}: server {}, tab {}",
+            "after {:.0?}: server {:.1} MiB, tab {}",
             began.elapsed(),
-            resident(page.0.id()),
+            memory(page.0.id(), "VmRSS"),
             tab(&mut browser)
         );
     }

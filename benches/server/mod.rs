@@ -17,18 +17,14 @@ impl Drop for Process {
     }
 }
 
-/// Returns the resident memory of a process as text.
-pub fn resident(process: u32) -> String {
-    format!("{:.1} MiB", memory(process, "VmRSS") / 1024.0)
-}
-
-/// Returns a line of a process's memory in KiB.
+/// Returns a line of a process's status, such as `VmRSS`, in MiB.
 pub fn memory(process: u32, line: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let found = status.lines().find_map(|it| it.strip_prefix(line));
     found
         .and_then(|it| it.trim_start_matches(':').split_whitespace().next())
         .and_then(|number| number.parse().ok())
+        .map(|kib: f64| kib / 1024.0)
         .unwrap()
 }
 
