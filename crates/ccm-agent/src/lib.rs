@@ -163,6 +163,8 @@ impl Agent {
         settings: &Settings,
         process: ProcessParts,
     ) -> Result<Self, AgentError> {
+        // Before anything is opened or started.
+        check_choria_server(config)?;
         let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
         let (spool, recovered) = open_spool(&config.spool)?;
         let settings = Settings {

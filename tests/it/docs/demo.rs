@@ -25,8 +25,10 @@ impl Terminal {
             demo.display(),
             env!("CARGO_BIN_EXE_ccm")
         );
-        // script(1) runs a command on a new terminal.
-        let child = Command::new("script")
+        // script(1) runs a command on a new terminal. Tests in the background ignore the interrupt, which the
+        // demo must not inherit.
+        let child = Command::new("env")
+            .args(["--default-signal", "script"])
             .args(["--quiet", "--return", "--command", &call, "/dev/null"])
             .env("PATH", format!("{tools}:{path}"))
             .stdin(Stdio::piped())
