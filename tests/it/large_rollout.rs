@@ -235,7 +235,7 @@ async fn disconnected_nodes_do_not_reply_and_converge() {
     let is_missing = || {
         let pinged = fleet.run(&["ping", "--all", "--timeout", "2s", "--json"]);
         let reply: Value = serde_json::from_str(&pinged.stdout).unwrap_or_default();
-        let missing = reply["summary"]["no_answer"].as_u64();
+        let missing = reply["summary"]["no_reply"].as_u64();
         missing.filter(|it| *it > 0).ok_or(pinged)
     };
     wait_for("disconnected nodes", is_missing);

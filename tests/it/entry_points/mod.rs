@@ -319,7 +319,7 @@ impl World {
 async fn resource_events(nats: &NatsServer) -> Vec<Value> {
     let events = stored_events(nats).await.into_iter();
     events
-        .filter(|(subject, _)| !subject.contains(".run."))
+        .filter(|(subject, _)| !subject.contains(".run.") && !subject.contains(".audit."))
         .map(|(_, event)| event)
         .collect()
 }
