@@ -445,9 +445,7 @@ fn no_module_or_type_has_a_name_that_was_replaced() {
                         next.is_some_and(|c| !c.is_ascii_alphanumeric() && c != '_')
                     })
                 };
-                // FIXME: the type of problems.rs should have the name of what it is.
-                let is_known = old == "Found" && name.ends_with("manifest/problems.rs");
-                if text.lines().any(is_declared) && !is_known {
+                if text.lines().any(is_declared) {
                     wrong.push(format!("{}: {old}", name.display()));
                 }
             }

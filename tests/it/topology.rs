@@ -115,9 +115,11 @@ impl Topology {
             .map(|names| (names[0].to_owned(), urls(names)))
             .collect();
         let controller = urls(controller);
-        self.env.set("NATS_URL", &controller);
         let config = self.env.at("config");
         self.env.set("XDG_CONFIG_HOME", &config);
+        // Not NATS_URL, which overrides the servers of every context.
+        self.write_context("controller", &controller, None);
+        self.env.set("NATS_CONTEXT", "controller");
         let _made = wait_for("the streams", || {
             let made = self.run(&["init", "--replicas", "3"]);
             when(made.code == Some(0), made)
@@ -339,7 +341,7 @@ async fn a_site_is_cut_off_and_the_hub_loses_its_leader() {
         let other = of("site-b").all(|it| is_done(&it)) && of("site-b").count() > 0;
         let cut = of("site-a").filter(|it| !is_done(it)).count();
         let state = rollout["state"]["name"].as_str().unwrap();
-        assert!(["running", "baking"].contains(&state), "{state}");
+        assert!(["running", "baking"].contains(&state), "{rollout}");
         when(other && cut > 0, rollout.to_string())
     });
     let leader = topology.leader().await;

@@ -172,7 +172,7 @@ fn is_in_comment(text: &str, at: usize) -> bool {
 }
 
 /// A value in a document.
-struct Found<'a> {
+struct SecretValue<'a> {
     /// From 1, in the order of the document.
     number: usize,
     text: &'a str,
@@ -194,13 +194,13 @@ impl From<SealedError> for RewriteError {
 fn rewrite(
     text: &str,
     spans: &[Range<usize>],
-    mut replace: impl FnMut(Found<'_>) -> Result<String, RewriteError>,
+    mut replace: impl FnMut(SecretValue<'_>) -> Result<String, RewriteError>,
 ) -> Result<String, DocumentSecretError> {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     for (number, span) in (1..).zip(spans) {
         out.push_str(text.get(at..span.start).unwrap_or_default());
-        let value = Found {
+        let value = SecretValue {
             number,
             text: text.get(span.clone()).unwrap_or_default(),
         };
