@@ -181,14 +181,14 @@ mod tests {
         let old = used(&directory.trust);
         let fleet = directory.trust.at(FLEET);
         let text = std::fs::read_to_string(&fleet).unwrap();
-        std::fs::remove_file(&fleet).unwrap();
+        files::remove(&fleet).unwrap();
         // A file can't replace a directory.
         std::fs::create_dir(&fleet).unwrap();
         directory.trust.rotate(Role::Operator, NOW).unwrap_err();
         assert_eq!(used(&directory.trust), old);
         let new = directory.trust.next_key(Role::Operator).unwrap().unwrap();
         std::fs::remove_dir(&fleet).unwrap();
-        std::fs::write(&fleet, text).unwrap();
+        store_secret(&fleet, &Secret::new(text)).unwrap();
         directory.trust = TrustDir::open(directory.trust.path()).unwrap();
         rotate(&mut directory.trust);
         assert_keys(&directory.trust, &[&old, &new.public_key()]);
