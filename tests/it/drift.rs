@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::support::fleet::Fleet;
 use crate::support::manifest;
 use crate::support::poll::wait_for;
+use crate::support::web::Web;
 
 /// Starts nodes that are assigned a manifest, and waits until all have applied it.
 fn assigned(nodes: &[&str], resources: &str) -> Fleet {
@@ -144,6 +145,23 @@ fn what_a_check_cannot_see_keeps_the_result_of_the_run() {
     let checked = drift(&fleet, &["--refresh"]);
     assert_eq!(checked[0]["drift"], before[0]["drift"], "{checked:?}");
     assert_eq!(checked[0]["state"], "drifted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_cannot_be_read_is_named() {
+    let web = Web::start().await;
+    let drifted = json!([{
+        "type": "file", "name": "/etc/motd", "message": "differs", "since": "2027-01-15T08:00:00Z"
+    }]);
+    web.assign("a", 1).await;
+    web.report("a", json!({"drift": drifted})).await;
+    let subject = "ccm.v1.default.event.a.file.changed";
+    let jetstream = web.nats.jetstream().await;
+    let stored = jetstream.publish(subject, "{}".into()).await.unwrap();
+    stored.await.unwrap();
+    let outcome = web.fleet(&["drift", "a"]);
+    let warning = format!("ccm: warning: 1 event could not be read, the last on {subject} at ");
+    assert!(outcome.stderr.contains(&warning), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use crate::rollout::{failing_on, fleet, id, newest, progress, start, words};
 use crate::support::Outcome;
 use crate::support::fleet::Fleet;
 use crate::support::poll::{wait_for, when};
-use crate::support::web::Page;
+use crate::support::web::{Page, Web};
 
 /// Stores a bundle that runs `first` on each node and then writes the bundle's name to a file.
 fn push(fleet: &Fleet, name: &str, first: &str) {
@@ -326,6 +326,29 @@ async fn a_node_whose_report_cannot_be_read_is_unreachable_for_that_reason() {
     let line = "  a unreachable: record default.a of bucket CCM_REPORTED is unreadable: missing";
     assert!(outcome.stdout.contains(line), "{outcome:?}");
     std::fs::remove_file(fleet.env.path("wait")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_shown_with_a_warning_about_a_report_that_cannot_be_read() {
+    let web = Web::start().await;
+    web.rollout("r1", json!({"state": {"name": "done"}})).await;
+    web.report("web1", json!({})).await;
+    web.report("web2", json!({"identity": "web1"})).await;
+    let shown = web.fleet(&["rollout", "show", "r1"]);
+    let warnings: Vec<&str> = shown
+        .stderr
+        .lines()
+        .filter(|line| line.contains("Skipped an unreadable fleet record"))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{shown:?}");
+    for part in [
+        "CCM_REPORTED",
+        "default.web2",
+        "the record has the identity web1",
+    ] {
+        assert!(warnings[0].contains(part), "{part}: {shown:?}");
+    }
+    shown.ok();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::preview::{self, PreviewError};
-use super::records::{self, Unreadable};
+use super::records::{self, Unreadable, UnreadableEvents};
 use ccm_core::model::drift::{Drift, ReportSource, UncheckedResource};
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{Assignment, BundleRef, NodeName, NodeReport, Refusal};
@@ -262,14 +262,23 @@ pub struct LastChange {
     pub at: DateTime<Utc>,
 }
 
+/// The last changes of the drifted resources of a node.
+#[derive(Clone, Debug, Default)]
+pub struct LastChanges {
+    pub changes: Vec<LastChange>,
+    /// One of them may be a later change.
+    pub unreadable: UnreadableEvents,
+}
+
 /// Returns the last change of each drifted resource of a node.
 pub async fn last_changes(
     connection: &Connection,
     subjects: &Subjects,
     node: &NodeDrift,
-) -> Result<Vec<LastChange>, NatsError> {
+) -> Result<LastChanges, NatsError> {
     let types: BTreeSet<&str> = node.drift.iter().map(|it| it.type_name.as_str()).collect();
     let mut last: BTreeMap<(String, String), LastChange> = BTreeMap::new();
+    let mut unreadable = UnreadableEvents::default();
     for type_name in types {
         let subject = subjects.event(&node.node.token(), type_name, "changed");
         let reading = ReadOptions {
@@ -278,18 +287,26 @@ pub async fn last_changes(
             follow: false,
         };
         let reading = connection.read_events(&reading, |stored| {
-            if let Ok(event) = serde_json::from_slice::<TransactionEvent>(&stored.body) {
-                let is_same = |it: &Drift| it.type_name == event.type_name && it.name == event.name;
-                if node.drift.iter().any(is_same) {
-                    let key = (event.type_name.clone(), event.name.clone());
-                    last.insert(key, LastChange::from(&event));
+            let event: TransactionEvent = match records::parse_json(&stored.body) {
+                Ok(event) => event,
+                Err(reason) => {
+                    unreadable.add(stored, reason);
+                    return true;
                 }
+            };
+            let is_same = |it: &Drift| it.type_name == event.type_name && it.name == event.name;
+            if node.drift.iter().any(is_same) {
+                let key = (event.type_name.clone(), event.name.clone());
+                last.insert(key, LastChange::from(&event));
             }
             true
         });
         reading.await?;
     }
-    Ok(last.into_values().collect())
+    Ok(LastChanges {
+        changes: last.into_values().collect(),
+        unreadable,
+    })
 }
 
 impl From<&TransactionEvent> for LastChange {

@@ -4,6 +4,8 @@
 //! replaced by that of its next assignment, so it is stored in the rollout before: by every controller
 //! when it begins, and from time to time by those that run forever. The rollout also names a node whose
 //! report can't be read.
+//!
+//! [`apply`] shows a rollout with the current reports, without storing it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use super::rollout_store::{RolloutError, RolloutHead, RolloutStore};
 use ccm_core::model::incarnation::Incarnation;
 use ccm_core::model::node::{NodeName, NodeReport};
 use ccm_core::model::rollout::{Progress, Rollout};
-use ccm_nats::kv::Bucket;
+use ccm_nats::kv::{Bucket, Entry};
 use ccm_nats::streams::REPORTED;
 use ccm_nats::{Connection, NatsError, Subjects};
 
@@ -55,6 +57,30 @@ pub async fn store(
     Ok(())
 }
 
+/// Applies the current reports of nodes to a rollout, without storing it. Returns the reports that can't
+/// be read; the progress of their nodes is the stored one.
+pub async fn apply(
+    connection: &Connection,
+    subjects: &Subjects,
+    rollout: &mut Rollout,
+) -> Result<Vec<Unreadable>, RolloutError> {
+    let reported = connection.bucket(REPORTED).await?;
+    let entries = reported.entries(&subjects.all_keys()).await?;
+    let incarnation = connection.incarnation().await?;
+    let nodes = by_key(subjects, rollout.plan.nodes().cloned());
+    let mut unreadable = Vec::new();
+    for (node, report) in parse(&nodes, entries) {
+        match report {
+            Ok(report) => {
+                let summary = ReportSummary::new(&report, rollout, incarnation.as_ref());
+                node_progress::record_report(rollout, &node, &summary);
+            }
+            Err(reason) => unreadable.push(reason),
+        }
+    }
+    Ok(unreadable)
+}
+
 fn has_awaited_nodes(head: &RolloutHead) -> bool {
     let tally = &head.tally;
     head.rollout.state.is_finished() && tally.assigned + tally.restoring + tally.unreachable > 0
@@ -85,18 +111,30 @@ async fn read(
     subjects: &Subjects,
     nodes: Vec<NodeName>,
 ) -> Result<Reports, NatsError> {
-    let nodes = nodes.into_iter();
-    let nodes: BTreeMap<String, NodeName> = nodes
-        .map(|node| (subjects.key(&node.token()), node))
-        .collect();
+    let nodes = by_key(subjects, nodes);
     let keys: Vec<String> = nodes.keys().cloned().collect();
-    let entries = reported.get_many_latest(&keys).await?;
+    Ok(parse(&nodes, reported.get_many_latest(&keys).await?))
+}
+
+/// Returns nodes by the keys of their records.
+fn by_key(
+    subjects: &Subjects,
+    nodes: impl IntoIterator<Item = NodeName>,
+) -> BTreeMap<String, NodeName> {
+    let nodes = nodes.into_iter();
+    nodes
+        .map(|node| (subjects.key(&node.token()), node))
+        .collect()
+}
+
+/// Parses the reports of these nodes; others are left out.
+fn parse(nodes: &BTreeMap<String, NodeName>, entries: Vec<Entry>) -> Reports {
     let reports = entries.into_iter().filter_map(|entry| {
         let node = nodes.get(&entry.key)?;
         let report = records::parse_report(&entry, node);
         Some((node.clone(), report.map_err(|err| err.of(REPORTED, &entry))))
     });
-    Ok(reports.collect())
+    reports.collect()
 }
 
 /// Records reports about awaited nodes of an ended rollout. Returns whether anything changed.

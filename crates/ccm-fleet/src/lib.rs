@@ -26,7 +26,7 @@
 //! - [`labels`]: labels of nodes
 //! - [`run_history`]: runs of nodes and their events, from the event stream
 //! - `assignments`: the desired state of nodes
-//! - [`late_reports`]: reports that arrive after the end of a rollout
+//! - [`late_reports`]: reports that a rollout does not contain yet
 //! - [`nats_waits`]: whether this process waits for NATS
 //! - [`start`]: from a request to a stored rollout
 //! - [`executor`]: drives a rollout as the planner decides

@@ -1,4 +1,4 @@
-//! Records of nodes in the fleet's buckets: their nodes, and why one can't be read.
+//! Records of nodes in the fleet's buckets: their nodes, and why one can't be read. Likewise for events.
 //!
 //! The key of a record names the node that wrote it, since NATS permissions protect keys. A record with
 //! another identity is unreadable, so that no node can impersonate another.
@@ -6,9 +6,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 
 use ccm_core::model::node::{NodeName, NodeReport, Token};
+use ccm_nats::event_feed::StoredEvent;
 use ccm_nats::kv::Entry;
 use ccm_nats::{Denial, Subjects};
 
@@ -31,6 +33,34 @@ impl fmt::Display for Unreadable {
             out,
             "record {key} of bucket {bucket} is unreadable: {reason}"
         )
+    }
+}
+
+/// Events that can't be read.
+#[derive(Clone, Debug, Default)]
+pub struct UnreadableEvents {
+    pub count: usize,
+    /// The newest one.
+    pub last: Option<UnreadableEvent>,
+}
+
+/// An event that can't be read.
+#[derive(Clone, Debug)]
+pub struct UnreadableEvent {
+    pub subject: String,
+    /// Time of storage.
+    pub stored: DateTime<Utc>,
+    pub reason: BadRecord,
+}
+
+impl UnreadableEvents {
+    pub(super) fn add(&mut self, event: StoredEvent, reason: BadRecord) {
+        self.count += 1;
+        self.last = Some(UnreadableEvent {
+            subject: event.subject,
+            stored: event.time,
+            reason,
+        });
     }
 }
 
@@ -75,7 +105,12 @@ pub(super) fn parse_name(subjects: &Subjects, key: &str) -> Result<NodeName, Bad
 
 /// Parses a record.
 pub(super) fn parse<T: DeserializeOwned>(entry: &Entry) -> Result<T, BadRecord> {
-    serde_json::from_slice(&entry.value).map_err(|err| BadRecord::Json(Arc::new(err)))
+    parse_json(&entry.value)
+}
+
+/// Parses the JSON of a record or an event.
+pub(super) fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadRecord> {
+    serde_json::from_slice(json).map_err(|err| BadRecord::Json(Arc::new(err)))
 }
 
 /// Parses the report of a node.

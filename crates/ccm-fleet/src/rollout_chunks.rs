@@ -272,7 +272,8 @@ impl Shard {
 }
 
 /// Returns the rollout of a head, and where its nodes are stored. `chunk` returns the content of a
-/// chunk. `before` is an earlier state of the rollout, whose chunks need not be read again.
+/// chunk. `before` is an earlier state of the rollout, whose chunks need not be read again; previous
+/// assignments that it lacks are not read.
 pub(super) fn assemble(
     head: Head,
     before: Option<(&Rollout, &Layout)>,
@@ -306,7 +307,9 @@ pub(super) fn assemble(
             None => {}
             Some(name) if before.is_some_and(|(_, layout)| layout.has_progress(name)) => {
                 if let Some((before, _)) = before {
-                    copy_progress(&mut rollout.nodes, before, &members.nodes);
+                    let ShardProgress { nodes, previous } = progress_of(before, &members.nodes);
+                    rollout.nodes.extend(nodes);
+                    rollout.previous.extend(previous);
                 }
             }
             Some(name) => {
@@ -335,14 +338,6 @@ impl Layout {
     pub(super) fn has_progress(&self, name: &str) -> bool {
         let mut shards = self.shards.iter();
         shards.any(|it| it.stored.progress.as_deref() == Some(name))
-    }
-}
-
-fn copy_progress(into: &mut BTreeMap<NodeName, Progress>, before: &Rollout, members: &[NodeName]) {
-    for node in members {
-        if let Some(progress) = before.nodes.get(node) {
-            into.insert(node.clone(), progress.clone());
-        }
     }
 }
 

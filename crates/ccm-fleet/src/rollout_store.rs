@@ -7,21 +7,20 @@
 
 mod chunk_store;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use super::controls::ControlError;
-use super::node_progress::{self, ReportSummary};
 use super::rollout_chunks::{self, Chunk, Head, Layout};
 use super::rollout_encoding::{self, EncodingError};
-use ccm_core::model::node::{NameError, NodeName, NodeReport, Token};
+use ccm_core::model::node::{NameError, NodeName, Token};
 use ccm_core::model::rollout::{ControlRecord, Rollout, Tally};
 use ccm_core::system::{Clock as _, RandomError, SystemClock, random};
 use ccm_nats::backoff;
 use ccm_nats::kv::{Bucket, Change, Entry, Watch};
-use ccm_nats::streams::{REPORTED, ROLLOUTS};
+use ccm_nats::streams::ROLLOUTS;
 use ccm_nats::subject::DEFAULT_PREFIX;
 use ccm_nats::{Bytes, Connection, NatsError, Subjects};
 
@@ -435,31 +434,6 @@ fn check_overlap(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError>
             first: (*first).clone(),
         }),
     }
-}
-
-/// Applies the current reports of nodes to a rollout, without storing it.
-pub async fn apply_reports(
-    connection: &Connection,
-    subjects: &Subjects,
-    rollout: &mut Rollout,
-) -> Result<(), RolloutError> {
-    let reported = connection.bucket(REPORTED).await?;
-    let reports = reported.entries(&subjects.all_keys()).await?;
-    let incarnation = connection.incarnation().await?;
-    let names: BTreeMap<String, NodeName> = rollout
-        .plan
-        .nodes()
-        .map(|node| (subjects.key(&node.token()), node.clone()))
-        .collect();
-    for entry in reports {
-        if let Some(node) = names.get(&entry.key)
-            && let Ok(report) = serde_json::from_slice::<NodeReport>(&entry.value)
-        {
-            let summary = ReportSummary::new(&report, rollout, incarnation.as_ref());
-            node_progress::record_report(rollout, node, &summary);
-        }
-    }
-    Ok(())
 }
 
 /// Returns the readable rollouts of all collectives that are not finished.

@@ -4,12 +4,12 @@
 //! node is unreadable. Unreadable summaries are counted.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use serde::Serialize;
 
-use super::records::BadRecord;
+pub use super::records::UnreadableEvents;
+use super::records::{self, BadRecord};
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{NameError, NodeName, Token};
 use ccm_core::model::run::{RunId, RunOutcome, RunSummary};
@@ -55,24 +55,7 @@ pub struct Runs {
     pub runs: VecDeque<RunSummary>,
     /// Number of earlier runs that are left out.
     pub omitted: usize,
-    pub unreadable: UnreadableRuns,
-}
-
-/// Run summaries that can't be read.
-#[derive(Clone, Debug, Default)]
-pub struct UnreadableRuns {
-    pub count: usize,
-    /// The newest one.
-    pub last: Option<UnreadableRun>,
-}
-
-/// A run summary that can't be read.
-#[derive(Clone, Debug)]
-pub struct UnreadableRun {
-    pub subject: String,
-    /// Time of storage.
-    pub stored: DateTime<Utc>,
-    pub reason: BadRecord,
+    pub unreadable: UnreadableEvents,
 }
 
 impl RunQuery {
@@ -104,7 +87,7 @@ impl RunQuery {
         connection: &Connection,
         subjects: &Subjects,
         mut each: impl FnMut(RunSummary) -> bool,
-    ) -> Result<UnreadableRuns, HistoryError> {
+    ) -> Result<UnreadableEvents, HistoryError> {
         let nodes: Vec<Token> = self.nodes.iter().map(NodeName::token).collect();
         let outcome = match self.outcomes.as_slice() {
             [outcome] => Some(outcome.as_str().parse()?),
@@ -119,17 +102,12 @@ impl RunQuery {
             since: Some(self.since),
             follow: false,
         };
-        let mut unreadable = UnreadableRuns::default();
+        let mut unreadable = UnreadableEvents::default();
         let reading = connection.read_events(&options, |stored| {
             match self.run_of(subjects, &nodes, &stored) {
                 Some(Ok(run)) => each(run),
                 Some(Err(reason)) => {
-                    unreadable.count += 1;
-                    unreadable.last = Some(UnreadableRun {
-                        subject: stored.subject,
-                        stored: stored.time,
-                        reason,
-                    });
+                    unreadable.add(stored, reason);
                     true
                 }
                 None => true,
@@ -159,8 +137,7 @@ impl RunQuery {
 
 /// Parses a run summary, which must be of the node of its subject.
 fn parse_run(body: &[u8], node: &Token) -> Result<RunSummary, BadRecord> {
-    let run: RunSummary =
-        serde_json::from_slice(body).map_err(|err| BadRecord::Json(Arc::new(err)))?;
+    let run: RunSummary = records::parse_json(body)?;
     match run.identity.token() == *node {
         true => Ok(run),
         false => Err(BadRecord::OtherNode(run.identity)),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::FleetArgs;
 use super::candidates;
+use super::events::warn_unreadable;
 use super::request::{RUN_TIMEOUT, caller, inventory, positive_duration};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
@@ -74,7 +75,9 @@ pub(super) fn run(
         let last_changes = match (args.named.as_slice(), nodes.as_slice()) {
             ([_], [node]) => {
                 let found = drift::last_changes(&connection, &subjects, node).await;
-                Some(found.map_err(CliError::failed)?)
+                let found = found.map_err(CliError::failed)?;
+                warn_unreadable(&found.unreadable, "event");
+                Some(found.changes)
             }
             _ => None,
         };

@@ -29,10 +29,11 @@ use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::TypeName;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::run_history::UnreadableEvents;
 use ccm_nats::event_feed::{BATCH, Feed, FeedItem, FeedStart, Gap, StoredEvent};
 use ccm_nats::{Connection, Subjects};
 use ccm_value::json as text;
-use ccm_value::text::{parse_duration, parse_time};
+use ccm_value::text::{count_of, parse_duration, parse_time, to_the_second};
 
 /// Default age of the oldest event.
 const RECENT: TimeDelta = TimeDelta::hours(1);
@@ -137,6 +138,18 @@ pub(super) fn when(text: &str) -> Result<DateTime<Utc>, BadValue> {
     let nanos = parse_duration(text).map_err(|_| BadValue::Since)?;
     now.checked_sub_signed(TimeDelta::nanoseconds(nanos.max(0)))
         .ok_or(BadValue::TooLongAgo)
+}
+
+/// Warns about events that can't be read; `noun` says what they are.
+pub(super) fn warn_unreadable(unreadable: &UnreadableEvents, noun: &str) {
+    if let Some(last) = &unreadable.last {
+        let count = count_of(unreadable.count, noun);
+        let (subject, stored) = (&last.subject, to_the_second(&last.stored));
+        print_error(&format!(
+            "ccm: warning: {count} could not be read, the last on {subject} at {stored}: {}",
+            last.reason
+        ));
+    }
 }
 
 pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<Verdict, CliError> {

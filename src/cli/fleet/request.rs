@@ -17,7 +17,7 @@ use ccm_core::model::governor::{GovernorClaim, GovernorName, GovernorTimeout};
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Accounts, SystemClock};
 use ccm_fleet::batches::{BatchReport, BatchSettings, Targets, request_in_batches};
-use ccm_fleet::inventory::{Inventory, KeptFacts};
+use ccm_fleet::inventory::{Inventory, KeptFacts, Unreadable};
 use ccm_fleet::node_reply::NodeReply;
 use ccm_fleet::scatter::{NodeRequest, ScatterClient};
 use ccm_fleet::selection::Selection;
@@ -303,14 +303,19 @@ fn checked(
     console: &Console,
 ) -> Result<Inventory, CliError> {
     let inventory = inventory.map_err(CliError::of_fleet)?;
-    for record in inventory.unreadable() {
+    warn_unreadable(inventory.unreadable(), console);
+    Ok(inventory)
+}
+
+/// Warns about unreadable records.
+pub(super) fn warn_unreadable(records: &[Unreadable], console: &Console) {
+    for record in records {
         let line = Line::new(Level::Warn, "Skipped an unreadable fleet record")
             .with("bucket", record.bucket)
             .with("key", &record.key)
             .with("reason", &record.reason);
         console.log(&line);
     }
-    Ok(inventory)
 }
 
 /// Resolves the selection to the nodes to contact, and replies for those that are absent.

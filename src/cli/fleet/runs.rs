@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::FleetArgs;
 use super::candidates;
-use super::events::when;
+use super::events::{warn_unreadable, when};
 use super::node_columns::outcome_cell;
 use super::reply_report::Format;
 use super::request::FormatArgs;
@@ -109,14 +109,7 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
             "{count} not shown: use --limit or a later --since"
         ));
     }
-    if let Some(last) = &unreadable.last {
-        let count = count_of(unreadable.count, "run");
-        let (subject, stored) = (&last.subject, to_the_second(&last.stored));
-        print_error(&format!(
-            "ccm: warning: {count} could not be read, the last on {subject} at {stored}: {}",
-            last.reason
-        ));
-    }
+    warn_unreadable(&unreadable, "run");
     Ok(Verdict::default())
 }
 

@@ -6,6 +6,7 @@
 //! - `bundles`: bundles, their differences, and the start of a rollout
 //! - `history`: the node table, runs with their events and outputs, statistics, labels, long texts
 //! - `live_updates`: what changes on the page when something happens in the fleet
+//! - `node`: the view of one node, with the status of a real agent
 //! - `views`: every view of the demo's fleet; makes the pictures of `docs/img`
 
 mod access;
@@ -14,6 +15,7 @@ mod actions;
 mod bundles;
 mod history;
 mod live_updates;
+mod node;
 mod views;
 
 use crate::support::browser::Browser;

@@ -32,7 +32,14 @@ impl Stored {
     }
 
     fn read(&self) -> Result<(Rollout, Layout), EncodingError> {
-        assemble(decode_head(&self.head)?.unwrap(), None, |name| {
+        self.read_after(None)
+    }
+
+    fn read_after(
+        &self,
+        before: Option<(&Rollout, &Layout)>,
+    ) -> Result<(Rollout, Layout), EncodingError> {
+        assemble(decode_head(&self.head)?.unwrap(), before, |name| {
             let missing = || EncodingError::Missing(name.into());
             let bytes = self.chunks.get(name).ok_or_else(missing)?;
             Ok(bytes.clone().into())
@@ -91,6 +98,29 @@ fn a_large_rollout_is_read_as_it_was_stored() {
     // Another controller goes on.
     stored.layout = layout;
     assert!(stored.write(&rollout, "3").is_empty());
+}
+
+#[test]
+fn a_large_rollout_is_read_with_the_progress_of_an_earlier_state() {
+    let mut rollout = rollout(3000);
+    let mut stored = Stored::default();
+    let change = |rollout: &mut Rollout, node: &NodeName| {
+        rollout.previous.record(node.clone(), None);
+        rollout.nodes.insert(node.clone(), Progress::Changed);
+    };
+    for node in names(700) {
+        change(&mut rollout, &node);
+    }
+    stored.write(&rollout, "1");
+    let (before, layout) = stored.read().unwrap();
+    change(&mut rollout, &names(3000)[2999]);
+    stored.write(&rollout, "2");
+    // The shards of the first nodes are those of the earlier state.
+    for name in layout.chunks().filter(|name| name.starts_with('p')) {
+        stored.chunks.remove(name);
+    }
+    let (read, _) = stored.read_after(Some((&before, &layout))).unwrap();
+    assert_eq!(read, rollout);
 }
 
 #[test]

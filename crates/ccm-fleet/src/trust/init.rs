@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 
 use super::users::{UserRequest, context_document};
 use super::{
-    Fleet, ServerTls, TrustDir, TrustError, certificates, nothing, server_config, store_public,
-    store_secret,
+    Fleet, ServerTls, TrustDir, TrustError, certificates, nothing, role_rotation, server_config,
+    store_public, store_secret,
 };
 use crate::role_permissions::{AgentFeatures, FleetNames, Role};
 use ccm_core::model::enrolment::NodeGrants;
@@ -116,7 +116,7 @@ impl TrustDir {
             self.store_key(name, key)?;
         }
         for (role, key) in &keys.roles {
-            self.store_key(&format!("role-{role}"), key)?;
+            self.store_key(&role_rotation::current(*role), key)?;
         }
         self.store_first_signer(&keys.signer)
     }

@@ -7,11 +7,15 @@
 //!
 //! - `init`: creates the directory
 //! - `users`: issues credentials
+//! - `role_rotation`: replaces the signing keys of roles
 //! - `signer_rotation`: replaces the request signer
 //! - `certificates` and `server_config`: files of the NATS server
 
 mod certificates;
+#[cfg(test)]
+mod fixture;
 mod init;
+mod role_rotation;
 mod server_config;
 mod signer_rotation;
 mod users;
@@ -84,6 +88,8 @@ pub enum TrustError {
     NoPreviousSigner,
     #[error("{} is not the seed of the request signer {key} in {FLEET}", path.display())]
     SignerSeed { path: PathBuf, key: String },
+    #[error("{} is not the seed of a signing key of role {role} in {FLEET}", path.display())]
+    RoleSeed { path: PathBuf, role: Role },
 }
 
 /// The public part of a trust directory.
@@ -169,11 +175,6 @@ impl TrustDir {
         }
     }
 
-    /// Returns the key that issues users of a role.
-    pub fn role_key(&self, role: Role) -> Result<Key, TrustError> {
-        self.key(KeyKind::Account, &format!("role-{role}"))
-    }
-
     /// Returns the settings of the user that updates accounts on servers.
     pub fn system_settings(&self) -> Result<Settings, TrustError> {
         self.settings("system")
@@ -253,36 +254,6 @@ impl TrustDir {
         self.store_account(account, now)
     }
 
-    /// Creates a new signing key for a role, and returns the new account. Users that the previous
-    /// key has signed stay valid until [`TrustDir::retire`].
-    pub fn rotate(&mut self, role: Role, now: DateTime<Utc>) -> Result<String, TrustError> {
-        let key = Key::generate(KeyKind::Account);
-        self.fleet
-            .roles
-            .entry(role)
-            .or_default()
-            .push(key.public_key());
-        // The account must contain a key before anything is signed with it.
-        let mut account = self.account()?;
-        account.body.signing_keys = self.scopes();
-        let jwt = self.store_account(account, now)?;
-        self.store_fleet()?;
-        self.store_key(&format!("role-{role}"), &key)?;
-        Ok(jwt)
-    }
-
-    /// Removes the previous signing keys of a role, and returns the new account. Users that they
-    /// have signed are disconnected.
-    pub fn retire(&mut self, role: Role, now: DateTime<Utc>) -> Result<String, TrustError> {
-        if let Some(keys) = self.fleet.roles.get_mut(&role) {
-            let current = keys.pop();
-            keys.clear();
-            keys.extend(current);
-        }
-        self.store_fleet()?;
-        self.refresh(now)
-    }
-
     /// Creates a new certificate of the server; nothing if its certificate was not created here.
     pub fn renew_certificate(&self, now: DateTime<Utc>) -> Result<bool, TrustError> {
         let tls = &self.fleet.tls;
@@ -336,16 +307,22 @@ impl TrustDir {
         store_public(&file, &format!("{text}\n"))
     }
 
+    fn seed_path(&self, name: &str) -> PathBuf {
+        self.at(&format!("keys/{name}.seed"))
+    }
+
     fn key(&self, kind: KeyKind, name: &str) -> Result<Key, TrustError> {
-        let path = self.at(&format!("keys/{name}.seed"));
+        let path = self.seed_path(name);
         let seed = files::read_secret(&path, MAX_FILE)?;
         Key::from_seed(kind, &seed).map_err(|source| TrustError::Jwt { path, source })
     }
 
     fn store_key(&self, name: &str, key: &Key) -> Result<(), TrustError> {
         let seed = key.seed().map_err(TrustError::Sign)?;
-        let path = self.at(&format!("keys/{name}.seed"));
-        store_secret(&path, &Secret::new(format!("{}\n", seed.reveal())))
+        store_secret(
+            &self.seed_path(name),
+            &Secret::new(format!("{}\n", seed.reveal())),
+        )
     }
 }
 

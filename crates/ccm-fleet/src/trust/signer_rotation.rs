@@ -207,73 +207,21 @@ impl TrustDir {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::role_permissions::{AgentFeatures, FleetNames};
-    use crate::trust::InitOptions;
+    use crate::trust::fixture::{Directory, NOW};
 
-    const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
-
-    /// Files that a rotation changes.
-    const CHANGED: [&str; 6] = [
-        CURRENT,
-        PREVIOUS,
-        NEXT,
-        STATEMENTS,
-        "fleet.json",
-        "agent-trust.yaml",
-    ];
-
-    /// A trust directory whose changes can be interrupted.
-    struct Directory {
-        _parent: tempfile::TempDir,
-        trust: TrustDir,
+    fn directory() -> Directory {
+        Directory::new(&[
+            CURRENT,
+            PREVIOUS,
+            NEXT,
+            STATEMENTS,
+            "fleet.json",
+            "agent-trust.yaml",
+        ])
     }
 
     impl Directory {
-        fn new() -> Self {
-            let parent = tempfile::tempdir().unwrap();
-            let collective = "default".parse().unwrap();
-            let options = InitOptions {
-                names: FleetNames {
-                    prefix: "ccm".into(),
-                    collective,
-                },
-                listen: "127.0.0.1:4222".into(),
-                hosts: vec!["localhost".into()],
-                port: 4222,
-                features: AgentFeatures::default(),
-                tls: None,
-            };
-            let trust = TrustDir::init(&parent.path().join("trust"), &options, NOW).unwrap();
-            Self {
-                _parent: parent,
-                trust,
-            }
-        }
-
-        fn files(&self) -> BTreeMap<&'static str, String> {
-            let read = |name| Some((name, std::fs::read_to_string(self.trust.at(name)).ok()?));
-            CHANGED.into_iter().filter_map(read).collect()
-        }
-
-        /// Runs a change, and takes back all of it except the files that were stored before it was
-        /// interrupted.
-        fn interrupt(&mut self, stored: &[&str], change: impl FnOnce(&mut TrustDir)) {
-            let before = self.files();
-            change(&mut self.trust);
-            for name in CHANGED.iter().filter(|name| !stored.contains(name)) {
-                match before.get(name) {
-                    Some(text) => {
-                        store_secret(&self.trust.at(name), &Secret::new(text.clone())).unwrap();
-                    }
-                    None => files::remove(&self.trust.at(name)).unwrap(),
-                }
-            }
-            self.trust = TrustDir::open(self.trust.path()).unwrap();
-        }
-
         fn rotate(&mut self) -> String {
             let key = self.trust.begin_signer_rotation(NOW).unwrap();
             self.trust.finish_signer_rotation().unwrap();
@@ -321,7 +269,7 @@ mod tests {
 
     /// Interrupts the second half of a rotation after some files were stored, and repeats all of it.
     fn assert_repeated_rotation(stored: &[&str]) {
-        let mut directory = Directory::new();
+        let mut directory = directory();
         let old = directory.trust.fleet.signer.clone();
         let new = directory.trust.begin_signer_rotation(NOW).unwrap();
         directory.interrupt(stored, |trust| trust.finish_signer_rotation().unwrap());
@@ -331,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_rotation_continues_after_the_new_seed_was_stored() {
-        let mut directory = Directory::new();
+        let mut directory = directory();
         let old = directory.trust.fleet.signer.clone();
         directory.interrupt(&[NEXT], |trust| {
             trust.begin_signer_rotation(NOW).unwrap();
@@ -358,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_rotation_that_left_the_new_seed_is_complete_and_the_next_one_creates_another() {
-        let mut directory = Directory::new();
+        let mut directory = directory();
         directory.trust.begin_signer_rotation(NOW).unwrap();
         directory.interrupt(&[PREVIOUS, CURRENT, "fleet.json"], |trust| {
             trust.finish_signer_rotation().unwrap();
@@ -377,7 +325,7 @@ mod tests {
             &["agent-trust.yaml"][..],
             &["agent-trust.yaml", PREVIOUS][..],
         ] {
-            let mut directory = Directory::new();
+            let mut directory = directory();
             let old = directory.trust.fleet.signer.clone();
             let new = directory.rotate();
             directory.trust.begin_signer_retirement(NOW).unwrap();
@@ -391,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_current_signer_that_was_recorded_as_the_previous_one_is_not_retired() {
-        let mut directory = Directory::new();
+        let mut directory = directory();
         let old = directory.trust.fleet.signer.clone();
         let new = directory.rotate();
         directory.trust.fleet.previous_signer = Some(new.clone());
@@ -401,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_seed_of_another_signer_is_refused() {
-        let directory = Directory::new();
+        let directory = directory();
         let other = Signer::generate();
         directory.trust.store_signer(CURRENT, &other).unwrap();
         let error = directory.trust.begin_signer_rotation(NOW).unwrap_err();
@@ -410,7 +358,7 @@ mod tests {
 
     #[test]
     fn seeds_of_an_earlier_version_are_moved() {
-        let mut directory = Directory::new();
+        let mut directory = directory();
         let old = directory.trust.fleet.signer.clone();
         let earlier = directory.trust.at("signer.seed");
         let signer = directory.trust.signer(CURRENT).unwrap();

@@ -14,7 +14,7 @@ use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::controls;
 use ccm_fleet::executor::Role;
 use ccm_fleet::node_progress::exit_code;
-use ccm_fleet::rollout_store::{StoredRollout, apply_reports};
+use ccm_fleet::rollout_store::StoredRollout;
 use ccm_value::text::count_of;
 
 /// Maximum number of nodes that a line names.
@@ -94,8 +94,7 @@ pub(super) async fn abort(args: &AbortArgs, context: &Context<'_>) -> Result<Ver
         .control(&args.id, "abort", &by, |it| controls::abort(it, &by))
         .await;
     let mut rollout = steered.map_err(CliError::from)?.1.rollout;
-    let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
-    caught_up.map_err(CliError::from)?;
+    context.apply_reports(&mut rollout).await?;
     context.print_text(&abort_text(&rollout));
     context.print_json(&rollout)?;
     Ok(Verdict::exit(exit_code(&rollout)))

@@ -24,7 +24,7 @@ use self::progress::Progress;
 use super::FleetArgs;
 use super::candidates;
 use super::flag_values::BadValue;
-use super::request::{caller, positive_duration};
+use super::request::{caller, positive_duration, warn_unreadable};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Line};
@@ -33,6 +33,7 @@ use ccm_core::model::rollout::Rollout;
 use ccm_core::system::random;
 use ccm_fleet::decision::TrustedSigners;
 use ccm_fleet::executor::{Controller, FollowEvent, FollowOutcome, FollowTarget, LEASE, Role};
+use ccm_fleet::late_reports;
 use ccm_fleet::node_progress::exit_code;
 use ccm_fleet::rollout_store::{RolloutError, RolloutStore};
 use ccm_nats::request_signature::PublicKey;
@@ -167,6 +168,13 @@ impl Context<'_> {
     async fn rollouts(&self) -> Result<RolloutStore, CliError> {
         let rollouts = RolloutStore::open(&self.connection, &self.subjects).await;
         rollouts.map_err(CliError::from)
+    }
+
+    /// Applies the current reports of nodes to a rollout, and warns about those that can't be read.
+    async fn apply_reports(&self, rollout: &mut Rollout) -> Result<(), CliError> {
+        let applied = late_reports::apply(&self.connection, &self.subjects, rollout).await;
+        warn_unreadable(&applied.map_err(CliError::from)?, self.console);
+        Ok(())
     }
 
     fn controller(&self, driving: &DrivingArgs) -> Result<Controller, CliError> {

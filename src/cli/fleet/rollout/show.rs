@@ -12,7 +12,6 @@ use ccm_core::model::rollout::{Progress, Rollout, RolloutState, Tally};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::bundle_store::short_name;
 use ccm_fleet::decision::signer;
-use ccm_fleet::rollout_store::apply_reports;
 use ccm_value::json;
 use ccm_value::text::{go_duration, to_the_second};
 
@@ -67,8 +66,7 @@ pub(super) async fn show(args: &Args, context: &Context<'_>) -> Result<Verdict, 
         .map_err(CliError::from)?;
     let mut rollout = stored.rollout;
     // Offline nodes may have converged since the rollout was last driven.
-    let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
-    caught_up.map_err(CliError::from)?;
+    context.apply_reports(&mut rollout).await?;
     context.print_json(&rollout)?;
     context.print_text(&rollout_text(&rollout, context.console));
     Ok(Verdict::default())

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::candidates;
 use super::super::flag_values::BadValue;
-use super::super::request::{SlotArgs, caller, positive_duration};
+use super::super::request::{SlotArgs, caller, positive_duration, warn_unreadable};
 use super::super::select::SelectArgs;
 use super::{Context, DrivingArgs, waiting_line};
 use crate::cli::environment::read_document;
@@ -188,13 +188,7 @@ impl RolloutArgs {
         };
         let proposal = propose(&context.connection, &context.subjects, request).await;
         let proposal = proposal.map_err(CliError::from)?;
-        for record in &proposal.unreadable {
-            let line = Line::new(Level::Warn, "Skipped an unreadable fleet record")
-                .with("bucket", record.bucket)
-                .with("key", &record.key)
-                .with("reason", &record.reason);
-            context.console.log(&line);
-        }
+        warn_unreadable(&proposal.unreadable, context.console);
         for (node, reason) in &proposal.undecided {
             let line = Line::new(
                 Level::Warn,
