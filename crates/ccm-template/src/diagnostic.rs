@@ -381,7 +381,7 @@ mod tests {
                 1,
             ),
             (Engine::Go, "a\n{{ if true }}\nb\n", 2, 1),
-            (Engine::Go, "a\nb {{ .Data.port\nc\n", 2, 3),
+            (Engine::Go, "a\nb {{ .Data.port\n", 2, 3),
             (Engine::Jinja, "a\n {%- if true %}\nb\n", 2, 2),
         ] {
             let found = diagnostic(engine, text);
