@@ -96,12 +96,7 @@ const ARROWS: &[(&str, &[Row])] = &[
             ("planner", &["controls"]),
             (
                 "rollout_store",
-                &[
-                    "controls",
-                    "node_progress",
-                    "rollout_chunks",
-                    "rollout_encoding",
-                ],
+                &["controls", "rollout_chunks", "rollout_encoding"],
             ),
             ("bundle_store", &["bundle", "bundle_diff", "rollout_store"]),
             (

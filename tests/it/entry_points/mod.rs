@@ -181,7 +181,7 @@ impl World {
         let error = reply["run"]["error"].as_str().map(str::to_owned);
         match error {
             Some(error) => (Vec::new(), Some(error)),
-            None => (self.next_events(case).await, None),
+            None => (self.next_events(case, directory).await, None),
         }
     }
 
@@ -200,7 +200,7 @@ impl World {
         let (events, error) = answered(&serde_json::from_slice(&reply.body).unwrap());
         if !events.is_empty() {
             // Else it may be taken for an event of the next entry point.
-            self.next_events(case).await;
+            self.next_events(case, directory).await;
         }
         Some((events, error))
     }
@@ -233,7 +233,7 @@ impl World {
         .await;
         match report["run"]["error"].as_str() {
             Some(error) => (Vec::new(), Some(error.to_owned())),
-            None => (self.next_events(case).await, None),
+            None => (self.next_events(case, directory).await, None),
         }
     }
 
@@ -243,7 +243,7 @@ impl World {
         let run = self.choria.wait_for(&reply.data["run_id"]);
         match run["error"].as_str().filter(|error| !error.is_empty()) {
             Some(error) => (Vec::new(), Some(error.to_owned())),
-            None => (self.next_events(case).await, None),
+            None => (self.next_events(case, directory).await, None),
         }
     }
 
@@ -263,7 +263,7 @@ impl World {
         if event.is_none_or(|event| event.is_empty()) {
             return Some((Vec::new(), Some(reply.message)));
         }
-        Some((self.next_events(case).await, None))
+        Some((self.next_events(case, directory).await, None))
     }
 
     async fn by_choria_server(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
@@ -277,7 +277,7 @@ impl World {
             .filter(|error| !error.is_empty())
         {
             Some(error) => (Vec::new(), Some(error.to_owned())),
-            None => (self.next_events(case).await, None),
+            None => (self.next_events(case, directory).await, None),
         }
     }
 
@@ -299,19 +299,29 @@ impl World {
             let message = reply["statusmsg"].as_str().unwrap().to_owned();
             return Some((Vec::new(), Some(message)));
         }
-        Some((self.next_events(case).await, None))
+        Some((self.next_events(case, directory).await, None))
     }
 
-    /// Returns the events that a run of a case stored: those behind all that were taken before.
-    async fn next_events(&self, case: &Case) -> Vec<Value> {
-        let before = self.taken.get();
-        let after = before + case.outcomes.len();
-        self.taken.set(after);
-        eventually(&format!("the events of {}", case.name), async || {
+    /// Returns the events that a run of a case stored: those behind all that were taken before, without
+    /// those of another directory. A failed assignment is applied again.
+    async fn next_events(&self, case: &Case, directory: &str) -> Vec<Value> {
+        let (before, count) = (self.taken.get(), case.outcomes.len());
+        let root = self.choria.env.root().to_str().unwrap();
+        let is_own = |event: &Value| {
+            let text = event.to_string();
+            text.contains(directory) || !text.contains(root)
+        };
+        let (after, events) = eventually(&format!("the events of {}", case.name), async || {
             let events = resource_events(&self.nats).await;
-            events.get(before..after).map(<[Value]>::to_vec)
+            let behind = events.into_iter().enumerate().skip(before);
+            let own = behind.filter(|(_, event)| is_own(event)).take(count);
+            let (numbers, own): (Vec<usize>, Vec<Value>) = own.unzip();
+            let after = numbers.last().map_or(before, |last| last + 1);
+            (own.len() == count).then_some((after, own))
         })
-        .await
+        .await;
+        self.taken.set(after);
+        events
     }
 }
 
