@@ -373,10 +373,12 @@ impl Reader<'_, '_> {
                 return self.problems.report_resource(mark, label, is_hidden, kind);
             }
         };
+        // Once per list, which may be long.
+        let has_secrets = decode::is_sensitive(value);
         for mut item in declared {
             item.resource.common.sensitive |= self.secret_entries.contains(number);
             let label = item.resource.label();
-            let is_hidden = item.resource.common.sensitive || decode::is_sensitive(value);
+            let is_hidden = item.resource.common.sensitive || has_secrets;
             match self.complete(&mut item, env) {
                 Ok(unknown) => {
                     for error in unknown {
