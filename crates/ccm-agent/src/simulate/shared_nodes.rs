@@ -3,7 +3,7 @@
 //! A node is a subscription, a small task and a few fields in memory; it has no files. It replies to
 //! `ping`, `facts` and `ensure`, announces itself, follows its assignment, and publishes events and
 //! reports, all with the documents of a real agent. It does not evaluate manifests: each bundle is one
-//! resource, whose result the executor decides. Nodes may disconnect and restart by chance: a node that
+//! resource, whose result the executor decides. Nodes may disconnect and restart at given rates: a node that
 //! is away neither replies nor publishes. After a disconnection it publishes what it has done meanwhile; a
 //! restart ends its run without a result.
 //!
@@ -410,7 +410,7 @@ impl Group {
         }
     }
 
-    /// Interrupts a node by chance; always the same ones. Reports whether the node has a connection.
+    /// Interrupts a node at the given rates; always the same nodes. Reports whether the node has a connection.
     fn is_to_announce(&self, index: usize, round: usize) -> bool {
         let (disconnect, restart) = (self.options.disconnect_rate, self.options.restart_rate);
         let Some(node) = self.nodes.get(index) else {
