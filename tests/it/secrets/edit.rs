@@ -56,15 +56,7 @@ fn a_document_is_edited_and_encrypted_for_others() {
         "2 values encrypted for 1 recipient\n"
     );
     let _ = site.apply(&[]).error(2);
-    let args = [
-        "apply",
-        "site",
-        "--fact",
-        "env=prod",
-        "--secret-key",
-        "other.key",
-    ];
-    let _ = site.env.ccm(&args);
+    let _ = site.apply_with("other.key", &[]);
     let written = std::fs::read_to_string(site.env.path("app.conf")).unwrap();
     assert_eq!(written, "password=changed-value\n");
 }

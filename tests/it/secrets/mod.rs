@@ -66,14 +66,12 @@ ccm:
     }
 
     fn apply(&self, more: &[&str]) -> crate::support::Outcome {
-        let args = [
-            "apply",
-            "site",
-            "--fact",
-            "env=prod",
-            "--secret-key",
-            "node.key",
-        ];
+        self.apply_with("node.key", more)
+    }
+
+    /// Applies the site as a node with another key.
+    fn apply_with(&self, key: &str, more: &[&str]) -> crate::support::Outcome {
+        let args = ["apply", "site", "--fact", "env=prod", "--secret-key", key];
         self.env.ccm(&[&args[..], more].concat())
     }
 
@@ -130,15 +128,7 @@ fn a_rendered_manifest_has_no_secret() {
 fn a_node_that_cant_open_a_value_names_it_before_anything_is_changed() {
     let site = Site::new();
     site.env.ccm(&["secrets", "new", "other.key"]).ok();
-    let args = [
-        "apply",
-        "site",
-        "--fact",
-        "env=prod",
-        "--secret-key",
-        "other.key",
-    ];
-    let text = site.env.ccm(&args).error(2);
+    let text = site.apply_with("other.key", &[]).error(2);
     assert!(
         text.contains("can't open the encrypted value \"db.password\""),
         "{text}"
