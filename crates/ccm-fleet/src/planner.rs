@@ -98,7 +98,7 @@ pub fn record(rollout: &mut Rollout, decision: &Decision) {
 /// Returns the next step of a rollback: all changed nodes are restored at once, as far as the
 /// limit of concurrent nodes allows, and waited for. Failures do not halt it.
 fn rollback(rollout: &Rollout, now: DateTime<Utc>) -> Decision {
-    let changed: Vec<&NodeName> = rollout.previous.nodes().collect();
+    let changed = with_progress(rollout, rollout.previous.nodes());
     // Failed, unreachable: during the rollback. Skipped: the node got another assignment in the
     // meantime.
     let ready = ready(rollout, &changed, |progress| match progress {
@@ -131,7 +131,7 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     let Some(wave) = rollout.plan.waves.get(rollout.wave) else {
         return Decision::Done;
     };
-    let members: Vec<&NodeName> = wave.nodes.iter().collect();
+    let members = with_progress(rollout, &wave.nodes);
     let tally = rollout.tally();
     let is_any_under_way = tally.assigned + tally.restoring > 0;
     if is_any_under_way {
@@ -140,7 +140,7 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
             return Decision::Unreachable(timed_out);
         }
     }
-    if let Some(reason) = exceeded_limit(rollout, wave) {
+    if let Some(reason) = exceeded_limit(rollout, wave, tally) {
         return Decision::Halt(reason);
     }
     let deadline = rollout.settings.deadline;
@@ -154,7 +154,7 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     if is_any_under_way && let Some(end) = next_report_deadline(rollout, &members) {
         return Decision::Wait(deadline.into_iter().chain([end]).min());
     }
-    let tally = Tally::of(members.iter().map(|node| rollout.progress(node)));
+    let tally = Tally::of(members.iter().map(|(_, progress)| *progress));
     let succeeded = tally.ok + tally.changed + tally.would_change + tally.unhealthy;
     if wave.canary && succeeded == 0 && rollout.forgiven.is_none() {
         return Decision::Halt("no canary node could be reached".into());
@@ -175,17 +175,30 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     }
 }
 
-/// Returns the nodes under way whose report is overdue.
-fn timed_out(rollout: &Rollout, nodes: &[&NodeName], now: DateTime<Utc>) -> Vec<NodeName> {
-    let is_overdue =
-        |node: &&NodeName| report_deadline(rollout, node).is_some_and(|time| time <= now);
-    let overdue = nodes.iter().copied().filter(is_overdue);
-    overdue.cloned().collect()
+/// Returns nodes with their progress, so that a decision looks each of them up once.
+fn with_progress<'r>(
+    rollout: &'r Rollout,
+    nodes: impl IntoIterator<Item = &'r NodeName>,
+) -> Vec<(&'r NodeName, &'r Progress)> {
+    let nodes = nodes.into_iter();
+    nodes.map(|node| (node, rollout.progress(node))).collect()
 }
 
-/// Returns the time at which a node under way counts as unreachable.
-fn report_deadline(rollout: &Rollout, node: &NodeName) -> Option<DateTime<Utc>> {
-    match rollout.progress(node) {
+/// Returns the nodes under way whose report is overdue.
+fn timed_out(
+    rollout: &Rollout,
+    nodes: &[(&NodeName, &Progress)],
+    now: DateTime<Utc>,
+) -> Vec<NodeName> {
+    let overdue = nodes
+        .iter()
+        .filter(|(_, progress)| report_deadline(rollout, progress).is_some_and(|time| time <= now));
+    overdue.map(|(node, _)| (*node).clone()).collect()
+}
+
+/// Returns the time at which a node with this progress counts as unreachable, if it is under way.
+fn report_deadline(rollout: &Rollout, progress: &Progress) -> Option<DateTime<Utc>> {
+    match progress {
         Progress::Assigned { at, .. } | Progress::Restoring { at, .. } => {
             Some(add(*at, rollout.settings.node_timeout))
         }
@@ -194,10 +207,13 @@ fn report_deadline(rollout: &Rollout, node: &NodeName) -> Option<DateTime<Utc>> 
 }
 
 /// Returns the first time at which one of these nodes counts as unreachable, if one is under way.
-fn next_report_deadline(rollout: &Rollout, nodes: &[&NodeName]) -> Option<DateTime<Utc>> {
+fn next_report_deadline(
+    rollout: &Rollout,
+    nodes: &[(&NodeName, &Progress)],
+) -> Option<DateTime<Utc>> {
     let ends = nodes
         .iter()
-        .filter_map(|node| report_deadline(rollout, node));
+        .filter_map(|(_, progress)| report_deadline(rollout, progress));
     ends.min()
 }
 
@@ -212,12 +228,12 @@ fn add(time: DateTime<Utc>, span: std::time::Duration) -> DateTime<Utc> {
 /// Returns the waiting nodes to start now, as many as may be under way at once.
 fn ready(
     rollout: &Rollout,
-    nodes: &[&NodeName],
+    nodes: &[(&NodeName, &Progress)],
     is_waiting: fn(&Progress) -> bool,
 ) -> Vec<NodeName> {
     // A node that waits for its restore may still be under way in the rollout itself.
-    let is_started = |node: &&&NodeName| {
-        report_deadline(rollout, node).is_some() && !is_waiting(rollout.progress(node))
+    let is_started = |(_, progress): &&(&NodeName, &Progress)| {
+        report_deadline(rollout, progress).is_some() && !is_waiting(progress)
     };
     let free_slots = match rollout.settings.parallel {
         // At least 1, so that the rollout ends.
@@ -226,14 +242,14 @@ fn ready(
             .saturating_sub(nodes.iter().filter(is_started).count()),
         None => usize::MAX,
     };
-    let waiting = nodes.iter().copied();
-    let waiting = waiting.filter(|node| is_waiting(rollout.progress(node)));
-    waiting.take(free_slots).cloned().collect()
+    let waiting = nodes.iter().filter(|(_, progress)| is_waiting(progress));
+    let waiting = waiting.take(free_slots);
+    waiting.map(|(node, _)| (*node).clone()).collect()
 }
 
 /// Returns the reason to halt, if a limit is exceeded.
-fn exceeded_limit(rollout: &Rollout, wave: &Wave) -> Option<String> {
-    let tally = countable_tally(rollout);
+fn exceeded_limit(rollout: &Rollout, wave: &Wave, tally: Tally) -> Option<String> {
+    let tally = countable(rollout, tally);
     if wave.canary && tally.failed > 0 {
         return Some(format!("the canary failed: {}", failures(rollout)));
     }
@@ -280,9 +296,8 @@ fn exceeded_limit(rollout: &Rollout, wave: &Wave) -> Option<String> {
     })
 }
 
-/// Returns the tally without what a resume has forgiven.
-fn countable_tally(rollout: &Rollout) -> Tally {
-    let tally = rollout.tally();
+/// Returns a tally of the rollout without what a resume has forgiven.
+fn countable(rollout: &Rollout, tally: Tally) -> Tally {
     match &rollout.forgiven {
         Some(forgiven) => tally.saturating_sub(forgiven),
         None => tally,
@@ -325,7 +340,7 @@ fn needs_bake(rollout: &Rollout) -> bool {
 }
 
 fn failed_health_gate(rollout: &Rollout) -> Option<String> {
-    let count = countable_tally(rollout).unhealthy;
+    let count = countable(rollout, rollout.tally()).unhealthy;
     if !rollout.settings.health_gate || count == 0 {
         return None;
     }
