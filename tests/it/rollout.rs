@@ -4,6 +4,7 @@
 //! Every bundle here appends a line to a file of each node, so a file shows how often its node
 //! really ran what.
 
+use ccm_nats::streams::DESIRED;
 use serde_json::{Value, json};
 
 use crate::support::Outcome;
@@ -124,6 +125,25 @@ fn a_bundle_is_stored_once_and_kept_while_it_is_used() {
     fleet.run(&["bundle", "rm", &old, "--force"]).ok();
     let error = fleet.run(&["bundle", "show", &old]).error(1);
     assert!(error.contains("does not exist"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_is_kept_while_an_assignment_is_unreadable() {
+    let fleet = fleet(&[]);
+    let pushed = push(&fleet, "app", "true");
+    let short: String = pushed["digest"].as_str().unwrap().chars().take(8).collect();
+    let name = format!("app@{short}");
+    let client = fleet.server.client().await;
+    let desired = client.bucket(DESIRED).await.unwrap();
+    let newer = r#"{"protocol": "io.choria.ccm.v2.node.assignment"}"#;
+    desired.put("default.a", newer.into()).await.unwrap();
+    let shown = fleet.run(&["bundle", "show", &name]).ok();
+    let line = "1 assignment could not be read and may name the bundle\n";
+    assert!(shown.ends_with(line), "{shown}");
+    let error = fleet.run(&["bundle", "rm", &name]).error(1);
+    let users = "may be used by node default.a (unreadable assignment)";
+    assert!(error.contains(users), "{error}");
+    fleet.run(&["bundle", "rm", &name, "--force"]).ok();
 }
 
 #[test]

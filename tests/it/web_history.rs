@@ -67,6 +67,33 @@ fn a_run_has_its_own_events_and_what_commands_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_events_of_a_run_that_cannot_be_read_are_counted() {
+    let fleet = Fleet::start(&[("web1", &["web"])]);
+    let page = Page::serve(&fleet.server).settled();
+    let jetstream = fleet.server.jetstream().await;
+    page.push_manifest(
+        "app",
+        "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n",
+    );
+    for unreadable in 1..=2 {
+        for _ in 0..unreadable {
+            let subject = "ccm.v1.default.event.web1.exec.changed";
+            let stored = jetstream.publish(subject, "{}".into()).await.unwrap();
+            stored.await.unwrap();
+        }
+        fleet.run(&["rollout", "start", "app", "--all"]).ok();
+        let runs = page.until("/api/nodes/web1/runs", |answer| {
+            answer.json()["runs"].as_array().unwrap().len() == unreadable
+        });
+        let runs = runs.json();
+        let id = runs["runs"][0]["run_id"].as_str().unwrap();
+        let run = page.get(&format!("/api/nodes/web1/runs/{id}")).json();
+        assert_eq!(run["events"][0]["name"], "/bin/true", "{run}");
+        assert_eq!(run["unreadable"], unreadable, "{run}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_history_counts_days_and_names_failing_nodes() {
     let web = Web::start().await;
     for node in ["web1", "web2"] {

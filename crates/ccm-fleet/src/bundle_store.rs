@@ -18,6 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::bundle::Packed;
 use super::bundle_diff::{BundleDiff, diff};
+use super::records;
 use super::rollout_store::{RolloutError, list_active};
 use ccm_core::model::node::{Assignment, BundleRef, NameError, Token};
 use ccm_core::model::rollout::Rollout;
@@ -269,12 +270,10 @@ impl BundleStore {
         let desired = self.connection.bucket(DESIRED).await?;
         let mut users = BundleUsers::default();
         for entry in desired.entries(">").await? {
-            // An unreadable assignment can't be followed, whatever it names.
-            let Ok(assignment) = serde_json::from_slice::<Assignment>(&entry.value) else {
-                continue;
-            };
-            if assignment.manifests.contains(bundle) {
-                users.nodes.insert(entry.key);
+            match records::parse::<Assignment>(&entry) {
+                Ok(assignment) if !assignment.manifests.contains(bundle) => {}
+                Ok(_) => drop(users.nodes.insert(entry.key)),
+                Err(_) => drop(users.unreadable.insert(entry.key)),
             }
         }
         for stored in list_active(&self.connection).await? {
@@ -323,11 +322,13 @@ pub struct BundleUsers {
     /// Keys of the nodes: collective and token.
     pub nodes: BTreeSet<String>,
     pub rollouts: BTreeSet<Token>,
+    /// Keys of the nodes whose assignments can't be read, and may name the bundle.
+    pub unreadable: BTreeSet<String>,
 }
 
 impl BundleUsers {
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.rollouts.is_empty()
+        self.nodes.is_empty() && self.rollouts.is_empty() && self.unreadable.is_empty()
     }
 }
 

@@ -19,9 +19,9 @@ use ccm_core::filter::{FilterError, Matcher, NodeAttributes};
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::{BundleRef, NodeName, NodeStatus, StoredFacts, Token};
 use ccm_core::model::run::RunOutcome;
-use ccm_nats::kv::{Change, Entry};
+use ccm_nats::kv::{Bucket, Change, Entry, MAX_KEYS};
 use ccm_nats::streams::{DESIRED, FACTS, LABELS, NODES, REPORTED};
-use ccm_nats::{Connection, NatsError, Subjects};
+use ccm_nats::{Connection, Denial, NatsError, Subjects};
 use ccm_template::env::Facts;
 use ccm_value::Value;
 use ccm_value::text::timestamp;
@@ -140,34 +140,26 @@ impl Inventory {
     /// Reads which nodes are online or known, with their labels; no facts, runs and reports.
     async fn load_names(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
         let present = |entry: &Entry| Ok((status_of(subjects, entry, Detail::Names)?, None));
-        let keys = async |bucket| match connection.bucket(bucket).await {
-            Ok(bucket) => Ok(Some((bucket.keys(&subjects.all_keys()).await?, bucket))),
-            // A fleet, or permissions, of an older version.
-            Err(err) if bucket == FACTS && (err.is_not_found() || err.is_denied()) => Ok(None),
-            Err(err) => Err(err),
-        };
+        let list = |bucket| KeyList::load(connection, bucket, subjects);
         let (nodes, labels, facts, assigned, reports) = tokio::try_join!(
             read(connection, NODES, subjects, present),
             read(connection, LABELS, subjects, |entry| labels_of(
                 subjects, entry
             )),
-            keys(FACTS),
-            keys(DESIRED),
-            keys(REPORTED),
+            if_supported(list(FACTS)),
+            list(DESIRED),
+            list(REPORTED),
         )?;
         let mut inventory = Self::default();
         inventory.add_present(nodes);
-        for (keys, bucket) in [facts, assigned, reports].into_iter().flatten() {
-            let is_new = |key: &String| {
-                let name = parse_name(subjects, key);
-                name.is_ok_and(|name| !inventory.known.contains_key(&name))
-            };
-            let new: Vec<String> = keys.into_iter().filter(is_new).collect();
-            // Some of them may have been removed.
-            for entry in bucket.get_many_latest(&new).await? {
-                if let Ok(name) = name_of(subjects, &entry) {
-                    inventory.known.entry(name).or_default();
-                }
+        let lists = [facts.ok().flatten(), Some(assigned), Some(reports)];
+        for list in lists.into_iter().flatten() {
+            let named = list.read_others(
+                |name| inventory.is_known(name),
+                |entry| name_of(subjects, entry),
+            );
+            for name in named.await?.into_values().flatten() {
+                inventory.known.entry(name).or_default();
             }
         }
         inventory.add_labels(labels);
@@ -191,8 +183,8 @@ impl Inventory {
             labels_of(subjects, entry)
         });
         inventory.add_labels(labels.await?);
-        let (known, decide) = (&inventory.known, &decide);
-        let nodes = read(connection, NODES, subjects, |entry| {
+        let known = &inventory.known;
+        let present = |entry: &Entry| {
             let mut status = status_of(subjects, entry, Detail::All)?;
             let labels = known.get(&status.identity).unwrap_or(Labels::none());
             let NodeStatus {
@@ -203,52 +195,54 @@ impl Inventory {
             } = &mut *status;
             let verdict = decide(identity, groups, facts, labels);
             Ok((status, verdict))
-        });
-        let nodes = nodes.await?;
-        inventory.add_present(nodes);
-        let online = &inventory;
-        let facts = async {
-            match read(connection, FACTS, subjects, |entry| {
-                let name = name_of(subjects, entry)?;
-                // The presence of an online node is newer.
-                if online.status(&name).is_some() {
-                    return Ok(None);
-                }
-                let mut stored = facts_of(subjects, entry)?;
-                let verdict = decide(
-                    &name,
-                    &stored.groups,
-                    &mut stored.facts,
-                    online.labels(&name),
-                );
-                Ok(Some((name, stored, verdict)))
-            })
-            .await
-            {
-                // A fleet of an older version.
-                Err(err) if err.is_not_found() => Ok((Records::new(), None)),
-                // Permissions of an older version.
-                Err(NatsError::Denied(denial)) => Ok((Records::new(), Some(denial))),
-                result => result.map(|records| (records, None)),
-            }
         };
-        let ((facts, denial), assigned, reports) = tokio::try_join!(
-            facts,
-            read(connection, DESIRED, subjects, |entry| name_of(
-                subjects, entry
-            )),
+        let list = |bucket| KeyList::load(connection, bucket, subjects);
+        let (nodes, reports, facts, assigned) = tokio::try_join!(
+            read(connection, NODES, subjects, present),
             read(connection, REPORTED, subjects, |entry| report_of(
                 subjects, entry
             )),
+            if_supported(list(FACTS)),
+            list(DESIRED),
         )?;
-        inventory.add_facts(facts);
+        inventory.add_present(nodes);
         inventory.add_reports(reports);
+        let online = &inventory;
+        let stored = async {
+            let list = match facts {
+                Ok(list) => list,
+                Err(denial) => return Ok(Err(denial)),
+            };
+            let Some(list) = list else {
+                return Ok(Ok(None));
+            };
+            // The presence of an online node is newer.
+            let records = list.read_others(
+                |name| online.status(name).is_some(),
+                |entry| {
+                    let mut stored = facts_of(subjects, entry)?;
+                    let name = stored.identity.clone();
+                    let labels = online.labels(&name);
+                    let verdict = decide(&name, &stored.groups, &mut stored.facts, labels);
+                    Ok((name, stored, verdict))
+                },
+            );
+            if_supported(records).await
+        };
+        let assigned = assigned.read_others(
+            |name| online.is_known(name),
+            |entry| name_of(subjects, entry),
+        );
+        let (stored, assigned) = tokio::try_join!(stored, assigned)?;
+        match stored {
+            Ok(records) => inventory.add_facts(records.unwrap_or_default()),
+            Err(denial) => inventory.unreadable.push(Unreadable {
+                bucket: FACTS,
+                key: subjects.all_keys(),
+                reason: BadRecord::Denied(denial),
+            }),
+        }
         inventory.add_assigned(assigned);
-        inventory.unreadable.extend(denial.map(|denial| Unreadable {
-            bucket: FACTS,
-            key: subjects.all_keys(),
-            reason: BadRecord::Denied(denial),
-        }));
         Ok(inventory)
     }
 
@@ -276,8 +270,8 @@ impl Inventory {
     }
 
     /// Adds stored facts of offline nodes.
-    fn add_facts(&mut self, records: Records<Option<(NodeName, StoredFacts, Verdict)>>) {
-        for (name, stored, verdict) in self.readable(FACTS, records).into_iter().flatten() {
+    fn add_facts(&mut self, records: Records<(NodeName, StoredFacts, Verdict)>) {
+        for (name, stored, verdict) in self.readable(FACTS, records) {
             self.known.entry(name.clone()).or_default();
             self.add_verdict(&name, verdict);
             self.stored_facts.insert(name, stored);
@@ -444,6 +438,61 @@ async fn read<T: Send>(
     };
     bucket.read(&subjects.all_keys(), each).await?;
     Ok(records)
+}
+
+/// Awaits a read of the stored facts. Returns nothing if the fleet is of an older version without them,
+/// and the denial if the permissions of the user are.
+async fn if_supported<T>(
+    reading: impl Future<Output = Result<T, NatsError>>,
+) -> Result<Result<Option<T>, Denial>, NatsError> {
+    match reading.await {
+        Err(err) if err.is_not_found() => Ok(Ok(None)),
+        Err(NatsError::Denied(denial)) => Ok(Err(denial)),
+        result => result.map(|read| Ok(Some(read))),
+    }
+}
+
+/// The keys of a bucket, read without the values.
+struct KeyList<'a> {
+    bucket: Bucket,
+    keys: Vec<String>,
+    subjects: &'a Subjects,
+}
+
+impl<'a> KeyList<'a> {
+    async fn load(
+        connection: &Connection,
+        bucket: &str,
+        subjects: &'a Subjects,
+    ) -> Result<Self, NatsError> {
+        let bucket = connection.bucket(bucket).await?;
+        let keys = bucket.keys(&subjects.all_keys()).await?;
+        Ok(Self {
+            bucket,
+            keys,
+            subjects,
+        })
+    }
+
+    /// Reads the records of all nodes except those for which `is_excluded` returns true. Some of them may
+    /// have been removed since the keys were read.
+    async fn read_others<T>(
+        self,
+        is_excluded: impl Fn(&NodeName) -> bool,
+        parse: impl Fn(&Entry) -> Result<T, BadRecord>,
+    ) -> Result<Records<T>, NatsError> {
+        let mut keys = self.keys;
+        keys.retain(|key| !parse_name(self.subjects, key).is_ok_and(|name| is_excluded(&name)));
+        let mut records = Records::new();
+        // Only what `parse` returns is kept of more than one group.
+        for group in keys.chunks(MAX_KEYS) {
+            for entry in self.bucket.get_many_latest(group).await? {
+                let record = parse(&entry);
+                records.insert(entry.key, record);
+            }
+        }
+        Ok(records)
+    }
 }
 
 fn status_of(

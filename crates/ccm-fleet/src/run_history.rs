@@ -150,6 +150,8 @@ pub struct RunEvents {
     pub run: RunSummary,
     /// Outcomes and events, in the order of the run.
     pub events: Vec<(String, TransactionEvent)>,
+    /// Number of events that can't be read.
+    pub unreadable: usize,
 }
 
 /// Reads a run and its events; none if the run is not stored. The events of a node are stored in
@@ -167,21 +169,29 @@ pub async fn read_run(
         follow: false,
     };
     let mut events: VecDeque<(String, TransactionEvent)> = VecDeque::new();
+    let mut unreadable = 0;
     let mut found = None;
     let reading = connection.read_events(&options, |stored| {
         let Some((_, type_name, outcome)) = subjects.parse_event(&stored.subject) else {
             return true;
         };
         if type_name == RUN {
-            let run = serde_json::from_slice(&stored.body).ok();
-            found = run.filter(|run: &RunSummary| run.run_id == *id && run.identity == *node);
+            match parse_run(&stored.body, &token) {
+                Ok(run) if run.run_id == *id => found = Some(run),
+                // What can't be read and was stored before is of an earlier run.
+                Ok(_) => unreadable = 0,
+                Err(_) => unreadable += 1,
+            }
             return found.is_none();
         }
-        if let Ok(event) = serde_json::from_slice(&stored.body) {
-            if events.len() >= MAX_SEARCHED {
-                events.pop_front();
+        match records::parse_json(&stored.body) {
+            Ok(event) => {
+                if events.len() >= MAX_SEARCHED {
+                    events.pop_front();
+                }
+                events.push_back((outcome, event));
             }
-            events.push_back((outcome, event));
+            Err(_) => unreadable += 1,
         }
         true
     });
@@ -191,6 +201,7 @@ pub async fn read_run(
         RunEvents {
             run,
             events: events.into(),
+            unreadable,
         }
     }))
 }

@@ -21,7 +21,7 @@ use super::stream_reader::{self, StreamItem};
 use super::{Cause, Connection, Denial, NatsError, Subject};
 
 /// Most keys that one request reads; servers reply with at most 1024 messages.
-const MAX_KEYS: usize = 512;
+pub const MAX_KEYS: usize = 512;
 
 /// Number of concurrent requests for single keys.
 const MAX_CONCURRENT: usize = 64;

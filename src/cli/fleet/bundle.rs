@@ -338,6 +338,7 @@ async fn show(wanted: &BundleSelector, fleet: &FleetArgs) -> Result<Output, CliE
         fields.insert("files".into(), files.into());
         fields.insert("nodes".into(), json!(users.nodes));
         fields.insert("rollouts".into(), json!(users.rollouts));
+        fields.insert("unreadable".into(), json!(users.unreadable));
     }
     let stored = version.stored.as_ref().map(go_time).unwrap_or_default();
     let mut text = format!(
@@ -349,6 +350,12 @@ async fn show(wanted: &BundleSelector, fleet: &FleetArgs) -> Result<Output, CliE
     );
     for content in contents {
         text.push_str(&format!("  {:>10} {}\n", content.size, content.name));
+    }
+    if !users.unreadable.is_empty() {
+        let count = count_of(users.unreadable.len(), "assignment");
+        text.push_str(&format!(
+            "{count} could not be read and may name the bundle\n"
+        ));
     }
     Ok((result, text))
 }
@@ -366,7 +373,9 @@ async fn remove(args: &RmArgs, fleet: &FleetArgs) -> Result<Output, CliError> {
         .map_err(CliError::from)?;
     let name = short_name(&version.bundle);
     if !users.is_empty() && !args.force {
-        let text = format!("bundle {name} is used by {}", list_users(&users));
+        let is_certain = !users.nodes.is_empty() || !users.rollouts.is_empty();
+        let verb = if is_certain { "is" } else { "may be" };
+        let text = format!("bundle {name} {verb} used by {}", list_users(&users));
         return Err(CliError::failed(text).hint("use --force to remove it anyway"));
     }
     bundles
@@ -380,7 +389,9 @@ async fn remove(args: &RmArgs, fleet: &FleetArgs) -> Result<Output, CliError> {
 fn list_users(users: &BundleUsers) -> String {
     let nodes = users.nodes.iter().map(|key| format!("node {key}"));
     let rollouts = users.rollouts.iter().map(|id| format!("rollout {id}"));
-    let mut all = nodes.chain(rollouts);
+    let unreadable = users.unreadable.iter();
+    let unreadable = unreadable.map(|key| format!("node {key} (unreadable assignment)"));
+    let mut all = nodes.chain(rollouts).chain(unreadable);
     let mut names: Vec<String> = all.by_ref().take(MAX_LISTED_USERS).collect();
     match all.count() {
         0 => {}

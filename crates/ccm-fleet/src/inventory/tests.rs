@@ -54,12 +54,9 @@ fn inventory(nodes: &[Entry], facts: &[Entry], labels: &[Entry], reports: &[Entr
     inventory.add_present(records(nodes, |it| {
         Ok((status_of(&subjects, it, detail)?, None))
     }));
-    let online = inventory.clone();
     inventory.add_facts(records(facts, |it| {
-        let name = name_of(&subjects, it)?;
         let stored = facts_of(&subjects, it)?;
-        let is_online = online.status(&name).is_some();
-        Ok((!is_online).then_some((name, stored, None)))
+        Ok((stored.identity.clone(), stored, None))
     }));
     inventory.add_reports(records(reports, |it| report_of(&subjects, it)));
     inventory.add_labels(records(labels, |it| labels_of(&subjects, it)));
@@ -137,7 +134,7 @@ fn a_broken_record_hides_no_others() {
 }
 
 #[test]
-fn stored_facts_are_those_of_offline_nodes_only() {
+fn presence_precedes_stored_facts() {
     let nodes = [presence("lab.web1", "web1")];
     let stored = [
         facts("lab.web1", "web1"),
@@ -145,8 +142,10 @@ fn stored_facts_are_those_of_offline_nodes_only() {
         facts("lab.evil", "web1"),
     ];
     let inventory = inventory(&nodes, &stored, &[], &[]);
-    assert_eq!(inventory.stored_facts(&name("web1")), None);
+    let (facts, _) = inventory.facts(&name("web1")).unwrap();
+    assert_eq!(facts.get("os"), None);
     assert_eq!(inventory.groups(&name("web1")), []);
+    assert_eq!(inventory.version(&name("web1")), Some("1"));
     let (facts, time) = inventory.facts(&name("web2")).unwrap();
     assert_eq!(facts.get("os"), Some(&"debian".into()));
     assert_eq!(time.to_rfc3339(), "2027-01-15T08:00:00+00:00");

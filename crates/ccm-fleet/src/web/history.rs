@@ -199,6 +199,7 @@ pub(super) async fn run(
         "run": found.run,
         "events": events,
         "omitted": omitted,
+        "unreadable": found.unreadable,
     })))
 }
 

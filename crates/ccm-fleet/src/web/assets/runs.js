@@ -62,7 +62,7 @@ function headline(run) {
 }
 
 /** Returns the error, the caller and the events of a run. */
-function runEvents({ run, events, omitted }) {
+function runEvents({ run, events, omitted, unreadable }) {
   return [
     run.error && h("p.bad", {}, run.error),
     run.caller && h("p.soft", {}, `Requested by ${run.caller}.`),
@@ -73,6 +73,7 @@ function runEvents({ run, events, omitted }) {
     })),
     !events.length && h("p.soft", {}, "No events."),
     omitted > 0 && h("p.soft", {}, `${count(omitted, "more event")} not shown.`),
+    unreadable > 0 && h("p.bad", {}, `${count(unreadable, "event")} could not be read.`),
   ].filter(Boolean);
 }
 
