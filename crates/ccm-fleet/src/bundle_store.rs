@@ -269,7 +269,7 @@ impl BundleStore {
     pub async fn users(&self, bundle: &BundleRef) -> Result<BundleUsers, BundleStoreError> {
         let desired = self.connection.bucket(DESIRED).await?;
         let mut users = BundleUsers::default();
-        for entry in desired.entries(">").await? {
+        for entry in desired.entries("*.*").await? {
             match records::parse::<Assignment>(&entry) {
                 Ok(assignment) if !assignment.manifests.contains(bundle) => {}
                 Ok(_) => drop(users.nodes.insert(entry.key)),
