@@ -98,7 +98,10 @@ const ARROWS: &[(&str, &[Row])] = &[
                 "rollout_store",
                 &["controls", "rollout_chunks", "rollout_encoding"],
             ),
-            ("bundle_store", &["bundle", "bundle_diff", "rollout_store"]),
+            (
+                "bundle_store",
+                &["bundle", "bundle_diff", "records", "rollout_store"],
+            ),
             (
                 "doctor",
                 &["enrolment", "inventory", "node_condition", "rollout_store"],
