@@ -43,8 +43,9 @@ fn programs_that_were_not_measured_are_listed_with_the_reason() {
          ours = {'name': 'ccm-fleet', 'version': '1.0', 'costs': [[0.1, 1024]] * 4}\n\
          theirs = {'name': 'Salt', 'version': '2.0', 'costs': [[0.2, 2048]] * 4}\n\
          failed = {'name': 'Puppet', 'error': 'not installed: first\\nlast'}\n\
-         print(it.report([failed, theirs, ours], 10, False))\n\
-         print(it.report([theirs], 10, False))",
+         options = it.argparse.Namespace(files=10, rounds=5, cpu_time=False, lock=None)\n\
+         print(it.report([failed, theirs, ours], options))\n\
+         print(it.report([theirs], options))",
     );
     // The order of the programs does not decide which is ours.
     assert!(
@@ -60,4 +61,22 @@ fn programs_that_were_not_measured_are_listed_with_the_reason() {
         text.contains("| Salt 2.0 | 200 ms, 2 MiB |"),
         "no ratios without ccm: {text}"
     );
+}
+
+#[test]
+fn a_program_that_is_too_slow_for_all_files_is_compared_with_as_many_files() {
+    let text = python(
+        "import peers as it\n\
+         ours = {'name': 'ccm-fleet', 'version': '1.0', 'files': 50, 'costs': [[0.1, 1024]] * 4,\n\
+                 'fewer': [[0.02, 1024]] * 2}\n\
+         slow = {'name': 'Ansible', 'version': '2.0', 'files': 5, 'costs': [[0.2, 2048]] * 4,\n\
+                 'note': 'Ansible: too slow'}\n\
+         options = it.argparse.Namespace(files=50, rounds=5, cpu_time=False, lock='here')\n\
+         print(it.report([slow, ours], options))",
+    );
+    assert!(
+        text.contains("| 200 ms, 2 MiB (2.0 x, 2.0 x) | 5 files: 200 ms, 2 MiB (10 x, 2.0 x) |"),
+        "{text}"
+    );
+    assert!(text.contains("Ansible: too slow: the ratios are"), "{text}");
 }
