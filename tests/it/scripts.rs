@@ -1,5 +1,6 @@
-//! Scripts of developers that print figures: what they say about figures that are missing.
+//! Scripts of developers: what they say about figures that are missing, and about an old compiler.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 /// Runs Python with the modules of `scripts/lib`, and returns what it prints.
@@ -79,4 +80,28 @@ fn a_program_that_is_too_slow_for_all_files_is_compared_with_as_many_files() {
         "{text}"
     );
     assert!(text.contains("Ansible: too slow: the ratios are"), "{text}");
+}
+
+#[test]
+fn an_old_compiler_is_named_in_one_line_before_anything_is_installed() {
+    let directory = tempfile::tempdir().unwrap();
+    let rustc = directory.path().join("rustc");
+    std::fs::write(&rustc, "#!/bin/sh\necho 'rustc 1.63.0 (Debian)'\n").unwrap();
+    std::fs::set_permissions(&rustc, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", directory.path().display());
+    for script in ["scripts/demo", "scripts/test"] {
+        let output = Command::new(script)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{script}: {output:?}");
+        assert_eq!(output.stdout, b"", "{script}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(error.lines().count(), 1, "{script}: {error}");
+        let version = env!("CARGO_PKG_RUST_VERSION");
+        let wanted =
+            format!("Rust {version} or newer is needed, found 1.63.0: install it with rustup");
+        assert!(error.starts_with(&wanted), "{script}: {error}");
+    }
 }
