@@ -467,7 +467,12 @@ def report(results, options):
         parts.append(not_measured(failures).strip())
     times = "CPU times" if options.cpu_time else "Elapsed times"
     text = f"{times}, the fastest of up to {options.rounds} runs on {os.cpu_count()} cores"
-    text += " that had no other work." if options.lock else f"; load at the end: {os.getloadavg()[0]:.1f}."
+    if options.lock:
+        text += " that had no other work."
+    else:
+        if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
+            text += ", with real-time priority over other work"
+        text += f"; load at the end: {os.getloadavg()[0]:.1f}."
     notes = [result["note"] for result in measured if "note" in result]
     if notes:
         text += f" {'; '.join(notes)}: the ratios are to ccm-fleet with as many files."
