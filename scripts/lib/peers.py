@@ -5,11 +5,16 @@ their wanted state, and 200 packages in their wanted state. Every peer gets its 
 documentation advises: lists of packages in one task where it has such lists, no gathering of facts that are
 not used, no server.
 
+A work is repeated until it has taken BUDGET seconds. A program whose run with N files takes longer than the
+limit gets a tenth of the files, and is compared with ccm and as many files.
+
 A run counts only if it succeeds, if all files have the right content, mode and owner afterwards, and if a
 stable run changes neither a file nor the package database.
 """
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -17,14 +22,18 @@ import pathlib
 import re
 import resource  # noqa: F401, os.wait4 imports it, which is too late in the chroot
 import shutil
+import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 WORK = pathlib.Path("/srv/peers")
 OUT = WORK / "out"
 PACKAGES = 200
-SLOW = 30.0
+BUDGET = 30.0
+# From this time of a run on, the program that reports its memory does not matter for it.
+LONG = 1.0
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 WORKS = ["one file, stable", "files, from nothing", "files, stable", "packages, stable"]
 ENVIRONMENT = {
@@ -201,7 +210,8 @@ class Ansible:
             "hosts": "localhost",
             "connection": "local",
             "gather_facts": False,
-            "vars": {"ansible_python_interpreter": "/usr/bin/python3"},
+            # As https://docs.ansible.com advises for speed: modules are not copied to files first.
+            "vars": {"ansible_python_interpreter": "/usr/bin/python3", "ansible_pipelining": True},
             "tasks": [task],
         }
         playbook = write(f"ansible/{name}.yaml", json.dumps([play], indent=1) + "\n")
@@ -242,7 +252,27 @@ def installed():
     return [(name, version) for status, name, version in rows if status == "installed"][:PACKAGES]
 
 
-def spawn(command, cpu_time=False):
+class TooSlow(Exception):
+    """A run took longer than the limit."""
+
+
+@contextlib.contextmanager
+def limited(seconds, process):
+    """Kills a process and its children after this time."""
+
+    def end(*_):
+        os.killpg(process, signal.SIGKILL)
+        raise TooSlow(f"a run took longer than {seconds:.0f} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def spawn(command, options):
     """Runs a command and returns its time; its output only if it fails."""
     log = WORK / "log"
     actions = [
@@ -251,19 +281,20 @@ def spawn(command, cpu_time=False):
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
     began = time.perf_counter()
-    process = os.posix_spawn(command[0], command, ENVIRONMENT, file_actions=actions)
-    _, status, usage = os.wait4(process, 0)
-    took = usage.ru_utime + usage.ru_stime if cpu_time else time.perf_counter() - began
+    process = os.posix_spawn(command[0], command, ENVIRONMENT, file_actions=actions, setpgroup=0)
+    with limited(options.limit, process):
+        _, status, usage = os.wait4(process, 0)
+    took = usage.ru_utime + usage.ru_stime if options.cpu_time else time.perf_counter() - began
     if status != 0:
         raise RuntimeError(f"{command}: status {status}\n{log.read_text()[-2000:]}")
     return took
 
 
-def peak(command):
-    """Runs a command and returns the peak memory of its largest process, in KiB."""
+def peak(command, options):
+    """Runs a command and returns its time and the peak memory of its largest process, in KiB."""
     report = WORK / "peak"
-    spawn(["/usr/bin/time", "--format=%M", f"--output={report}", *command])
-    return int(report.read_text().split()[-1])
+    took = spawn(["/usr/bin/time", "--format=%M", f"--output={report}", *command], options)
+    return took, int(report.read_text().split()[-1])
 
 
 def check_files(numbers):
@@ -280,50 +311,83 @@ def snapshot():
     return files, hashlib.sha256(pathlib.Path("/var/lib/dpkg/status").read_bytes()).digest()
 
 
-def measure(peer, files, rounds, cpu_time, packages):
+def measure(peer, options, lock, packages):
     """Returns the best time and the peak memory of each work."""
-    one, many = peer.files([0]), peer.files(range(files))
-    all_packages = peer.packages(packages)
-    costs = []
 
     def best(command, prepare, check):
-        times = []
-        while len(times) < rounds and (not times or times[-1] < SLOW):
+        with locked(lock):
             prepare()
-            times.append(spawn(command, cpu_time))
+            took, memory = peak(command, options)
             check()
-        prepare()
-        costs.append([min(times), peak(command)])
+            times, spent = [took] if took > LONG else [], took
+            while not times or (len(times) < options.rounds and spent < BUDGET):
+                prepare()
+                times.append(spawn(command, options))
+                check()
+                spent += times[-1]
+        return [min(times), memory]
 
     def clear():
         shutil.rmtree(OUT, ignore_errors=True)
         OUT.mkdir(parents=True)
 
     def stable(command):
-        spawn(command)
         before = snapshot()
 
         def check():
             if snapshot() != before:
                 raise RuntimeError(f"{command}: changed something")
 
-        best(command, lambda: None, check)
+        return best(command, lambda: None, check)
+
+    def both(files):
+        command = peer.files(range(files))
+        return [best(command, clear, lambda: check_files(range(files))), stable(command)]
 
     clear()
-    stable(one)
-    best(many, clear, lambda: check_files(range(files)))
-    stable(many)
-    stable(all_packages)
+    spawn(peer.files([0]), options)
+    one = stable(peer.files([0]))
+    result = {"name": peer.name, "files": options.files}
+    try:
+        many = both(options.files)
+    except TooSlow as error:
+        result["note"] = f"{peer.name}: {error} with {options.files:,} files"
+        result["files"] = fewer(options.files)
+        many = both(result["files"])
+    if type(peer) is Ccm:
+        result["fewer"] = both(fewer(options.files))
+    # The first run fills the caches that some programs have.
+    spawn(peer.packages(packages), options)
+    result["costs"] = [one, *many, stable(peer.packages(packages))]
     version = subprocess.run(
         peer.version, check=True, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
     ).stdout
-    return {"name": peer.name, "version": re.search(r"\d+(\.\w+)+", version)[0], "costs": costs}
+    result["version"] = re.search(r"\d+(\.\w+)+", version)[0]
+    return result
 
 
-def measure_in(root, peer, files, rounds, cpu_time):
+def fewer(files):
+    """Returns the number of files for a program that is too slow for this number."""
+    return max(1, files // 10)
+
+
+@contextlib.contextmanager
+def locked(lock):
+    """Holds the lock of a file, if there is one, so that nothing else runs that respects it."""
+    if lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if lock:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def measure_in(root, peer, options):
     """Returns the results of a program in a tree, or its error. A child process enters the tree, so that
     nothing runs between its clock and the program."""
     read, write_end = os.pipe()
+    lock = open(options.lock, "ab") if options.lock else None
     child = os.fork()
     if child == 0:
         os.close(read)
@@ -331,7 +395,7 @@ def measure_in(root, peer, files, rounds, cpu_time):
             os.chroot(root)
             os.chdir("/")
             WORK.mkdir(parents=True, exist_ok=True)
-            result = measure(peer, files, rounds, cpu_time, installed())
+            result = measure(peer, options, lock, installed())
         except Exception as error:
             result = {"name": peer.name, "error": str(error) or repr(error)}
         os.write(write_end, json.dumps(result).encode())
@@ -361,17 +425,26 @@ def table(results, files):
     """Returns a table of the measured programs, with ratios to ccm if it was measured."""
     names = titles(files)
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-    ours = next((result["costs"] for result in results if result["name"] == Ccm.name), None)
+    ours = next((result for result in results if result["name"] == Ccm.name), None)
     for result in results:
         cells = []
         for index, (took, memory) in enumerate(result["costs"]):
             text = f"{seconds(took)}, {memory / 1024:.0f} MiB"
-            if ours and result["name"] != Ccm.name:
-                our_time, our_memory = ours[index]
+            if has_fewer(result, index, files):
+                text = f"{result['files']:,} files: {text}"
+            if ours and result is not ours:
+                our_time, our_memory = (
+                    ours["fewer"][index - 1] if has_fewer(result, index, files) else ours["costs"][index]
+                )
                 text += f" ({ratio(took, our_time)}, {ratio(memory, our_memory)})"
             cells.append(text)
         lines.append(f"| {result['name']} {result['version']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def has_fewer(result, index, files):
+    """Returns whether a program did a work with fewer files than the others."""
+    return "files" in WORKS[index] and result.get("files", files) != files
 
 
 def not_measured(failures):
@@ -385,16 +458,25 @@ def one_line(text):
     return ": ".join(dict.fromkeys([lines[0], lines[-1]]))[:300]
 
 
-def report(results, files, cpu_time):
+def report(results, options):
     """Returns the text of the documentation: a table, what was not measured, and the circumstances."""
     measured = [result for result in results if "error" not in result]
     failures = [result for result in results if "error" in result]
-    times = "CPU times" if cpu_time else "Elapsed times"
-    load = os.getloadavg()[0]
-    parts = [table(measured, files)] if measured else []
+    parts = [table(measured, options.files)] if measured else []
     if failures:
         parts.append(not_measured(failures).strip())
-    parts.append(f"{times}; load of the machine ({os.cpu_count()} cores) at the end: {load:.1f}.")
+    times = "CPU times" if options.cpu_time else "Elapsed times"
+    text = f"{times}, the fastest of up to {options.rounds} runs on {os.cpu_count()} cores"
+    if options.lock:
+        text += " that had no other work."
+    else:
+        if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
+            text += ", with real-time priority over other work"
+        text += f"; load at the end: {os.getloadavg()[0]:.1f}."
+    notes = [result["note"] for result in measured if "note" in result]
+    if notes:
+        text += f" {'; '.join(notes)}: the ratios are to ccm-fleet with as many files."
+    parts.append("\n".join(textwrap.wrap(text, 119, break_on_hyphens=False)))
     return "\n\n".join(parts)
 
 
@@ -406,7 +488,7 @@ def picture(results, files):
     low = min(cost[0] for result in results for cost in result["costs"])
     high = max(cost[0] for result in results for cost in result["costs"])
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    scale = (width - left - 70) / (last - first)
+    scale = (width - left - 120) / (last - first)
     x = lambda value: left + (math.log10(value) - first) * scale
     rows, y = [], 30
     for index, title in enumerate(titles(files)):
@@ -414,12 +496,13 @@ def picture(results, files):
         y += 20
         for result in results:
             took = result["costs"][index][0]
+            fewer_files = f", {result['files']:,} files" if has_fewer(result, index, files) else ""
             kind = "ours" if result["name"] == Ccm.name else "peer"
             rows.append(f'<text x="{left - 8}" y="{y + 12}" class="name">{result["name"]}</text>')
             rows.append(
                 f'<rect x="{left}" y="{y}" width="{x(took) - left:.1f}" height="{bar - 3}" class="{kind}"/>'
             )
-            rows.append(f'<text x="{x(took) + 4:.1f}" y="{y + 11}">{seconds(took)}</text>')
+            rows.append(f'<text x="{x(took) + 4:.1f}" y="{y + 11}">{seconds(took)}{fewer_files}</text>')
             y += bar
         y += gap - 20
     grid = [
@@ -455,6 +538,8 @@ def main():
     parser.add_argument("root")
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=100)
+    parser.add_argument("--lock")
     parser.add_argument("--only", default="")
     parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--update", action="store_true")
@@ -472,11 +557,11 @@ def main():
         result = (
             {"name": peer.name, "error": reason}
             if reason
-            else measure_in(args.root, peer, args.files, args.rounds, args.cpu_time)
+            else measure_in(args.root, peer, args)
         )
         print(json.dumps(result), file=sys.stderr)
         results.append(result)
-    text = report(results, args.files, args.cpu_time)
+    text = report(results, args)
     print(text)
     measured = [result for result in results if "error" not in result]
     if args.update:

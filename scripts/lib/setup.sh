@@ -114,6 +114,11 @@ need_browser() {
     need_packages chromium
 }
 
+# Builds and runs the image of packaging/Containerfile.
+need_containers() {
+    need_packages podman runc mmdebstrap iproute2 procps
+}
+
 # Builds .deb, .rpm and SBOM.
 need_packagers() {
     need_cargo_tools cargo-deb@3.8.0 cargo-generate-rpm@0.21.1 cargo-cyclonedx@0.5.9

@@ -25,6 +25,10 @@ use ccm_value::diagnostic::Diagnostic;
 /// Hint for requests that must be signed.
 pub(super) const SIGN: &str = "use --sign-with or CCM_SIGN_WITH";
 
+/// Hint for a user whose permissions are not those of this version.
+const PERMISSIONS: &str = "use the context of a controller; after an upgrade, run `ccm fleet trust push` first, \
+    or replace the permissions with those of `ccm fleet permissions controller`";
+
 /// Hint for a digest prefix that matches several bundles.
 const DIGEST: &str = "use more characters of the digest";
 
@@ -125,6 +129,16 @@ impl CliError {
         let error = Self::failed(err);
         if is_missing {
             return error.hint("run `ccm fleet init`");
+        }
+        error
+    }
+
+    /// Converts an error of `ccm fleet init`, which may need more permissions than a previous version did.
+    pub(super) fn of_init(err: NatsError) -> Self {
+        let is_denied = matches!(err, NatsError::Denied(_));
+        let error = Self::failed(err);
+        if is_denied {
+            return error.hint(PERMISSIONS);
         }
         error
     }
@@ -280,6 +294,7 @@ impl From<StartError> for CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccm_nats::connection::{Denial, Operation};
 
     #[test]
     fn the_kind_sets_the_exit_code_and_the_cause_is_kept() {
@@ -290,6 +305,11 @@ mod tests {
         let cause = source.downcast_ref::<NatsError>().unwrap();
         assert!(matches!(cause, NatsError::NoBucket(_)), "{cause:?}");
         assert_eq!(failed.to_string(), cause.to_string());
+        let denied = CliError::of_init(NatsError::Denied(Denial {
+            operation: Operation::Publish,
+            subject: "$KV.CCM_DESIRED.incarnation".into(),
+        }));
+        assert_eq!(denied.hints, [PERMISSIONS]);
         let usage = CliError::from(StartError::GovernorTimeout);
         assert_eq!(usage.exit_code(), 2);
         assert_eq!(usage.to_string(), StartError::GovernorTimeout.to_string());

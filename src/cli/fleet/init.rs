@@ -41,7 +41,7 @@ pub(super) fn run(
     let (changes, exposure) = runtime::block_on(async {
         let connection = fleet.connect().await?;
         let changes = streams::init(&connection, &options).await;
-        Ok((changes.map_err(CliError::failed)?, connection.exposure()))
+        Ok((changes.map_err(CliError::of_init)?, connection.exposure()))
     })?;
     if let Some(text) = warning(exposure) {
         console.log(&Line::new(Level::Warn, text));

@@ -85,3 +85,21 @@ fn the_tarball_contains_the_program_with_its_version_and_all_other_files() {
         assert!(tree.join(file).is_file(), "{file}");
     }
 }
+
+#[test]
+fn every_documented_command_has_a_manual_page() {
+    let listed = run("tar", &["-tzf", &name("tar.gz")]);
+    let reference = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/commands");
+    let mut commands = 0;
+    for file in std::fs::read_dir(reference).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let headings = text.lines().filter(|line| line.starts_with('#'));
+        let names = headings.map(|line| line.trim_start_matches('#').trim());
+        for command in names.filter(|name| *name == "ccm" || name.starts_with("ccm ")) {
+            let page = format!("/share/man/{}.1.gz\n", command.replace(' ', "-"));
+            assert!(listed.contains(&page), "{page}");
+            commands += 1;
+        }
+    }
+    assert!(commands > 100, "{commands}");
+}

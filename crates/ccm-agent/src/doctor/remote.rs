@@ -50,7 +50,10 @@ pub(super) async fn checks(config: &Config, settings: &Settings, clock: &dyn Clo
     let connection = match connect(settings, mode, "ccm doctor").await {
         Ok(connection) => connection,
         Err(err) => {
-            checks.push(unreachable(&err));
+            let is_configured = config.nats_context.is_some()
+                || !config.servers.is_empty()
+                || !matches!(settings.login, Login::Anonymous);
+            checks.push(unreachable(&err, is_configured));
             let skipped = [PERMISSIONS, CLOCK];
             checks.extend(skipped.map(|name| Check::not_checked(name, "not connected to NATS")));
             return checks;
@@ -136,8 +139,13 @@ fn credentials(login: &Login, node: &NodeName, now: DateTime<Utc>) -> Check {
     }
 }
 
-fn unreachable(err: &NatsError) -> Check {
+/// Names the remedy for a server that can't be used. Without a configuration, the default server was tried.
+fn unreachable(err: &NatsError, is_configured: bool) -> Check {
     let remedy = match err {
+        _ if !is_configured => {
+            "agent.yaml names no server: enroll this node with `ccm agent enroll`, or set \
+             nats_context or servers"
+        }
         NatsError::Connect { reason, .. } if is_tls_error(reason) => {
             "compare the CA in the NATS context with the certificate of the server, and the host \
              name with its names; `ccm agent enroll` writes a new CA file"
@@ -249,5 +257,18 @@ mod tests {
         assert_eq!(check(-5_000).state, CheckState::Ok);
         assert_eq!(check(31_000).state, CheckState::Warning);
         assert_eq!(check(-61_000).state, CheckState::Failed);
+    }
+
+    #[test]
+    fn a_node_that_has_no_server_is_told_to_enroll() {
+        let error = || NatsError::Connect {
+            servers: "nats://127.0.0.1:4222".into(),
+            reason: "connection refused".into(),
+            source: None,
+        };
+        let found = unreachable(&error(), false);
+        assert!(found.remedy.contains("ccm agent enroll"), "{found:?}");
+        let found = unreachable(&error(), true);
+        assert!(!found.remedy.contains("ccm agent enroll"), "{found:?}");
     }
 }
