@@ -2,9 +2,10 @@
 //! number of plain subscribers; a query by fact, against a bare read of the same keys; and a rollout in
 //! waves, against its bare reads and writes.
 //!
-//! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. With `CCM_BENCH_CONNECTIONS=8`
-//! the simulated nodes and the plain subscribers share connections, for more nodes than sockets. Rollouts to
-//! more than 10,000 nodes have five waves, others four. Needs `nats-server` in PATH, or the one that
+//! `CCM_BENCH_NODES=500 cargo bench --bench fleet` for a smaller fleet. Simulated nodes and plain subscribers
+//! have a connection each; with `CCM_BENCH_CONNECTIONS=8` they share that many, for more nodes than sockets.
+//! Simulated nodes have no files and threads of their own: those of an agent are on another machine. Rollouts
+//! to more than 10,000 nodes have five waves, others four. Needs `nats-server` in PATH, or the one that
 //! `scripts/test` installs.
 //!
 //! `CCM_BENCH_TOPOLOGY=cluster` (or `leaf`, `gateway`, `all`) measures only a rollout, on the servers that
@@ -42,15 +43,15 @@ const SUBSCRIBERS: &str = "CCM_BENCH_SUBSCRIBERS";
 fn main() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let nodes = number("CCM_BENCH_NODES").unwrap_or(5_000);
-    let connections = number("CCM_BENCH_CONNECTIONS");
-    let files = connections.unwrap_or(nodes) as u64 * 2 + 500;
+    let connections = number("CCM_BENCH_CONNECTIONS").unwrap_or(nodes);
+    let files = connections as u64 * 2 + 500;
     ccm_core::system::raise_open_files(files).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     match std::env::var(SUBSCRIBERS) {
-        Ok(url) => runtime.block_on(subscribers(&url, nodes, connections.unwrap_or(nodes))),
+        Ok(url) => runtime.block_on(subscribers(&url, nodes, connections)),
         Err(_) => match std::env::var(topology::VARIABLE) {
             Ok(name) => topology::measure(&name, nodes, connections),
             Err(_) => runtime.block_on(measure(nodes, connections)),
@@ -181,7 +182,7 @@ fn ccm(url: &str, args: &[&str]) -> (Duration, u64, Output) {
     (took, peak.unwrap_or_else(|| panic!("{stderr}")), output)
 }
 
-async fn measure(nodes: usize, connections: Option<usize>) {
+async fn measure(nodes: usize, connections: usize) {
     let dir = tempfile::tempdir().unwrap();
     let (_server, url) = server(dir.path());
     let (_, _, init) = ccm(&url, &["init"]);
@@ -289,20 +290,13 @@ fn fleet_command(url: &str) -> Command {
 }
 
 /// Starts simulated nodes by `ccm fleet`, with further flags, and returns them once all are announced.
-fn simulate(
-    mut command: Command,
-    nodes: usize,
-    connections: Option<usize>,
-    flags: &[&str],
-) -> Process {
+fn simulate(mut command: Command, nodes: usize, connections: usize, flags: &[&str]) -> Process {
     let began = Instant::now();
     command
         .args(["simulate", "--latency", "5ms", "--nodes"])
         .arg(nodes.to_string())
+        .args(["--connections", &connections.to_string()])
         .args(flags);
-    if let Some(connections) = connections {
-        command.args(["--connections", &connections.to_string()]);
-    }
     let simulation = start(command);
     println!(
         "{nodes} simulated nodes: started in {:.1?}",

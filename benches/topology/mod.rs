@@ -21,7 +21,7 @@ const NETWORK: &str = "127.77.0";
 type Places = (&'static [u8], &'static [&'static [u8]]);
 
 /// Measures a topology, or all.
-pub fn measure(name: &str, nodes: usize, connections: Option<usize>) {
+pub fn measure(name: &str, nodes: usize, connections: usize) {
     for one in ["cluster", "leaf", "gateway"] {
         if name == one || name == "all" {
             measure_one(one, nodes, connections);
@@ -31,7 +31,7 @@ pub fn measure(name: &str, nodes: usize, connections: Option<usize>) {
     assert!(known.contains(&name), "{VARIABLE}: one of {known:?}");
 }
 
-fn measure_one(name: &str, nodes: usize, connections: Option<usize>) {
+fn measure_one(name: &str, nodes: usize, connections: usize) {
     let (controller, groups): Places = match name {
         "cluster" => (&[11, 12, 13], &[&[11, 12, 13]]),
         "leaf" => (&[11, 12, 13], &[&[21], &[22]]),

@@ -19,6 +19,9 @@ use ccm_value::text::go_millis;
 /// Size limit of the answer to a prompt.
 const MAX_ANSWER: u64 = 1024;
 
+/// Number of bytes that are written to standard output at once.
+const WRITE_BUFFER: usize = 64 * 1024;
+
 /// Destination of the user log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
@@ -87,8 +90,13 @@ impl Console {
 
     /// Prints bytes unchanged on standard output.
     pub(super) fn print_bytes(&self, bytes: &[u8]) {
-        let mut out = io::stdout().lock();
-        match out.write_all(bytes).and_then(|()| out.flush()) {
+        self.print_with(|out| out.write_all(bytes));
+    }
+
+    /// Prints what a function writes, part by part, on standard output.
+    pub(super) fn print_with(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        let mut out = io::BufWriter::with_capacity(WRITE_BUFFER, io::stdout().lock());
+        match write(&mut out).and_then(|()| out.flush()) {
             // A closed pipe is not an error, as in `ccm facts | head`.
             Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
                 let cause = ccm_core::system::Cause::from(err);

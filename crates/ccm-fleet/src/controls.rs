@@ -172,7 +172,7 @@ pub fn rollback(
         None => {}
     }
     let is_kept = |progress: &Progress| matches!(progress, Progress::Skipped { .. });
-    rollout.nodes.retain(|_, progress| is_kept(progress));
+    rollout.nodes.retain(is_kept);
     rollout.state = RolloutState::RollingBack;
     Ok(())
 }
@@ -235,7 +235,7 @@ mod tests {
             reason: "1 unreachable".into(),
             rolling_back: false,
         });
-        halted.nodes.clear();
+        halted.nodes.retain(|_| false);
         assert_eq!(retry(&mut halted), Ok(Vec::new()));
         assert_eq!(halted.state, RolloutState::Running);
     }
@@ -268,7 +268,7 @@ mod tests {
         let names: Vec<&str> = again.iter().map(NodeName::as_str).collect();
         assert_eq!(names, ["b", "c"]);
         assert_eq!((rollout.wave, rollout.tally().ok), (0, 1));
-        rollout.nodes = rollout.nodes.into_iter().take(1).collect();
+        rollout.nodes.retain(|progress| *progress == Progress::Ok);
         rollout.state = RolloutState::Done;
         let error = retry(&mut rollout).unwrap_err();
         assert!(error.to_string().starts_with("rollout r1 has no failed, "));

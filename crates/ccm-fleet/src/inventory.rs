@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 pub use super::records::{BadRecord, Unreadable};
 use super::records::{check_identity, name_of, parse, parse_name};
@@ -40,11 +41,7 @@ pub struct LastReport {
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// The online nodes, sorted by name.
-    #[expect(
-        clippy::vec_box,
-        reason = "records are read into a map and sorted: only pointers are moved"
-    )]
-    present: Vec<Box<NodeStatus>>,
+    present: Vec<OnlineNode>,
     /// All known nodes, online ones included, with their labels.
     known: BTreeMap<NodeName, Labels>,
     /// Stored facts of nodes that are offline.
@@ -53,6 +50,22 @@ pub struct Inventory {
     unreadable: Vec<Unreadable>,
     /// Set if the conditions of a selection were evaluated while the records were read.
     rejected: Option<Rejected>,
+}
+
+/// An online node.
+#[derive(Clone, Debug)]
+struct OnlineNode {
+    name: NodeName,
+    /// Not kept if only names are read, unless a rollout needs more of it than its name.
+    status: Option<Box<NodeStatus>>,
+}
+
+impl From<Box<NodeStatus>> for OnlineNode {
+    fn from(status: Box<NodeStatus>) -> Self {
+        let name = status.identity.clone();
+        let status = Some(status);
+        Self { name, status }
+    }
 }
 
 /// Whether a node matches a selection, or why that could not be evaluated. Not set if it was not evaluated.
@@ -66,12 +79,20 @@ pub enum KeptFacts {
     Selected,
 }
 
-/// How much of presence an inventory keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Detail {
-    /// No facts and runs.
-    Names,
-    All,
+/// The parts of presence from which it is decided whether more of it is needed than the name.
+#[derive(Deserialize)]
+struct PresenceHead {
+    identity: NodeName,
+    #[serde(default)]
+    pause: Option<IgnoredAny>,
+    #[serde(default)]
+    trust: Option<TrustHead>,
+}
+
+#[derive(Deserialize)]
+struct TrustHead {
+    #[serde(default)]
+    required: bool,
 }
 
 /// The last value of each key of a bucket.
@@ -137,9 +158,10 @@ impl Inventory {
         .await
     }
 
-    /// Reads which nodes are online or known, with their labels; no facts, runs and reports.
+    /// Reads which nodes are online or known, with their labels, and the status of those that are paused
+    /// or require signatures; no facts, runs and reports.
     async fn load_names(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
-        let present = |entry: &Entry| Ok((status_of(subjects, entry, Detail::Names)?, None));
+        let present = |entry: &Entry| Ok((name_and_pause_of(subjects, entry)?, None));
         let list = |bucket| KeyList::load(connection, bucket, subjects);
         let (nodes, labels, facts, assigned, reports) = tokio::try_join!(
             read(connection, NODES, subjects, present),
@@ -185,7 +207,7 @@ impl Inventory {
         inventory.add_labels(labels.await?);
         let known = &inventory.known;
         let present = |entry: &Entry| {
-            let mut status = status_of(subjects, entry, Detail::All)?;
+            let mut status = status_of(subjects, entry)?;
             let labels = known.get(&status.identity).unwrap_or(Labels::none());
             let NodeStatus {
                 identity,
@@ -194,7 +216,7 @@ impl Inventory {
                 ..
             } = &mut *status;
             let verdict = decide(identity, groups, facts, labels);
-            Ok((status, verdict))
+            Ok((OnlineNode::from(status), verdict))
         };
         let list = |bucket| KeyList::load(connection, bucket, subjects);
         let (nodes, reports, facts, assigned) = tokio::try_join!(
@@ -258,15 +280,14 @@ impl Inventory {
         }
     }
 
-    fn add_present(&mut self, records: Records<(Box<NodeStatus>, Verdict)>) {
+    fn add_present(&mut self, records: Records<(OnlineNode, Verdict)>) {
         self.present.reserve_exact(records.len());
-        for (status, verdict) in self.readable(NODES, records) {
-            self.known.entry(status.identity.clone()).or_default();
-            self.add_verdict(&status.identity, verdict);
-            self.present.push(status);
+        for (node, verdict) in self.readable(NODES, records) {
+            self.known.entry(node.name.clone()).or_default();
+            self.add_verdict(&node.name, verdict);
+            self.present.push(node);
         }
-        self.present
-            .sort_unstable_by(|a, b| a.identity.cmp(&b.identity));
+        self.present.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     }
 
     /// Adds stored facts of offline nodes.
@@ -320,18 +341,26 @@ impl Inventory {
 
     /// Resolves a selection; that for which the inventory was read, if it was read for one.
     pub fn resolve(&self, selection: &Selection) -> Result<Resolved, SelectionError> {
+        let present = self.present.iter();
         resolve(
             selection,
-            self.present(),
+            present.map(|node| (&node.name, node.status.as_deref())),
             &self.known,
             &self.stored_facts,
             self.rejected.as_ref(),
         )
     }
 
-    /// Returns the online nodes, sorted by name.
-    pub fn present(&self) -> impl ExactSizeIterator<Item = &NodeStatus> {
-        self.present.iter().map(Box::as_ref)
+    /// Returns the status of the online nodes as far as it was read, sorted by name.
+    pub fn present(&self) -> impl Iterator<Item = &NodeStatus> {
+        self.present
+            .iter()
+            .filter_map(|node| node.status.as_deref())
+    }
+
+    /// Returns the number of online nodes.
+    pub fn online(&self) -> usize {
+        self.present.len()
     }
 
     /// Returns all known nodes, online ones included, sorted by name.
@@ -389,15 +418,11 @@ impl Inventory {
         present.or_else(|| Some(self.stored_facts(node)?.version.as_str()))
     }
 
-    /// Returns the status of an online node.
+    /// Returns the status of an online node, if it was read.
     pub fn status(&self, node: &NodeName) -> Option<&NodeStatus> {
-        let found = self
-            .present
-            .binary_search_by(|status| status.identity.cmp(node));
-        found
-            .ok()
-            .and_then(|index| self.present.get(index))
-            .map(Box::as_ref)
+        let found = self.present.binary_search_by(|it| it.name.cmp(node));
+        let online = self.present.get(found.ok()?)?;
+        online.status.as_deref()
     }
 
     /// Returns the labels of a node.
@@ -495,18 +520,23 @@ impl<'a> KeyList<'a> {
     }
 }
 
-fn status_of(
-    subjects: &Subjects,
-    entry: &Entry,
-    detail: Detail,
-) -> Result<Box<NodeStatus>, BadRecord> {
+fn status_of(subjects: &Subjects, entry: &Entry) -> Result<Box<NodeStatus>, BadRecord> {
     let name = name_of(subjects, entry)?;
-    let mut status: Box<NodeStatus> = parse(entry)?;
+    let status: Box<NodeStatus> = parse(entry)?;
     check_identity(&status.identity, &name)?;
-    if detail == Detail::Names {
-        (status.facts, status.last_run) = (Value::Null, None);
-    }
     Ok(status)
+}
+
+/// Returns an online node with its status only if it is paused or requires signatures.
+fn name_and_pause_of(subjects: &Subjects, entry: &Entry) -> Result<OnlineNode, BadRecord> {
+    let name = name_of(subjects, entry)?;
+    let head: PresenceHead = parse(entry)?;
+    check_identity(&head.identity, &name)?;
+    let status = match head.pause.is_some() || head.trust.is_some_and(|it| it.required) {
+        true => Some(parse(entry)?),
+        false => None,
+    };
+    Ok(OnlineNode { name, status })
 }
 
 fn facts_of(subjects: &Subjects, entry: &Entry) -> Result<StoredFacts, BadRecord> {

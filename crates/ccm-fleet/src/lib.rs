@@ -12,7 +12,7 @@
 //! - `bundle_diff`: compares two bundles
 //! - [`node_condition`]: the condition of a node in one word
 //! - [`summarize`]: groups equal replies into lines
-//! - [`node_reply`]: interprets the reply of a node
+//! - [`node_reply`] and [`reply_body`]: interprets the reply of a node
 //! - [`role_permissions`]: NATS permissions of agents, operators, controllers and monitors
 //! - [`node_progress`]: the effect of a report on a rollout
 //! - [`trust`]: keys, accounts and users of the fleet's NATS servers, in a directory
@@ -67,6 +67,7 @@ pub mod node_reply;
 pub mod planner;
 pub mod preview;
 mod records;
+pub mod reply_body;
 pub mod role_permissions;
 mod rollout_chunks;
 pub mod rollout_encoding;

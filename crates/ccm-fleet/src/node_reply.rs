@@ -8,15 +8,16 @@ mod event_line;
 
 use std::time::Duration;
 
-use serde::Deserialize as _;
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::reply_body::ReplyBody;
 use super::scatter::RawReply;
 use super::summarize::{Outcome, ReplyLine};
 use ccm_core::model::event::{Outcome as EventOutcome, TransactionEvent};
-use ccm_core::model::node::{NodeName, NodeStatus};
-use ccm_core::model::run::{ApplyResponse, RunOutcome, RunSummary};
-use ccm_nats::{NatsError, Reply, Verb};
+use ccm_core::model::node::{NodeName, NodeStatus, Pause};
+use ccm_core::model::run::{ApplyResponse, CurrentRun, RunOutcome, RunSummary};
+use ccm_nats::{NatsError, Verb};
 use ccm_value::text::go_duration;
 
 pub use event_line::event_line;
@@ -28,14 +29,14 @@ const MAX_LINE: usize = 500;
 const MAX_NAMED: usize = 5;
 
 /// The interpreted reply of one node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReply {
     pub node: NodeName,
     pub outcome: Outcome,
     /// One line.
     pub text: String,
     /// The whole reply; null without one.
-    pub body: Value,
+    pub body: ReplyBody,
     pub elapsed: Duration,
 }
 
@@ -46,7 +47,7 @@ impl NodeReply {
             node,
             outcome: Outcome::NoReply,
             text: reason.into(),
-            body: Value::Null,
+            body: ReplyBody::default(),
             elapsed: Duration::ZERO,
         }
     }
@@ -65,15 +66,18 @@ impl NodeReply {
 pub fn interpret(verb: Verb, raw: RawReply) -> NodeReply {
     let (outcome, text, body) = match raw.reply {
         Ok(reply) => {
-            let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
+            let size = reply.body.len();
+            let body = ReplyBody::new(reply.body.clone());
             let (outcome, text) = match reply.service_error() {
                 Some((code, text)) => (error_outcome(verb, code), error_text(&body, text)),
-                None => read(verb, &reply, &body),
+                None => read(verb, size, &body),
             };
             (outcome, text, body)
         }
-        Err(NatsError::Denied(denial)) => (Outcome::Denied, denial.to_string(), Value::Null),
-        Err(err) => (Outcome::NoReply, no_reply_text(&err), Value::Null),
+        Err(NatsError::Denied(denial)) => {
+            (Outcome::Denied, denial.to_string(), ReplyBody::default())
+        }
+        Err(err) => (Outcome::NoReply, no_reply_text(&err), ReplyBody::default()),
     };
     NodeReply {
         node: raw.node,
@@ -105,9 +109,8 @@ fn error_outcome(verb: Verb, code: u16) -> Outcome {
 }
 
 /// Returns the error text: that of the body, which may be longer than the header.
-fn error_text(body: &Value, header: &str) -> String {
-    let text = body.get("error").and_then(Value::as_str);
-    text.unwrap_or(header).to_owned()
+fn error_text(body: &ReplyBody, header: &str) -> String {
+    body.text("error").unwrap_or_else(|| header.to_owned())
 }
 
 /// Why a reply can't be parsed.
@@ -119,30 +122,28 @@ enum InvalidReply {
     Json(#[from] serde_json::Error),
 }
 
-fn read(verb: Verb, reply: &Reply, body: &Value) -> (Outcome, String) {
+fn read(verb: Verb, size: usize, body: &ReplyBody) -> (Outcome, String) {
     let parsed = match verb {
         Verb::Ensure => ensured(body),
         Verb::Apply => applied(body),
         Verb::Status => state(body),
-        Verb::Facts => Ok((Outcome::Ok, body.to_string())),
-        Verb::Ping | Verb::Nudge => status(body).map(|status| (Outcome::Ok, presence(&status))),
+        Verb::Facts => Ok((Outcome::Ok, body.document().to_string())),
+        Verb::Ping | Verb::Nudge => presence(body).map(|text| (Outcome::Ok, text)),
         Verb::Pause => status(body).map(|status| (Outcome::Changed, paused(&status))),
         Verb::Resume => status(body).map(|_| (Outcome::Changed, "resumed".into())),
         Verb::Cancel => status(body).map(|_| (Outcome::Changed, "cancelled".into())),
     };
     parsed.unwrap_or_else(|reason| {
-        let size = reply.body.len();
         let text = format!("invalid reply of {size} bytes: {reason}");
         (Outcome::Failed, text)
     })
 }
 
-fn ensured(body: &Value) -> Result<(Outcome, String), InvalidReply> {
-    if let Some(error) = body.get("error").and_then(Value::as_str) {
-        return Ok((Outcome::Failed, error.to_owned()));
+fn ensured(body: &ReplyBody) -> Result<(Outcome, String), InvalidReply> {
+    if let Some(error) = body.text("error") {
+        return Ok((Outcome::Failed, error));
     }
-    let event = body.get("state").ok_or(InvalidReply::NoState)?;
-    let event = TransactionEvent::deserialize(event)?;
+    let event: TransactionEvent = body.field("state")?.ok_or(InvalidReply::NoState)?;
     Ok((outcome_of(&event), event_line(&event)))
 }
 
@@ -157,8 +158,8 @@ fn outcome_of(event: &TransactionEvent) -> Outcome {
     }
 }
 
-fn applied(body: &Value) -> Result<(Outcome, String), InvalidReply> {
-    let response = ApplyResponse::deserialize(body)?;
+fn applied(body: &ReplyBody) -> Result<(Outcome, String), InvalidReply> {
+    let response: ApplyResponse = body.parse()?;
     let Some(run) = response.run else {
         // The run id differs between nodes, so it is not part of the line.
         return Ok(match response.error {
@@ -209,11 +210,11 @@ fn run_line(run: &RunSummary, events: &[TransactionEvent]) -> String {
     line
 }
 
-fn state(body: &Value) -> Result<(Outcome, String), InvalidReply> {
-    if let Some(error) = body.get("error").and_then(Value::as_str) {
-        return Ok((Outcome::Failed, error.to_owned()));
+fn state(body: &ReplyBody) -> Result<(Outcome, String), InvalidReply> {
+    if let Some(error) = body.text("error") {
+        return Ok((Outcome::Failed, error));
     }
-    let state = body.get("state").ok_or(InvalidReply::NoState)?;
+    let state: Value = body.field("state")?.ok_or(InvalidReply::NoState)?;
     let text = |key| state.get(key).and_then(Value::as_str).unwrap_or_default();
     let label = format!("{}#{}", text("type"), text("name"));
     // The version, if there is one, is more specific than the state.
@@ -233,12 +234,23 @@ fn state(body: &Value) -> Result<(Outcome, String), InvalidReply> {
     ))
 }
 
-fn status(body: &Value) -> Result<NodeStatus, InvalidReply> {
-    Ok(NodeStatus::deserialize(body)?)
+fn status(body: &ReplyBody) -> Result<NodeStatus, InvalidReply> {
+    Ok(body.parse()?)
+}
+
+/// The parts of a status that the reply to a ping shows.
+#[derive(Deserialize)]
+struct PingStatus {
+    version: String,
+    #[serde(default)]
+    pause: Option<Pause>,
+    #[serde(default)]
+    current_run: Option<CurrentRun>,
 }
 
 /// Returns the version of an online node and what it is doing.
-fn presence(status: &NodeStatus) -> String {
+fn presence(body: &ReplyBody) -> Result<String, InvalidReply> {
+    let status: PingStatus = body.parse()?;
     let doing = match (&status.pause, &status.current_run) {
         (Some(pause), _) => format!("paused: {}", pause.reason),
         (None, Some(run)) => match &run.waiting_for {
@@ -247,7 +259,7 @@ fn presence(status: &NodeStatus) -> String {
         },
         (None, None) => "idle".into(),
     };
-    format!("version {}, {doing}", status.version)
+    Ok(format!("version {}, {doing}", status.version))
 }
 
 fn paused(status: &NodeStatus) -> String {
@@ -288,7 +300,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use ccm_nats::{Bytes, Headers};
+    use ccm_nats::{Bytes, Headers, Reply};
 
     fn interpreted(verb: Verb, headers: &[(&str, &str)], body: &Value) -> (Outcome, String) {
         let headers = headers.iter().fold(Headers::new(), |all, (name, value)| {

@@ -48,11 +48,60 @@ pub enum Decision {
     Rest,
 }
 
+/// The position in a wave before which no node is pending, so that a step does not look at all nodes of
+/// the wave again. It belongs to one copy of a rollout.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WavePosition {
+    wave: usize,
+    /// Number of times that a node had become pending again.
+    resets: usize,
+    first: usize,
+}
+
+impl WavePosition {
+    /// Returns the first pending nodes of the current wave, at most `limit`.
+    fn pending(&mut self, rollout: &Rollout, limit: usize) -> Vec<NodeName> {
+        let resets = rollout.nodes.resets();
+        if (self.wave, self.resets) != (rollout.wave, resets) {
+            *self = Self {
+                wave: rollout.wave,
+                resets,
+                first: 0,
+            };
+        }
+        let wave = rollout.plan.waves.get(self.wave);
+        let nodes = wave.map_or(&[][..], |wave| &wave.nodes);
+        let mut pending = Vec::new();
+        for node in nodes.get(self.first..).unwrap_or_default() {
+            if pending.len() == limit {
+                break;
+            }
+            if *rollout.progress(node) == Progress::Pending {
+                pending.push(node.clone());
+            } else if pending.is_empty() {
+                self.first += 1;
+            }
+        }
+        pending
+    }
+}
+
 /// Returns the next step.
 pub fn decide(rollout: &Rollout, now: DateTime<Utc>) -> Decision {
+    decide_from(&mut WavePosition::default(), rollout, now, usize::MAX)
+}
+
+/// Returns the next step, with at most `limit` nodes to assign. `position` is that after the last step.
+pub(super) fn decide_from(
+    position: &mut WavePosition,
+    rollout: &Rollout,
+    now: DateTime<Utc>,
+    limit: usize,
+) -> Decision {
+    let mut pending = |most: usize| position.pending(rollout, most.min(limit));
     match rollout.state {
-        RolloutState::Running => in_wave(rollout, now, None),
-        RolloutState::Baking { until } => in_wave(rollout, now, Some(until)),
+        RolloutState::Running => in_wave(rollout, now, None, &mut pending),
+        RolloutState::Baking { until } => in_wave(rollout, now, Some(until), &mut pending),
         RolloutState::RollingBack => rollback(rollout, now),
         RolloutState::Paused { .. }
         | RolloutState::Halted { .. }
@@ -127,18 +176,25 @@ fn rollback(rollout: &Rollout, now: DateTime<Utc>) -> Decision {
     }
 }
 
-fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>) -> Decision {
+/// Returns the next step of a wave. `pending` returns its first pending nodes, at most a number.
+fn in_wave(
+    rollout: &Rollout,
+    now: DateTime<Utc>,
+    baking: Option<DateTime<Utc>>,
+    pending: &mut dyn FnMut(usize) -> Vec<NodeName>,
+) -> Decision {
     let Some(wave) = rollout.plan.waves.get(rollout.wave) else {
         return Decision::Done;
     };
-    let members = with_progress(rollout, &wave.nodes);
     let tally = rollout.tally();
-    let is_any_under_way = tally.assigned + tally.restoring > 0;
-    if is_any_under_way {
-        let timed_out = timed_out(rollout, &members, now);
-        if !timed_out.is_empty() {
-            return Decision::Unreachable(timed_out);
-        }
+    let under_way = rollout.nodes.under_way();
+    let report_time = |at: DateTime<Utc>| add(at, rollout.settings.node_timeout);
+    let overdue = under_way
+        .iter()
+        .take_while(|(at, _)| report_time(*at) <= now);
+    let overdue: Vec<NodeName> = overdue.map(|(_, node)| node.clone()).collect();
+    if !overdue.is_empty() {
+        return Decision::Unreachable(overdue);
     }
     if let Some(reason) = exceeded_limit(rollout, wave, tally) {
         return Decision::Halt(reason);
@@ -147,16 +203,14 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     if deadline.is_some_and(|deadline| deadline <= now) {
         return Decision::Halt("the deadline has passed".into());
     }
-    let ready = ready(rollout, &members, |it| *it == Progress::Pending);
+    let ready = pending(free_slots(rollout, under_way.len()));
     if !ready.is_empty() {
         return Decision::Assign(ready);
     }
-    if is_any_under_way && let Some(end) = next_report_deadline(rollout, &members) {
-        return Decision::Wait(deadline.into_iter().chain([end]).min());
+    if let Some((at, _)) = under_way.first() {
+        return Decision::Wait(deadline.into_iter().chain([report_time(*at)]).min());
     }
-    let tally = Tally::of(members.iter().map(|(_, progress)| *progress));
-    let succeeded = tally.ok + tally.changed + tally.would_change + tally.unhealthy;
-    if wave.canary && succeeded == 0 && rollout.forgiven.is_none() {
+    if wave.canary && rollout.forgiven.is_none() && !has_success(rollout, wave) {
         return Decision::Halt("no canary node could be reached".into());
     }
     match baking {
@@ -173,6 +227,12 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
         Some(next) => Decision::NextWave(next),
         None => Decision::Done,
     }
+}
+
+/// Reports whether a node of a wave has converged.
+fn has_success(rollout: &Rollout, wave: &Wave) -> bool {
+    let tally = Tally::of(wave.nodes.iter().map(|node| rollout.progress(node)));
+    tally.ok + tally.changed + tally.would_change + tally.unhealthy > 0
 }
 
 /// Returns nodes with their progress, so that a decision looks each of them up once.
@@ -235,16 +295,19 @@ fn ready(
     let is_started = |(_, progress): &&(&NodeName, &Progress)| {
         report_deadline(rollout, progress).is_some() && !is_waiting(progress)
     };
-    let free_slots = match rollout.settings.parallel {
-        // At least 1, so that the rollout ends.
-        Some(limit) => limit
-            .max(1)
-            .saturating_sub(nodes.iter().filter(is_started).count()),
-        None => usize::MAX,
-    };
+    let free_slots = free_slots(rollout, nodes.iter().filter(is_started).count());
     let waiting = nodes.iter().filter(|(_, progress)| is_waiting(progress));
     let waiting = waiting.take(free_slots);
     waiting.map(|(node, _)| (*node).clone()).collect()
+}
+
+/// Returns how many nodes may be started besides those that are under way.
+fn free_slots(rollout: &Rollout, under_way: usize) -> usize {
+    match rollout.settings.parallel {
+        // At least 1, so that the rollout ends.
+        Some(limit) => limit.max(1).saturating_sub(under_way),
+        None => usize::MAX,
+    }
 }
 
 /// Returns the reason to halt, if a limit is exceeded.

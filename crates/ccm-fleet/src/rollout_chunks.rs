@@ -13,15 +13,16 @@
 //! Pure functions; the messages are read and written in [`super::rollout_store`]. Rollouts with few
 //! nodes, and all of earlier versions, are one message: see [`super::rollout_encoding`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::rollout_encoding::{EncodingError, pack, unpack};
 use ccm_core::model::node::NodeName;
 use ccm_core::model::rollout::{
-    ExcludedNode, Plan, PreviousAssignments, Progress, Rollout, Tally, Wave,
+    ExcludedNode, Plan, PreviousAssignments, Progress, ProgressMap, Rollout, Tally, Wave,
 };
 use ccm_core::system::Digest;
 use ccm_nats::Bytes;
@@ -79,6 +80,8 @@ struct ShardProgress {
 pub(super) struct Layout {
     shards: Vec<Shard>,
     excluded: Vec<String>,
+    /// The position of the shard of each node.
+    shard_of: Arc<HashMap<NodeName, usize>>,
 }
 
 /// A stored shard.
@@ -119,6 +122,16 @@ pub(super) struct Writes {
 }
 
 impl Layout {
+    /// Notes in which shard each node is.
+    fn index(&mut self, plan: &Plan) {
+        let shards = self.shards.iter().enumerate();
+        let nodes = shards.flat_map(|(number, shard)| {
+            let nodes = shard.nodes(plan).iter().cloned();
+            nodes.map(move |node| (node, number))
+        });
+        self.shard_of = Arc::new(nodes.collect());
+    }
+
     /// Reports whether the rollout is one message.
     fn is_whole(&self) -> bool {
         self.shards.is_empty()
@@ -176,8 +189,18 @@ pub(super) fn writes(
     };
     if layout.is_whole() {
         writes.divide(rollout)?;
+        writes.layout.index(&rollout.plan);
     }
+    // The shards that can differ from what is stored, if that is known.
+    let changed: Option<BTreeSet<usize>> = rollout.nodes.changed().map(|nodes| {
+        let numbers = nodes.iter().filter_map(|node| layout.shard_of.get(node));
+        numbers.copied().collect()
+    });
+    let changed = changed.filter(|_| !layout.is_whole());
     for (number, shard) in writes.layout.shards.iter_mut().enumerate() {
+        if changed.as_ref().is_some_and(|it| !it.contains(&number)) {
+            continue;
+        }
         let nodes = shard.nodes(&rollout.plan);
         let fingerprint = fingerprint(rollout, nodes);
         if fingerprint == shard.fingerprint {
@@ -288,6 +311,7 @@ pub(super) fn assemble(
     let mut layout = Layout {
         shards: Vec::with_capacity(shards.len()),
         excluded,
+        shard_of: Arc::default(),
     };
     for name in &layout.excluded {
         let nodes: Vec<ExcludedNode> = named_content(name, "x", chunk(name)?)?;
@@ -330,6 +354,7 @@ pub(super) fn assemble(
     for shard in &mut layout.shards {
         shard.fingerprint = fingerprint(&rollout, shard.nodes(&rollout.plan));
     }
+    layout.index(&rollout.plan);
     Ok((rollout, layout))
 }
 
@@ -364,7 +389,7 @@ fn without_nodes(rollout: &Rollout) -> Rollout {
         },
         state: rollout.state.clone(),
         wave: rollout.wave,
-        nodes: BTreeMap::new(),
+        nodes: ProgressMap::default(),
         previous: PreviousAssignments::default(),
         previous_digests: BTreeMap::new(),
         decision: rollout.decision.clone(),

@@ -141,19 +141,18 @@ impl Resolved {
 /// Nodes with facts that do not match a selection, or the reason why that could not be evaluated.
 pub(super) type Rejected = BTreeMap<NodeName, Option<FilterError>>;
 
-/// Resolves a selection among the nodes that are online and those that are only known. If the conditions
-/// were evaluated before for all nodes with facts, `rejected` has those that do not match.
+/// Resolves a selection among the nodes that are online, each with its status unless only names matter, and
+/// those that are only known. If the conditions were evaluated before for all nodes with facts, `rejected` has those that do not match.
 pub(super) fn resolve<'a>(
     selection: &Selection,
-    present: impl Iterator<Item = &'a NodeStatus>,
+    present: impl Iterator<Item = (&'a NodeName, Option<&'a NodeStatus>)>,
     known: &BTreeMap<NodeName, Labels>,
     stored_facts: &BTreeMap<NodeName, StoredFacts>,
     rejected: Option<&Rejected>,
 ) -> Result<Resolved, SelectionError> {
     let matcher = Matcher::new(&selection.filter())?;
     let mut resolved = Resolved::default();
-    let statuses: BTreeMap<&NodeName, &NodeStatus> =
-        present.map(|node| (&node.identity, node)).collect();
+    let statuses: BTreeMap<&NodeName, Option<&NodeStatus>> = present.collect();
     let matches = |name: &NodeName, groups: &[Token], facts: &Facts| {
         matcher.matches(&NodeAttributes {
             identity: name,
@@ -171,7 +170,11 @@ pub(super) fn resolve<'a>(
         },
     };
     for (name, status) in &statuses {
-        match matches_with_facts(name, &status.groups, &status.facts) {
+        let (groups, facts) = match status {
+            Some(status) => (status.groups.as_slice(), &status.facts),
+            None => (&[][..], &Value::Null),
+        };
+        match matches_with_facts(name, groups, facts) {
             Ok(true) => resolved.chosen.push((*name).clone()),
             Ok(false) => {}
             Err(error) => resolved.undecided.push(((*name).clone(), error)),
@@ -201,7 +204,7 @@ pub(super) fn resolve<'a>(
     resolved.unknown = unknown.into_iter().cloned().collect();
     narrow(&mut resolved.chosen, selection);
     let is_paused = |name: &&NodeName| {
-        let status = statuses.get(name);
+        let status = statuses.get(name).copied().flatten();
         status.is_some_and(|status| status.pause.is_some())
     };
     resolved.paused = resolved.chosen.iter().filter(is_paused).cloned().collect();
@@ -352,8 +355,12 @@ mod tests {
         nodes.iter().map(NodeName::as_str).collect()
     }
 
+    fn online(fleet: &[NodeStatus]) -> impl Iterator<Item = (&NodeName, Option<&NodeStatus>)> {
+        fleet.iter().map(|node| (&node.identity, Some(node)))
+    }
+
     fn resolve_in_fleet(selection: &Selection) -> Resolved {
-        resolve(selection, fleet().iter(), &known(), &stored_facts(), None).unwrap()
+        resolve(selection, online(&fleet()), &known(), &stored_facts(), None).unwrap()
     }
 
     /// Returns the stored facts of one of the offline nodes.
@@ -441,7 +448,7 @@ mod tests {
         assert!(
             resolve(
                 &selection,
-                [].iter(),
+                online(&[]),
                 &BTreeMap::new(),
                 &BTreeMap::new(),
                 None
@@ -462,7 +469,7 @@ mod tests {
                 ..Selection::default()
             };
             let (known, stored) = (BTreeMap::new(), BTreeMap::new());
-            resolve(&selection, fleet.iter(), &known, &stored, None)
+            resolve(&selection, online(fleet), &known, &stored, None)
                 .unwrap()
                 .chosen
         };

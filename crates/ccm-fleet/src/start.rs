@@ -229,7 +229,7 @@ impl Proposal {
             plan: self.plan,
             state: RolloutState::Running,
             wave: 0,
-            nodes: BTreeMap::new(),
+            nodes: Default::default(),
             previous: Default::default(),
             previous_digests: BTreeMap::new(),
             decision: None,

@@ -19,6 +19,15 @@ pub fn pretty<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Er
     write(value, PrettyFormatter::new())
 }
 
+/// Writes a value as [`pretty`] formats it, part by part.
+pub fn write_pretty<T: Serialize + ?Sized>(
+    out: &mut impl io::Write,
+    value: &T,
+) -> Result<(), serde_json::Error> {
+    let layout = GoFormatter(PrettyFormatter::new());
+    value.serialize(&mut Serializer::with_formatter(out, layout))
+}
+
 fn write<T: Serialize + ?Sized>(
     value: &T,
     layout: impl Formatter,

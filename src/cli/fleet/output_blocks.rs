@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Deserialize as _;
-
 use ccm_core::model::node::NodeName;
 use ccm_core::model::output::CommandOutput;
 use ccm_fleet::node_reply::NodeReply;
@@ -21,8 +19,7 @@ pub(super) struct OutputBlocks(BTreeMap<(String, String, bool), Vec<NodeName>>);
 impl OutputBlocks {
     /// Adds the output in a reply, if there is one.
     pub(super) fn add(&mut self, reply: &NodeReply) {
-        let output = reply.body.get("output").unwrap_or_default();
-        let Ok(found) = CommandOutput::deserialize(output) else {
+        let Ok(Some(found)) = reply.body.field::<CommandOutput>("output") else {
             return;
         };
         // Another program may have sent it: control characters would change the terminal.
@@ -78,7 +75,7 @@ mod tests {
         let mut blocks = OutputBlocks::default();
         for (node, output) in replies {
             let mut reply = NodeReply::no_reply(node.parse().unwrap(), "");
-            reply.body = json!({ "output": output });
+            reply.body = json!({ "output": output }).into();
             blocks.add(&reply);
         }
         blocks.to_string()

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output_blocks::OutputBlocks;
@@ -16,6 +17,7 @@ use ccm_core::model::id::EventId;
 use ccm_core::model::node::NodeName;
 use ccm_fleet::batches::BatchReport;
 use ccm_fleet::node_reply::NodeReply;
+use ccm_fleet::reply_body::ReplyBody;
 use ccm_fleet::summarize::{Counts, Outcome, ReplyLine, summarize};
 use ccm_value::text::count_of;
 use ccm_value::{json, yaml};
@@ -68,7 +70,7 @@ pub(super) struct Reporter {
     /// Outputs of commands, each with the nodes that printed it.
     outputs: OutputBlocks,
     expected: usize,
-    documents: Vec<Value>,
+    documents: Vec<ReplyDocument>,
 }
 
 impl Reporter {
@@ -103,18 +105,18 @@ impl Reporter {
         }
         self.bar.set_position(position);
         if self.format == Format::Text
-            && let Some(diff) = reply.body.get("diff").and_then(Value::as_str)
+            && let Some(diff) = reply.body.text("diff")
         {
-            let nodes = self.diffs.entry(diff.to_owned()).or_default();
+            let nodes = self.diffs.entry(diff).or_default();
             nodes.push(reply.node.clone());
         }
         if self.format == Format::Text && self.shows_output {
             self.outputs.add(&reply);
         }
         match self.format {
-            Format::Json => self.documents.push(document(reply)),
+            Format::Json => self.documents.push(ReplyDocument::new(reply)),
             Format::Lines => {
-                let line = document(reply).to_string();
+                let line = json!(ReplyDocument::new(reply));
                 self.bar.suspend(|| console.print(&format!("{line}\n")));
             }
             Format::Text => match (self.style, reply.outcome) {
@@ -124,7 +126,7 @@ impl Reporter {
                     self.lines.push(with_run_id(&reply));
                 }
                 (TextStyle::Documents, Outcome::Ok) => {
-                    let text = yaml::print(&json!({ reply.node.as_str(): reply.body }));
+                    let text = yaml::print(&json!({ reply.node.as_str(): reply.body.document() }));
                     self.bar.suspend(|| console.print(&format!("{text}\n")));
                 }
                 _ => self.lines.push(reply.to_line()),
@@ -146,16 +148,18 @@ impl Reporter {
         } = request.report;
         match self.format {
             Format::Json => {
-                let document = json!({
-                    "verb": request.verb,
-                    "request_id": request.request_id,
-                    "nodes": self.documents,
-                    "not_contacted": not_contacted,
-                    "halted": is_halted,
-                    "summary": summary(counts),
+                let document = RequestDocument {
+                    verb: request.verb,
+                    request_id: request.request_id,
+                    nodes: &self.documents,
+                    not_contacted,
+                    halted: *is_halted,
+                    summary: summary(counts),
+                };
+                console.print_with(|mut out| {
+                    json::write_pretty(&mut out, &document)?;
+                    writeln!(out)
                 });
-                let text = json::pretty(&document).map_err(CliError::failed)?;
-                console.print(&format!("{text}\n"));
             }
             Format::Lines => print_error(&summary_line(request.report)),
             Format::Text => {
@@ -178,7 +182,7 @@ impl Reporter {
 /// Returns the line of an accepted run with its id.
 fn with_run_id(reply: &NodeReply) -> ReplyLine {
     let mut line = reply.to_line();
-    if let Some(id) = reply.body.get("run_id").and_then(Value::as_str) {
+    if let Some(id) = reply.body.text("run_id") {
         let id = id.replace(char::is_control, " ");
         line.text.push_str(&format!(" as run {id}"));
     }
@@ -205,16 +209,37 @@ fn summary_line(report: &BatchReport) -> String {
     }
 }
 
-/// Returns the reply of one node as JSON.
-fn document(reply: NodeReply) -> Value {
-    let milliseconds = u64::try_from(reply.elapsed.as_millis()).unwrap_or(u64::MAX);
-    json!({
-        "node": reply.node,
-        "outcome": reply.outcome,
-        "message": reply.text,
-        "milliseconds": milliseconds,
-        "reply": reply.body,
-    })
+/// The JSON document of a request. The replies are parsed one by one while it is written.
+#[derive(Serialize)]
+struct RequestDocument<'a> {
+    verb: &'a str,
+    request_id: &'a EventId,
+    nodes: &'a [ReplyDocument],
+    not_contacted: &'a [NodeName],
+    halted: bool,
+    summary: Value,
+}
+
+/// The JSON document of the reply of one node.
+#[derive(Serialize)]
+struct ReplyDocument {
+    node: NodeName,
+    outcome: Outcome,
+    message: Box<str>,
+    milliseconds: u64,
+    reply: ReplyBody,
+}
+
+impl ReplyDocument {
+    fn new(reply: NodeReply) -> Self {
+        Self {
+            node: reply.node,
+            outcome: reply.outcome,
+            message: reply.text.into(),
+            milliseconds: u64::try_from(reply.elapsed.as_millis()).unwrap_or(u64::MAX),
+            reply: reply.body.detached(),
+        }
+    }
 }
 
 /// Returns the counts as JSON, including outcomes that did not occur.
@@ -274,7 +299,7 @@ mod tests {
     fn an_absent_node_has_a_document() {
         let reply = NodeReply::no_reply("web1".parse().unwrap(), "offline");
         assert_eq!(
-            document(reply),
+            json!(ReplyDocument::new(reply)),
             json!({
                 "node": "web1", "outcome": "no_reply", "message": "offline", "milliseconds": 0,
                 "reply": null

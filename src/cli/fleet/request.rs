@@ -346,7 +346,7 @@ fn targets(
     if resolved.chosen.is_empty() && absent.is_empty() {
         return Err(if inventory.is_empty() {
             CliError::usage(NO_NODES).hint("run `ccm agent` on a machine to add it")
-        } else if inventory.present().len() == 0 {
+        } else if inventory.online() == 0 {
             let known = inventory.len();
             CliError::usage(format!("no node is online ({known} known)"))
                 .hint("`ccm fleet nodes` lists them")

@@ -34,11 +34,14 @@ use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::connection::Subscription;
 use ccm_nats::kv::Bucket;
 use ccm_nats::streams::{DESIRED, FACTS, NODES, REPORTED};
-use ccm_nats::{ConnectMode, Connection, NatsError, Settings, Subjects, Verb, connect};
+use ccm_nats::{ConnectMode, Connection, NatsError, Settings, Subject, Subjects, Verb, connect};
 use ccm_value::json;
 
 /// Number of concurrent requests of a group.
 const MAX_CONCURRENT: usize = 128;
+
+/// Number of connections that are opened at the same time.
+const MAX_CONCURRENT_GROUPS: usize = 64;
 
 /// Time for which a restarting node is away.
 const RESTART_TIME: Duration = Duration::from_secs(1);
@@ -83,6 +86,14 @@ struct SharedNode {
     interrupted: Notify,
     /// Notified when the node has a connection again.
     returned: Notify,
+}
+
+/// A group with subscriptions whose messages nobody receives yet.
+struct StartedGroup {
+    group: Arc<Group>,
+    broadcasts: Vec<Subscription>,
+    /// Positions of nodes with the subscription to their requests.
+    nodes: Vec<(usize, Subscription)>,
 }
 
 /// What a node knows.
@@ -199,26 +210,55 @@ impl SharedNodes {
             tasks: JoinSet::new(),
             stop: watch::Sender::new(false),
         };
-        for numbers in numbers.chunks(size) {
+        let opening = numbers.chunks(size).map(|numbers| {
             let mut nodes = Vec::with_capacity(numbers.len());
             for number in numbers {
                 let name = node_name(*number, &options.domain)?;
                 let executor = executors(&name)?;
                 nodes.push(SharedNode::new(name, *number, executor));
             }
-            let group = Arc::new(Group::open(options, &settings, &subjects, nodes).await?);
-            group
-                .listen_to_broadcasts(&mut shared.tasks, &shared.stop)
-                .await?;
-            shared.groups.push(group);
+            Ok::<_, AgentError>(nodes)
+        });
+        let (settings, subjects) = (&settings, &subjects);
+        let opening = stream::iter(opening).map(|nodes| async move {
+            let group = Group::open(options, settings, subjects, nodes?).await?;
+            Group::start(Arc::new(group)).await
+        });
+        let mut opening = opening.buffer_unordered(MAX_CONCURRENT_GROUPS);
+        while let Some(started) = opening.next().await {
+            shared.run(started?);
         }
-        for group in &shared.groups {
-            group.start_nodes(&mut shared.tasks, &shared.stop).await?;
-            shared
-                .tasks
-                .spawn(group.clone().beat(shared.stop.subscribe()));
-        }
+        drop(opening);
         Ok(shared)
+    }
+
+    /// Starts the tasks of a group.
+    fn run(&mut self, started: StartedGroup) {
+        let StartedGroup {
+            group,
+            broadcasts,
+            nodes,
+        } = started;
+        for messages in broadcasts {
+            let receiving = group.clone().receive_broadcasts(messages);
+            self.spawn(receiving);
+        }
+        for (index, messages) in nodes {
+            self.spawn(group.clone().run_node(index, messages));
+        }
+        self.tasks.spawn(group.clone().beat(self.stop.subscribe()));
+        self.groups.push(group);
+    }
+
+    /// Starts a task that ends with the simulation.
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut stop = self.stop.subscribe();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                _ = stop.wait_for(|it| *it) => {}
+            }
+        });
     }
 
     /// Stops the nodes and removes their records.
@@ -254,45 +294,16 @@ impl Group {
         })
     }
 
-    /// Receives requests to all nodes and to the groups of these nodes.
-    async fn listen_to_broadcasts(
-        self: &Arc<Self>,
-        tasks: &mut JoinSet<()>,
-        stop: &watch::Sender<bool>,
-    ) -> Result<(), AgentError> {
-        let groups = self.options.groups.iter();
-        let groups =
-            groups.flat_map(|group| Verb::ALL.map(|verb| self.subjects.group(group, verb)));
-        for subject in Verb::ALL
-            .map(|verb| self.subjects.all(verb))
-            .into_iter()
-            .chain(groups)
-        {
-            let mut messages = self.connection.subscribe(&subject).await?;
-            let (group, mut stop) = (self.clone(), stop.subscribe());
-            tasks.spawn(async move {
-                loop {
-                    let message = tokio::select! {
-                        message = messages.next() => message,
-                        _ = stop.wait_for(|it| *it) => return,
-                    };
-                    let Some(message) = message else { return };
-                    let message = Arc::new(message);
-                    for index in 0..group.nodes.len() {
-                        group.clone().receive(index, message.clone()).await;
-                    }
-                }
-            });
+    /// Subscribes to the requests to all nodes, to the groups of these nodes and to each of them, and
+    /// announces them.
+    async fn start(self: Arc<Self>) -> Result<StartedGroup, AgentError> {
+        let to_groups = self.options.groups.iter();
+        let to_groups = to_groups.map(|group| self.subjects.group(group, Verb::Ping));
+        let to_all = [self.subjects.all(Verb::Ping)];
+        let mut broadcasts = Vec::new();
+        for subject in to_all.into_iter().chain(to_groups) {
+            broadcasts.push(self.subscribe_to_verbs(&subject).await?);
         }
-        Ok(())
-    }
-
-    /// Subscribes to the requests of every node and announces it.
-    async fn start_nodes(
-        self: &Arc<Self>,
-        tasks: &mut JoinSet<()>,
-        stop: &watch::Sender<bool>,
-    ) -> Result<(), AgentError> {
         let starting = stream::iter(0..self.nodes.len()).map(|index| {
             let group = self.clone();
             async move {
@@ -302,30 +313,45 @@ impl Group {
             }
         });
         let mut starting = starting.buffer_unordered(MAX_CONCURRENT);
+        let mut nodes = Vec::with_capacity(self.nodes.len());
         while let Some(started) = starting.next().await {
-            let (index, messages) = match started {
-                Ok(started) => started,
+            match started {
+                Ok(started) => nodes.push(started),
                 Err(SimulationError::Nats(err)) => return Err(err.into()),
                 Err(SimulationError::Resource(err)) => return Err(err.into()),
-                Err(SimulationError::Document(_) | SimulationError::Ended(_)) => continue,
-            };
-            let (group, mut stop) = (self.clone(), stop.subscribe());
-            tasks.spawn(async move {
-                tokio::select! {
-                    () = group.run_node(index, messages) => {}
-                    _ = stop.wait_for(|it| *it) => {}
-                }
-            });
+                Err(SimulationError::Document(_) | SimulationError::Ended(_)) => {}
+            }
         }
-        Ok(())
+        drop(starting);
+        Ok(StartedGroup {
+            group: self,
+            broadcasts,
+            nodes,
+        })
+    }
+
+    /// Passes requests to all nodes.
+    async fn receive_broadcasts(self: Arc<Self>, mut messages: Subscription) {
+        while let Some(message) = messages.next().await {
+            let message = Arc::new(message);
+            for index in 0..self.nodes.len() {
+                self.clone().receive(index, message.clone()).await;
+            }
+        }
     }
 
     async fn subscribe(&self, index: usize) -> Result<Subscription, NatsError> {
-        let subject = match self.nodes.get(index) {
-            Some(node) => self.subjects.node(&node.name.token(), Verb::Ping),
-            None => return Err(NatsError::Closed),
-        };
-        // All verbs of the node.
+        match self.nodes.get(index) {
+            Some(node) => {
+                let subject = self.subjects.node(&node.name.token(), Verb::Ping);
+                self.subscribe_to_verbs(&subject).await
+            }
+            None => Err(NatsError::Closed),
+        }
+    }
+
+    /// Subscribes to the requests of all verbs to the recipients of a subject.
+    async fn subscribe_to_verbs(&self, subject: &Subject) -> Result<Subscription, NatsError> {
         let (prefix, _) = subject.as_str().rsplit_once('.').unwrap_or_default();
         self.connection
             .subscribe(&format!("{prefix}.*").parse()?)

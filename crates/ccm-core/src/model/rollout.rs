@@ -10,6 +10,7 @@
 
 mod previous_assignments;
 mod progress;
+mod progress_map;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::previous_assignments::PreviousAssignments;
 pub use self::progress::{Progress, Tally};
+pub use self::progress_map::ProgressMap;
 pub use self::state::RolloutState;
 use super::Value;
 use super::amount::{Amount, Percent};
@@ -63,7 +65,7 @@ pub struct Rollout {
     pub wave: usize,
     /// Progress of each node; pending nodes have no entry.
     #[serde(default)]
-    pub nodes: BTreeMap<NodeName, Progress>,
+    pub nodes: ProgressMap,
     /// Previous assignments of the nodes that were assigned the bundle.
     #[serde(default)]
     pub previous: PreviousAssignments,
@@ -96,7 +98,7 @@ impl Rollout {
 
     /// Counts the nodes of the plan by progress.
     pub fn tally(&self) -> Tally {
-        let mut tally = Tally::of(self.nodes.values());
+        let mut tally = self.nodes.tally();
         // Nodes without an entry.
         tally.pending += self.plan.size().saturating_sub(self.nodes.len());
         tally
@@ -321,10 +323,10 @@ mod tests {
         rollout.settings.waves = vec!["5%".parse().unwrap(), "10".parse().unwrap()];
         rollout.settings.budget.max_failures_percent = Some("2.5%".parse().unwrap());
         let at = DateTime::UNIX_EPOCH;
-        rollout.nodes = BTreeMap::from([
-            (name("a"), Progress::Assigned { generation: 3, at }),
-            (name("b"), Progress::failed("no\nsuch")),
-        ]);
+        let assigned = Progress::Assigned { generation: 3, at };
+        rollout.nodes.insert(name("a"), assigned);
+        let failed = Progress::failed("no\nsuch");
+        rollout.nodes.insert(name("b"), failed);
         rollout
             .previous
             .record(name("a"), Some(assignment(2, "0a")));

@@ -52,7 +52,7 @@ fn online(inventory: &Inventory) -> Check {
         let remedy = "run `ccm agent enroll` on a machine to add it";
         return Check::warning(ONLINE, "no nodes", remedy);
     }
-    let count = count_of(inventory.present().len(), "node");
+    let count = count_of(inventory.online(), "node");
     let known = inventory.known();
     let offline = known.filter(|node| inventory.status(node).is_none());
     let offline: Vec<String> = offline

@@ -201,7 +201,7 @@ impl<T: FnMut(FollowEvent<'_>)> Drive<'_, T> {
         if is_recent || !self.is_under_way() {
             return Ok(());
         }
-        for (node, progress) in &self.stored.rollout.nodes {
+        for (node, progress) in self.stored.rollout.nodes.iter() {
             if matches!(
                 progress,
                 Progress::Assigned { .. } | Progress::Restoring { .. }

@@ -40,7 +40,7 @@ use super::decision::{self, Proofs, TrustedSigners};
 use super::late_reports;
 use super::nats_waits::NatsWaits;
 use super::node_progress::ReportSummary;
-use super::planner::{self, Decision};
+use super::planner::{self, Decision, WavePosition};
 use super::records::Unreadable;
 use super::rollout_store::{RolloutError, RolloutHead, RolloutStore, RolloutWatch, StoredRollout};
 use ccm_core::model::node::{NodeName, Token};
@@ -238,6 +238,8 @@ struct Drive<'c, T: FnMut(FollowEvent<'_>)> {
     /// Nodes whose last report is not recorded in the rollout.
     unrecorded: BTreeSet<NodeName>,
     stored: StoredRollout,
+    /// The position of the planner in `stored`.
+    position: WavePosition,
     /// The rollout has changes that are not stored.
     is_dirty: bool,
     /// Stored intents may not have been executed: after another controller, or after a NATS error.
@@ -308,6 +310,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             unreadable: BTreeMap::new(),
             unrecorded: BTreeSet::new(),
             stored,
+            position: WavePosition::default(),
             is_dirty: false,
             may_be_incomplete: true,
             verified: None,
@@ -322,7 +325,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             }
         }
         drive.observer.resume();
-        drive.observer.change(&drive.stored.rollout);
+        drive.report_change();
         Ok(drive)
     }
 
@@ -448,7 +451,8 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
             self.complete_intents(now).await?;
         }
         self.record_reports();
-        let decision = planner::decide(&self.stored.rollout, now);
+        let (position, rollout) = (&mut self.position, &self.stored.rollout);
+        let decision = planner::decide_from(position, rollout, now, MAX_CHUNK);
         match decision {
             Decision::Assign(mut nodes) => {
                 self.limit_chunk(&mut nodes);
@@ -519,7 +523,7 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
                 self.is_dirty = false;
                 self.may_be_incomplete |= may_be_incomplete;
                 self.renewed = Some(Instant::now());
-                self.observer.change(&self.stored.rollout);
+                self.report_change();
                 Ok(true)
             }
             Err(err) if err.is_conflict() => {
@@ -536,10 +540,18 @@ impl<'c, T: FnMut(FollowEvent<'_>)> Drive<'c, T> {
     fn replace(&mut self, stored: StoredRollout) {
         self.may_be_incomplete |= !self.holds_lease();
         self.stored = stored;
+        self.position = WavePosition::default();
         self.verified = None;
         self.renewed = None;
         self.is_dirty = false;
         self.unrecorded = self.reported.keys().cloned().collect();
-        self.observer.change(&self.stored.rollout);
+        self.report_change();
+    }
+
+    /// Reports what is stored now. From then on, only changes of it are looked at.
+    fn report_change(&mut self) {
+        let rollout = &mut self.stored.rollout;
+        self.observer.change(rollout);
+        rollout.nodes.settle();
     }
 }

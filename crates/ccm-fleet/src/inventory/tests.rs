@@ -49,10 +49,10 @@ fn inventory(nodes: &[Entry], facts: &[Entry], labels: &[Entry], reports: &[Entr
         let records = entries.iter().map(|it| (it.key.clone(), parse(it)));
         records.collect()
     }
-    let (subjects, detail) = (subjects(), Detail::All);
+    let subjects = subjects();
     let mut inventory = Inventory::default();
     inventory.add_present(records(nodes, |it| {
-        Ok((status_of(&subjects, it, detail)?, None))
+        Ok((status_of(&subjects, it)?.into(), None))
     }));
     inventory.add_facts(records(facts, |it| {
         let stored = facts_of(&subjects, it)?;
@@ -101,7 +101,7 @@ fn a_record_with_the_identity_of_another_node_is_left_out() {
     let nodes = [presence("lab.web1", "web1"), presence("lab.evil", "web1")];
     let reports = [report("lab.evil", "db1")];
     let inventory = inventory(&nodes, &[], &[], &reports);
-    assert_eq!(inventory.present().len(), 1);
+    assert_eq!(inventory.online(), 1);
     let reasons: Vec<String> = inventory
         .unreadable()
         .iter()
@@ -124,7 +124,7 @@ fn a_broken_record_hides_no_others() {
         presence("lab.web2", "web2"),
     ];
     let inventory = inventory(&nodes, &[], &[], &[]);
-    assert_eq!(inventory.present().len(), 1);
+    assert_eq!(inventory.online(), 1);
     let keys: Vec<&str> = inventory
         .unreadable()
         .iter()
@@ -154,4 +154,35 @@ fn presence_precedes_stored_facts() {
     let unreadable = inventory.unreadable();
     assert_eq!(unreadable.len(), 1, "{unreadable:?}");
     assert_eq!(unreadable[0].key, "lab.evil");
+}
+
+#[test]
+fn of_names_only_the_status_of_paused_and_strict_nodes_is_kept() {
+    let with = |name: &str, more: serde_json::Value| {
+        let mut status: serde_json::Value =
+            serde_json::from_slice(&presence(&format!("lab.{name}"), name).value).unwrap();
+        for (key, value) in more.as_object().unwrap() {
+            status[key] = value.clone();
+        }
+        entry(&format!("lab.{name}"), status)
+    };
+    let pause = serde_json::json!({"reason": "disk", "since": "2027-01-15T08:00:00Z"});
+    for (node, is_kept) in [
+        (with("web1", serde_json::json!({})), false),
+        (
+            with("web1", serde_json::json!({"trust": {"required": false}})),
+            false,
+        ),
+        (
+            with("web1", serde_json::json!({"trust": {"required": true}})),
+            true,
+        ),
+        (with("web1", serde_json::json!({"pause": pause})), true),
+    ] {
+        let found = name_and_pause_of(&subjects(), &node).unwrap();
+        assert_eq!(found.name, name("web1"));
+        assert_eq!(found.status.is_some(), is_kept, "{node:?}");
+    }
+    let other = presence("lab.evil", "web1");
+    assert!(name_and_pause_of(&subjects(), &other).is_err());
 }

@@ -48,7 +48,7 @@ fn rollout(has_canary: bool, sizes: &[usize], settings: Settings) -> Rollout {
         },
         state: RolloutState::Running,
         wave: 0,
-        nodes: BTreeMap::new(),
+        nodes: Default::default(),
         previous: Default::default(),
         previous_digests: BTreeMap::new(),
         decision: None,
@@ -391,13 +391,22 @@ enum Behaviour {
     DoesNotReport,
 }
 
+/// Number of nodes that are assigned at once.
+const MAX_ASSIGNED: usize = 3;
+
 /// Executes decisions until there is none. Returns the nodes in the order of their assignment.
 fn drive(rollout: &mut Rollout, behaviours: &[Behaviour]) -> Vec<NodeName> {
     let mut assigned_nodes = Vec::new();
     let mut now = at(0);
+    let mut position = WavePosition::default();
     // Each step changes a node or a wave, so the loop ends.
     for _ in 0..behaviours.len() * 4 + rollout.plan.waves.len() * 4 + 10 {
-        let decision = decide(rollout, now);
+        let decision = decide_from(&mut position, rollout, now, MAX_ASSIGNED);
+        let mut whole = decide(rollout, now);
+        if let Decision::Assign(nodes) = &mut whole {
+            nodes.truncate(MAX_ASSIGNED);
+        }
+        assert_eq!(decision, whole);
         record(rollout, &decision);
         match decision {
             Decision::Assign(nodes) => {

@@ -20,6 +20,7 @@ use super::actions::{self, Actions, EnsureOptions, RUN_TIMEOUT};
 use super::api::{ApiError, ApiResult, AppState};
 use crate::node_reply::{NodeReply, interpret};
 use crate::preview::{self, PreviewError};
+use crate::reply_body::ReplyBody;
 use crate::scatter::{NodeRequest, Recipients};
 use crate::summarize::{Outcome, ReplyLine, summarize};
 use ccm_core::model::node::{NodeName, NodeReport};
@@ -179,13 +180,13 @@ struct ReplyCollector {
 impl ReplyCollector {
     fn add(&mut self, reply: NodeReply) {
         let line = reply.to_line();
-        let diff = reply.body.get("diff").and_then(Value::as_str);
+        let diff = reply.body.text("diff");
         if let Some(diff) = diff.filter(|diff| !diff.is_empty())
             && self.diffs.len() < MAX_DIFFS
         {
             let group = (reply.outcome, reply.text.clone());
             let entry = self.diffs.entry(group);
-            entry.or_insert_with(|| (reply.node.clone(), cut(diff)));
+            entry.or_insert_with(|| (reply.node.clone(), cut(&diff)));
         }
         let output = output_of(&reply.body);
         if !output.is_empty()
@@ -220,9 +221,8 @@ impl ReplyCollector {
 }
 
 /// Returns what the command of a reply printed: standard output, then standard error.
-fn output_of(body: &Value) -> String {
-    let found = body.get("output").map(CommandOutput::deserialize);
-    let Some(Ok(found)) = found else {
+fn output_of(body: &ReplyBody) -> String {
+    let Ok(Some(found)) = body.field::<CommandOutput>("output") else {
         return String::new();
     };
     let output = CommandOutput::new(&found.stdout, &found.stderr, found.truncated);
@@ -251,7 +251,7 @@ mod tests {
             node: node.parse().unwrap(),
             outcome: Outcome::Changed,
             text: text.into(),
-            body: json!({ "diff": diff }),
+            body: json!({ "diff": diff }).into(),
             elapsed: Duration::ZERO,
         }
     }
@@ -278,7 +278,7 @@ mod tests {
         let mut replies = ReplyCollector::default();
         for (node, stdout) in [("b", "6.1\n"), ("a", "6.1\n"), ("c", "5.4\n")] {
             let mut reply = reply(node, "exec#uname changed", "");
-            reply.body = json!({"output": {"stdout": stdout, "stderr": "\u{1b}[1mold\n"}});
+            reply.body = json!({"output": {"stdout": stdout, "stderr": "\u{1b}[1mold\n"}}).into();
             replies.add(reply);
         }
         assert_eq!(

@@ -37,7 +37,7 @@ impl<'a> Progress<'a> {
     /// Treats the current progress of all nodes as already printed.
     pub(super) fn since(self, rollout: &Rollout) -> Self {
         Self {
-            nodes: rollout.nodes.clone(),
+            nodes: BTreeMap::clone(&rollout.nodes),
             ..self
         }
     }
@@ -62,7 +62,9 @@ impl<'a> Progress<'a> {
         for line in self.changes(rollout) {
             self.line(&line);
         }
-        self.draw(rollout);
+        if !self.bars.is_hidden() {
+            self.draw(rollout);
+        }
     }
 
     /// Prints the final counts.
@@ -95,7 +97,18 @@ impl<'a> Progress<'a> {
             .filter(|_| self.wave != Some(rollout.wave) && !rollout.state.is_rollback());
         let new_nodes: BTreeSet<&NodeName> = new_wave.iter().flat_map(|it| &it.nodes).collect();
         let mut lines_of_new_wave = Vec::new();
-        for (node, now) in &rollout.nodes {
+        let changed = rollout.nodes.changed();
+        let changed: Vec<(&NodeName, &NodeProgress)> = match changed {
+            Some(nodes) => {
+                let nodes = nodes.iter();
+                nodes
+                    .filter_map(|node| rollout.nodes.get_key_value(node))
+                    .collect()
+            }
+            None => rollout.nodes.iter().collect(),
+        };
+        for (node, now) in &changed {
+            let now = *now;
             let is_unremarkable = matches!(
                 now,
                 NodeProgress::Pending
@@ -103,11 +116,11 @@ impl<'a> Progress<'a> {
                     | NodeProgress::Ok
                     | NodeProgress::Restoring { .. }
             );
-            if is_unremarkable || self.nodes.get(node) == Some(now) {
+            if is_unremarkable || self.nodes.get(*node) == Some(now) {
                 continue;
             }
             let line = format!("  {node} {}", progress_line(now));
-            if new_nodes.contains(node) {
+            if new_nodes.contains(*node) {
                 lines_of_new_wave.push(line);
             } else {
                 lines.push(line);
@@ -123,7 +136,14 @@ impl<'a> Progress<'a> {
         }
         self.wave = Some(rollout.wave);
         self.state = Some(rollout.state.clone());
-        self.nodes.clone_from(&rollout.nodes);
+        match rollout.nodes.changed() {
+            Some(_) => {
+                let changed = changed.into_iter();
+                let changed = changed.map(|(node, now)| (node.clone(), now.clone()));
+                self.nodes.extend(changed);
+            }
+            None => self.nodes.clone_from(&rollout.nodes),
+        }
         lines
     }
 

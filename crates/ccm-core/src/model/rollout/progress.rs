@@ -142,22 +142,26 @@ impl Tally {
     pub fn of<'p>(nodes: impl IntoIterator<Item = &'p Progress>) -> Self {
         let mut tally = Self::default();
         for progress in nodes {
-            let count = match progress {
-                Progress::Pending => &mut tally.pending,
-                Progress::Assigned { .. } => &mut tally.assigned,
-                Progress::Ok => &mut tally.ok,
-                Progress::Changed => &mut tally.changed,
-                Progress::WouldChange => &mut tally.would_change,
-                Progress::Failed { .. } => &mut tally.failed,
-                Progress::Unhealthy { .. } => &mut tally.unhealthy,
-                Progress::Unreachable { .. } => &mut tally.unreachable,
-                Progress::Skipped { .. } => &mut tally.skipped,
-                Progress::Restoring { .. } => &mut tally.restoring,
-                Progress::Restored => &mut tally.restored,
-            };
-            *count += 1;
+            *tally.count_of(progress) += 1;
         }
         tally
+    }
+
+    /// Returns the count to which a progress belongs.
+    pub(super) fn count_of(&mut self, progress: &Progress) -> &mut usize {
+        match progress {
+            Progress::Pending => &mut self.pending,
+            Progress::Assigned { .. } => &mut self.assigned,
+            Progress::Ok => &mut self.ok,
+            Progress::Changed => &mut self.changed,
+            Progress::WouldChange => &mut self.would_change,
+            Progress::Failed { .. } => &mut self.failed,
+            Progress::Unhealthy { .. } => &mut self.unhealthy,
+            Progress::Unreachable { .. } => &mut self.unreachable,
+            Progress::Skipped { .. } => &mut self.skipped,
+            Progress::Restoring { .. } => &mut self.restoring,
+            Progress::Restored => &mut self.restored,
+        }
     }
 
     /// Returns the number of nodes that finished, with or without failure.
