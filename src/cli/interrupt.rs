@@ -8,8 +8,8 @@
 //! Commands run in process groups of their own, so Ctrl-C in the terminal does not reach them
 //! directly. How a command is ended is in `ccm_core::system`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Builder;

@@ -155,7 +155,9 @@ impl SystemRunner {
 
 impl Runner for SystemRunner {
     fn run(&self, command: &Command<'_>) -> Result<Output, RunError> {
-        self.cancel.iter().for_each(Cancel::prepare);
+        if let Some(cancel) = self.cancel.as_ref().filter(|_| !command.is_query) {
+            cancel.prepare();
+        }
         if self.is_cancelled() {
             return Err(RunError::Cancelled {
                 program: command.program.clone(),
