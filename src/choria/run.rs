@@ -39,7 +39,7 @@ use ccm_core::run::{
     self, ExternalData, Governors, ManifestDir, Request, RunContext, RunError, RunLock, run_id_of,
 };
 use ccm_core::system::runner::{detach, lead_session};
-use ccm_core::system::{Cause, Clock, Command, FileLock, LockError, RandomError, files};
+use ccm_core::system::{Accounts, Cause, Clock, Command, FileLock, LockError, RandomError, files};
 use ccm_nats::{BlockingClient, registration};
 use ccm_template::env::Facts;
 use ccm_value::{Value, json};
@@ -232,10 +232,11 @@ impl RunSpec {
         let next_id = || ids.borrow_mut().next(clock.now());
         let never_stop: StopCheck = Arc::new(|| None);
         run(&RunContext {
-            identity: &self.identity,
+            identity: &|| self.identity.clone(),
             // The daemon sets the collective when it imports the events.
             collective: &Token::default_collective(),
             clock: &**clock,
+            accounts: Accounts::default(),
             nats: &nats,
             executor: &LocalExecutor {
                 has_supervisor: true,

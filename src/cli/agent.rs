@@ -6,7 +6,7 @@ mod enroll;
 mod restart;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,6 +15,7 @@ use super::environment::{NatsArgs, variables};
 use super::output::Console;
 use super::{CliError, Verdict, runtime};
 use ccm_agent::config::Config;
+use ccm_agent::job_host::{self, JobHost};
 use ccm_agent::metrics::Metrics;
 use ccm_agent::nats_client_log;
 use ccm_agent::service_manager::{Notifier, NotifyError};
@@ -57,15 +58,14 @@ enum Command {
 
 /// Runs the agent; `log_level` overrides the level of the configuration file.
 pub(super) fn run(
-    args: &Args,
+    args: Args,
     log_level: Option<Level>,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
     if let Some(Command::Enroll(command)) = &args.command {
         return enroll::run(command, &args.config, &args.nats, console);
     }
-    let file = args.config.as_path();
-    let config = Config::load(file)?;
+    let config = Config::load(&args.config)?;
     if let Some(Command::Restart(_)) = &args.command {
         return restart::run(&config, console);
     }
@@ -73,7 +73,7 @@ pub(super) fn run(
         return check_policy::run(command, &config, console);
     }
     let environ = variables();
-    let settings = resolve(args, &config)?;
+    let settings = resolve(&args, &config)?;
     let log = Log::open(
         log_level.unwrap_or(config.log_level),
         args.log_format,
@@ -84,15 +84,16 @@ pub(super) fn run(
     let notifier = Notifier::from_env(&environ, std::process::id()).map_err(CliError::failed)?;
     let daemon = Daemon {
         args,
-        file,
         log_level,
         environ,
         log,
         metrics: Metrics::new(VERSION),
         notifier,
     };
-    // A single-threaded runtime answers requests with less latency; runs have their own threads.
-    runtime::block_on(daemon.run(config, settings))?;
+    // A single-threaded runtime answers requests with less latency.
+    let runtime = runtime::build()?;
+    job_host::run(runtime, |host| daemon.run(config, settings, host))
+        .map_err(CliError::failed)??;
     Ok(Verdict::default())
 }
 
@@ -110,9 +111,8 @@ enum StopReason {
     Reload,
 }
 
-struct Daemon<'a> {
-    args: &'a Args,
-    file: &'a Path,
+struct Daemon {
+    args: Args,
     log_level: Option<Level>,
     environ: BTreeMap<String, String>,
     log: Log,
@@ -120,8 +120,13 @@ struct Daemon<'a> {
     notifier: Notifier,
 }
 
-impl Daemon<'_> {
-    async fn run(&self, mut config: Config, mut settings: Settings) -> Result<(), CliError> {
+impl Daemon {
+    async fn run(
+        self,
+        mut config: Config,
+        mut settings: Settings,
+        jobs: JobHost,
+    ) -> Result<(), CliError> {
         let mut signals = Signals::new()?;
         loop {
             let process = ProcessParts {
@@ -133,6 +138,7 @@ impl Daemon<'_> {
                 },
             };
             let agent = Agent::start(&config, &settings, process).await?;
+            agent.perform_runs_on(&jobs);
             self.check_notify(self.notifier.ready("Serving"));
             let reason = loop {
                 match signals.next(&self.notifier).await {
@@ -168,8 +174,8 @@ impl Daemon<'_> {
     /// Loads the configuration and verifies what it refers to, so that the current agent continues if
     /// one with the new configuration could not start.
     fn reload(&self) -> Result<(Config, Settings), CliError> {
-        let config = Config::load(self.file).map_err(CliError::usage)?;
-        let settings = resolve(self.args, &config)?;
+        let config = Config::load(&self.args.config).map_err(CliError::usage)?;
+        let settings = resolve(&self.args, &config)?;
         check_choria_server(&config).map_err(CliError::usage)?;
         Ok((config, settings))
     }

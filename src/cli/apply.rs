@@ -13,7 +13,7 @@ use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::Token;
 use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::run::{self, CompletedRun, LoadedManifest, Request, RunError};
-use ccm_core::system::{Clock as _, SystemClock};
+use ccm_core::system::{Accounts, Clock as _, SystemClock};
 use ccm_value::{Value, json, text, yaml};
 
 /// Number of resources that `--timings` lists.
@@ -141,7 +141,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let completed = setup.run(&interrupt, |host| {
         let mut terminal = Terminal {
             console,
-            interrupt: &interrupt,
             pre_message: !args.json,
         };
         run::apply(&request, host, &mut terminal)
@@ -202,6 +201,7 @@ impl Inputs {
             facts: &self.facts,
             packages,
             secret_key: &self.secret_key,
+            accounts: Accounts::default(),
             state_dir: None,
             hiera: self.hiera.as_deref().map_or(Hiera::None, Hiera::Manifest),
             read_env: !self.no_read_env,
@@ -222,7 +222,6 @@ pub(super) fn load(
     let loaded = inputs.setup(&packages).run(&interrupt, |host| {
         let mut terminal = Terminal {
             console,
-            interrupt: &interrupt,
             pre_message: false,
         };
         let manifest = ManifestSource::Source(source.into());

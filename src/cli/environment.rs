@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::CliError;
@@ -407,8 +407,9 @@ pub(super) fn environment(
 
 /// Returns facts that are gathered on first use, overridden by the given ones.
 pub(super) fn lazy_facts(given: Value) -> Facts {
-    let gather = Arc::new(gatherer()).into_source();
+    let gather = OnceLock::new();
     Facts::Lazy(Arc::new(move |section| {
+        let gather = gather.get_or_init(|| Arc::new(gatherer()).into_source());
         let found = gather(section);
         match section {
             None => found.merge_deep(&given),

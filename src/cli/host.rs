@@ -22,7 +22,7 @@ use ccm_core::run::{
     DataError, EnvironmentError, ExternalData, Governors, ManifestDir, RunContext, data,
     local_identity,
 };
-use ccm_core::system::{Clock as _, SystemClock, files};
+use ccm_core::system::{Accounts, Clock as _, SystemClock, files};
 use ccm_template::CallError;
 use ccm_template::env::Facts;
 use ccm_template::secrets::Secrets;
@@ -44,6 +44,8 @@ pub(super) struct Setup<'a> {
     pub(super) facts: &'a FactArgs,
     pub(super) packages: &'a PackageArgs,
     pub(super) secret_key: &'a SecretKeyArgs,
+    /// User and group lookups; a command may have made some already.
+    pub(super) accounts: Accounts,
     /// Directory for records that outlive the run.
     pub(super) state_dir: Option<PathBuf>,
     pub(super) hiera: Hiera<'a>,
@@ -80,9 +82,10 @@ impl Setup<'_> {
         let ids = RefCell::new(EventIds::new().map_err(CliError::failed)?);
         let next_id = || ids.borrow_mut().next(SystemClock.now());
         Ok(run(&RunContext {
-            identity: &identity(),
+            identity: &identity,
             collective: &Token::default_collective(),
             clock: &SystemClock,
+            accounts: self.accounts.clone(),
             nats: &nats,
             executor: &LocalExecutor {
                 has_supervisor: true,
@@ -180,10 +183,9 @@ fn resolve_data(
     Ok((resolved.data, lines))
 }
 
-/// Prints a run on the terminal and enables Ctrl-C once it starts.
+/// Prints a run on the terminal.
 pub(super) struct Terminal<'a> {
     pub(super) console: &'a mut Console,
-    pub(super) interrupt: &'a Interrupt,
     /// Print the manifest's `pre_message`.
     pub(super) pre_message: bool,
 }
@@ -216,7 +218,6 @@ impl Sink for Terminal<'_> {
         {
             self.console.print(&format!("\n{}\n", manifest.pre_message));
         }
-        self.interrupt.listen();
     }
 
     fn problems(&mut self, diagnostics: &[Diagnostic]) {

@@ -2,12 +2,14 @@
 //!
 //! The first signal lets the current resource finish and starts no further one, so that no package
 //! is left half installed. The second one ends the running command and all its child processes.
+//! Before the first command or change of the run there is nothing to finish: a signal then ends the
+//! program, and a run that finds everything stable needs no handlers and no thread for them.
 //!
 //! Commands run in process groups of their own, so Ctrl-C in the terminal does not reach them
 //! directly. How a command is ended is in `ccm_core::system`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::runtime::Builder;
@@ -28,53 +30,24 @@ const INTERRUPTED: u8 = 130;
 pub(super) struct Interrupt {
     is_requested: Arc<AtomicBool>,
     cancel: Cancel,
-    listening: Once,
 }
 
 impl Interrupt {
-    /// Returns an instance without signal handlers: until `listen`, signals end the program.
+    /// Returns an instance without signal handlers: until the first command or change of the run,
+    /// signals end the program.
     pub(super) fn new() -> Result<Self, CliError> {
-        Ok(Self {
-            is_requested: Arc::default(),
-            cancel: Cancel::new().map_err(CliError::failed)?,
-            listening: Once::new(),
-        })
-    }
-
-    /// Installs the signal handlers; signals no longer end the program directly.
-    pub(super) fn listen(&self) {
-        self.listening.call_once(|| {
-            if let Err(error) = self.spawn() {
+        let is_requested = Arc::<AtomicBool>::default();
+        let requested = is_requested.clone();
+        let cancel = Cancel::prepared_by(move |cancel| {
+            if let Err(error) = listen(requested, cancel.clone()) {
                 // Signals then end the program directly.
                 print_error(&format!("ccm: could not install signal handlers: {error}"));
             }
         });
-    }
-
-    fn spawn(&self) -> std::io::Result<()> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let mut signals = {
-            let _context = runtime.enter();
-            Signals {
-                interrupt: signal(SignalKind::interrupt())?,
-                terminate: signal(SignalKind::terminate())?,
-            }
-        };
-        let (is_requested, cancel) = (self.is_requested.clone(), self.cancel.clone());
-        // The run uses the main thread; this thread ends with the program.
-        std::thread::spawn(move || {
-            runtime.block_on(async move {
-                signals.next().await;
-                is_requested.store(true, Ordering::SeqCst);
-                print_error(&format!(
-                    "ccm: interrupted: waiting up to {GRACE_PERIOD:?} for the current resource; interrupt again to stop it now"
-                ));
-                // After the second signal or the grace period the command is ended.
-                let _ = tokio::time::timeout(GRACE_PERIOD, signals.next()).await;
-                cancel.cancel();
-            });
-        });
-        Ok(())
+        Ok(Self {
+            is_requested,
+            cancel: cancel.map_err(CliError::failed)?,
+        })
     }
 
     /// Returns the handle that ends running commands.
@@ -99,6 +72,32 @@ impl Interrupt {
             verdict
         }
     }
+}
+
+/// Installs the signal handlers; signals no longer end the program directly.
+fn listen(is_requested: Arc<AtomicBool>, cancel: Cancel) -> std::io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut signals = {
+        let _context = runtime.enter();
+        Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        }
+    };
+    // The run uses the main thread; this thread ends with the program.
+    std::thread::spawn(move || {
+        runtime.block_on(async move {
+            signals.next().await;
+            is_requested.store(true, Ordering::SeqCst);
+            print_error(&format!(
+                "ccm: interrupted: waiting up to {GRACE_PERIOD:?} for the current resource; interrupt again to stop it now"
+            ));
+            // After the second signal or the grace period the command is ended.
+            let _ = tokio::time::timeout(GRACE_PERIOD, signals.next()).await;
+            cancel.cancel();
+        });
+    });
+    Ok(())
 }
 
 struct Signals {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use super::CliError;
 
@@ -10,12 +10,17 @@ use super::CliError;
 pub(super) fn block_on<T>(
     future: impl Future<Output = Result<T, CliError>>,
 ) -> Result<T, CliError> {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(CliError::failed)?;
+    let runtime = build()?;
     let outcome = runtime.block_on(future);
     // Don't wait for a host name lookup that is still running on a blocking thread.
     runtime.shutdown_background();
     outcome
+}
+
+/// Returns a runtime that the thread which waits for it drives.
+pub(super) fn build() -> Result<Runtime, CliError> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CliError::failed)
 }

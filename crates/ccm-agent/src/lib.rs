@@ -3,7 +3,8 @@
 //!
 //! [`Agent::start`] starts all parts, [`Agent::stop`] stops them in order. Requests are served by
 //! `handlers`; periodic runs come from `schedule`, assignments of the fleet from `assignment`;
-//! every run goes through `run_queue` and `run`. `trust` authorizes requests. `spool` and
+//! every run goes through `run_queue` and `run`, in the process of an agent on its main thread
+//! (`job_host`). `trust` authorizes requests. `spool` and
 //! `publisher` deliver events, `choria_events` those for Choria, whose clients `choria_server`
 //! serves. `registration_publisher` publishes services of this node, `registration_watch` watches
 //! looked-up ones. `handover_import` takes over events of runs by other programs on this node. All
@@ -28,6 +29,7 @@ mod facts_store;
 mod handlers;
 mod handover_import;
 mod http_server;
+pub mod job_host;
 mod local_status;
 mod manifest_watch;
 pub mod metrics;
@@ -69,6 +71,7 @@ use config::{Config, SpoolConfig};
 use handlers::Handlers;
 use handover_import::HandoverImport;
 use http_server::{Monitor, Probes};
+use job_host::JobHost;
 use manifest_watch::{UpdateSender, WatchedManifest};
 use metrics::Metrics;
 use node_builder::{NodeParts, build};
@@ -237,6 +240,11 @@ impl Agent {
     /// Returns the state that the parts of the agent share.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// Performs runs on the thread of this host instead of one of their own.
+    pub fn perform_runs_on(&self, host: &JobHost) {
+        self.node.services.run_queue.perform_on(host.clone());
     }
 
     /// Returns the metrics of the agent.

@@ -28,7 +28,7 @@ use ccm_core::run::{
     self, CompletedRun, DataError, ExternalData, Governors, ManifestDir, RunContext, RunError,
     SlotLossCallback,
 };
-use ccm_core::system::Clock;
+use ccm_core::system::{Accounts, Clock};
 use ccm_nats::{BlockingClient, Verb};
 use ccm_template::Env;
 use ccm_template::env::Facts;
@@ -166,9 +166,10 @@ impl Node {
         };
         let next_id = || self.next_id();
         run(&RunContext {
-            identity: &self.identity.name,
+            identity: &|| self.identity.name.clone(),
             collective: &self.identity.collective,
             clock: &*self.services.clock,
+            accounts: Accounts::default(),
             nats: &self.services.nats,
             executor: &*self.services.executor,
             base: Path::new("/"),

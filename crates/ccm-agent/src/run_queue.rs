@@ -1,5 +1,5 @@
-//! Run queue: runs one job at a time on a worker thread; the others wait in a short queue. The
-//! thread starts with the first job and ends after a while without one.
+//! Run queue: runs one job at a time on a worker thread, or on the thread of a [`JobHost`]; the others
+//! wait in a short queue. The worker thread starts with the first job and ends after a while without one.
 //!
 //! A job also waits for runs of other programs on this node, see `run::RunLock`. The callback of a
 //! job is called exactly once, with a permit or with the reason of the refusal. Knows nothing of
@@ -12,6 +12,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex};
 
+use super::job_host::JobHost;
 use ccm_core::model::run::{CurrentRun, RunId};
 use ccm_core::run::RunLock;
 use ccm_core::system::{Cancel, Clock, FileLock, LockError, RunError};
@@ -126,8 +127,10 @@ struct State {
     /// meanwhile.
     began: Duration,
     is_closed: bool,
-    /// A worker thread is running.
+    /// A worker thread is running, or a job was submitted to the host.
     has_worker: bool,
+    /// Where jobs are performed instead of a worker thread.
+    host: Option<JobHost>,
 }
 
 impl RunQueue {
@@ -161,7 +164,10 @@ impl RunQueue {
                 if !state.has_worker {
                     state.has_worker = true;
                     let worker = self.clone();
-                    std::thread::spawn(move || worker.run_jobs());
+                    match &state.host {
+                        Some(host) => host.submit(move || worker.run_hosted_job()),
+                        None => drop(std::thread::spawn(move || worker.run_jobs())),
+                    }
                 }
                 self.0.changed.notify_all();
                 None
@@ -170,6 +176,11 @@ impl RunQueue {
         if let Some((job, refusal)) = refused {
             (job.callback)(Err(refusal));
         }
+    }
+
+    /// Performs further jobs on the thread of a host instead of a worker thread.
+    pub(crate) fn perform_on(&self, host: JobHost) {
+        self.0.state.lock().host = Some(host);
     }
 
     /// Returns the current run and the number of waiting ones.
@@ -260,46 +271,69 @@ impl RunQueue {
 
     fn run_jobs(&self) {
         while let Some(job) = self.next() {
-            let Job {
-                mut run,
-                request_id,
-                deadline,
-                callback,
-            } = job;
-            let now = self.0.clock.now();
-            if deadline.is_some_and(|deadline| now > deadline) {
-                callback(Err(Refusal::Deadline));
-                continue;
-            }
-            let cancel = match Cancel::new() {
-                Ok(cancel) => cancel,
-                Err(err) => {
-                    callback(Err(err.into()));
-                    continue;
-                }
-            };
-            let permit = Permit {
-                cancel,
-                reason: Arc::default(),
-                deadline,
-            };
-            run.since = now;
-            let id = run.run_id.clone();
-            {
-                let mut state = self.0.state.lock();
-                state.began = self.0.clock.monotonic();
-                state.current = Some(CurrentJob {
-                    run,
-                    request_id,
-                    permit: permit.clone(),
-                });
-            }
-            match self.acquire_run_lock(&id, &permit) {
-                Ok(_lock) => callback(Ok(permit)),
-                Err(refusal) => callback(Err(refusal)),
-            }
-            self.0.state.lock().current = None;
+            self.run_job(job);
         }
+    }
+
+    /// Runs the first job, and submits the next one to the host, which does other work between them.
+    fn run_hosted_job(&self) {
+        let first = self.0.state.lock().waiting.pop_front();
+        if let Some(job) = first {
+            self.run_job(job);
+        }
+        let mut state = self.0.state.lock();
+        match &state.host {
+            Some(host) if !state.waiting.is_empty() => {
+                let worker = self.clone();
+                host.submit(move || worker.run_hosted_job());
+            }
+            _ => {
+                state.has_worker = false;
+                self.0.changed.notify_all();
+            }
+        }
+    }
+
+    fn run_job(&self, job: Job) {
+        let Job {
+            mut run,
+            request_id,
+            deadline,
+            callback,
+        } = job;
+        let now = self.0.clock.now();
+        if deadline.is_some_and(|deadline| now > deadline) {
+            callback(Err(Refusal::Deadline));
+            return;
+        }
+        let cancel = match Cancel::new() {
+            Ok(cancel) => cancel,
+            Err(err) => {
+                callback(Err(err.into()));
+                return;
+            }
+        };
+        let permit = Permit {
+            cancel,
+            reason: Arc::default(),
+            deadline,
+        };
+        run.since = now;
+        let id = run.run_id.clone();
+        {
+            let mut state = self.0.state.lock();
+            state.began = self.0.clock.monotonic();
+            state.current = Some(CurrentJob {
+                run,
+                request_id,
+                permit: permit.clone(),
+            });
+        }
+        match self.acquire_run_lock(&id, &permit) {
+            Ok(_lock) => callback(Ok(permit)),
+            Err(refusal) => callback(Err(refusal)),
+        }
+        self.0.state.lock().current = None;
     }
 
     /// Waits for the run lock, at most for the time limit of a run.
@@ -366,231 +400,4 @@ impl RunQueue {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc::{Receiver, channel};
-
-    use super::*;
-    use ccm_core::model::id::EventId;
-    use ccm_core::model::run::Trigger;
-    use ccm_core::system::FixedClock;
-
-    fn start() -> DateTime<Utc> {
-        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
-    }
-
-    fn id(number: u128) -> RunId {
-        EventId::new(start(), number)
-    }
-
-    fn job(number: u128, callback: Callback) -> Job {
-        Job {
-            run: CurrentRun {
-                run_id: id(number),
-                source: format!("s{number}"),
-                trigger: Trigger::Request,
-                since: start(),
-                noop: false,
-                waiting_for: None,
-            },
-            request_id: String::new(),
-            deadline: None,
-            callback,
-        }
-    }
-
-    fn outcome_channel() -> (Callback, Receiver<Result<(), Refusal>>) {
-        let (sender, receiver) = channel();
-        let callback: Callback = Box::new(move |permit| sender.send(permit.map(|_| ())).unwrap());
-        (callback, receiver)
-    }
-
-    /// Returns a queue whose one run continues until the sender is dropped.
-    fn busy_queue(
-        clock: &Arc<FixedClock>,
-    ) -> (
-        RunQueue,
-        std::sync::mpsc::Sender<()>,
-        Receiver<Option<String>>,
-    ) {
-        let run_queue = RunQueue::open(clock.clone(), 1, Duration::from_secs(60), None);
-        let (hold, held) = channel::<()>();
-        let (begun, begins) = channel();
-        let (end, ended) = channel();
-        let now = clock.clone();
-        run_queue.submit(job(
-            1,
-            Box::new(move |permit| {
-                let permit = permit.unwrap();
-                begun.send(()).unwrap();
-                let _ = held.recv();
-                end.send(permit.stop_reason(now.now())).unwrap();
-            }),
-        ));
-        begins.recv().unwrap();
-        (run_queue, hold, ended)
-    }
-
-    #[test]
-    fn jobs_run_one_after_another_and_a_full_queue_refuses() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, _ended) = busy_queue(&clock);
-        let (callback, second) = outcome_channel();
-        run_queue.submit(job(2, callback));
-        let (callback, third) = outcome_channel();
-        run_queue.submit(job(3, callback));
-        assert!(matches!(third.recv().unwrap(), Err(Refusal::Busy(1))));
-        assert_eq!(run_queue.status().0.unwrap().run_id, id(1));
-        assert_eq!(run_queue.status().1, 1);
-        drop(hold);
-        second.recv().unwrap().unwrap();
-    }
-
-    #[test]
-    fn a_job_whose_deadline_passed_in_the_queue_does_not_begin() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, _ended) = busy_queue(&clock);
-        let (callback, late) = outcome_channel();
-        let mut late_job = job(2, callback);
-        late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
-        run_queue.submit(late_job);
-        clock.advance(Duration::from_secs(6));
-        drop(hold);
-        assert!(matches!(late.recv().unwrap(), Err(Refusal::Deadline)));
-    }
-
-    #[test]
-    fn the_time_limit_of_a_run_does_not_depend_on_the_date() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_queue(&clock);
-        clock.set(start() + chrono::TimeDelta::days(1));
-        run_queue.enforce_time_limit();
-        drop(hold);
-        assert_eq!(ended.recv().unwrap(), None);
-    }
-
-    #[test]
-    fn a_waiting_run_and_the_current_one_can_be_cancelled() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_queue(&clock);
-        let (callback, second) = outcome_channel();
-        run_queue.submit(job(2, callback));
-        assert!(run_queue.cancel(&id(2), "by ann", false));
-        assert!(matches!(second.recv().unwrap(), Err(Refusal::Cancelled)));
-        assert!(run_queue.cancel(&id(1), "by ann", false));
-        assert!(!run_queue.cancel(&id(9), "by ann", false));
-        drop(hold);
-        assert_eq!(ended.recv().unwrap().as_deref(), Some("by ann"));
-    }
-
-    #[test]
-    fn the_running_command_is_killed_only_now() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_queue(&clock);
-        let is_killed = || {
-            let state = run_queue.0.state.lock();
-            state.current.as_ref().unwrap().permit.cancel.is_cancelled()
-        };
-        assert!(run_queue.cancel(&id(1), "by ann", false));
-        assert!(!is_killed());
-        assert!(run_queue.cancel(&id(1), "by bob", true));
-        assert!(is_killed());
-        drop(hold);
-        assert_eq!(ended.recv().unwrap().as_deref(), Some("by ann"));
-    }
-
-    #[test]
-    fn a_run_can_be_cancelled_by_the_id_of_its_request() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, _ended) = busy_queue(&clock);
-        let (callback, second) = outcome_channel();
-        let mut requested = job(2, callback);
-        requested.request_id = id(7).to_string();
-        run_queue.submit(requested);
-        assert!(run_queue.cancel(&id(7), "by ann", false));
-        assert!(matches!(second.recv().unwrap(), Err(Refusal::Cancelled)));
-        drop(hold);
-    }
-
-    #[test]
-    fn a_run_that_takes_too_long_is_cancelled() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_queue(&clock);
-        run_queue.enforce_time_limit();
-        clock.advance(Duration::from_secs(61));
-        run_queue.enforce_time_limit();
-        drop(hold);
-        let reason = ended.recv().unwrap();
-        assert_eq!(reason.as_deref(), Some("run took longer than 1m0s"));
-    }
-
-    #[test]
-    fn the_time_of_a_run_counts_from_when_it_need_not_wait_any_more() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_queue(&clock);
-        run_queue.set_waiting_for(Some("governor deploys".into()));
-        clock.advance(Duration::from_secs(61));
-        run_queue.enforce_time_limit();
-        let (current, _) = run_queue.status();
-        let waiting_for = current.unwrap().waiting_for;
-        assert_eq!(waiting_for.as_deref(), Some("governor deploys"));
-        run_queue.set_waiting_for(None);
-        clock.advance(Duration::from_secs(59));
-        run_queue.enforce_time_limit();
-        drop(hold);
-        assert_eq!(ended.recv().unwrap(), None);
-    }
-
-    /// Returns a queue whose run lock is held by another program until the lock is dropped.
-    fn shared_queue(clock: &Arc<FixedClock>) -> (tempfile::TempDir, RunQueue, FileLock) {
-        let directory = tempfile::tempdir().unwrap();
-        let run_lock = RunLock::of(directory.path());
-        let other = run_lock.take(&id(9), Duration::ZERO, &**clock).unwrap();
-        let limit = Duration::from_secs(60);
-        let run_queue = RunQueue::open(clock.clone(), 1, limit, Some(run_lock));
-        (directory, run_queue, other)
-    }
-
-    #[test]
-    fn a_run_of_another_program_is_waited_for_but_not_for_ever() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (_directory, run_queue, other) = shared_queue(&clock);
-        // The test clock advances only by waiting.
-        let (callback, first) = outcome_channel();
-        run_queue.submit(job(1, callback));
-        let Err(Refusal::Held(holder)) = first.recv().unwrap() else {
-            panic!("it is not busy");
-        };
-        assert!(holder.ends_with(&format!("(run {})", id(9))), "{holder}");
-        drop(other);
-        let (callback, second) = outcome_channel();
-        run_queue.submit(job(2, callback));
-        second.recv().unwrap().unwrap();
-    }
-
-    #[test]
-    fn a_run_that_waits_for_another_program_still_has_a_deadline() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (_directory, run_queue, _other) = shared_queue(&clock);
-        let (callback, late) = outcome_channel();
-        let mut late_job = job(1, callback);
-        late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
-        run_queue.submit(late_job);
-        assert!(matches!(late.recv().unwrap(), Err(Refusal::Deadline)));
-    }
-
-    #[test]
-    fn a_closed_queue_refuses_waiting_and_new_jobs() {
-        let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_queue(&clock);
-        let (callback, second) = outcome_channel();
-        run_queue.submit(job(2, callback));
-        run_queue.close();
-        assert!(matches!(second.recv().unwrap(), Err(Refusal::Closing)));
-        let (callback, third) = outcome_channel();
-        run_queue.submit(job(3, callback));
-        assert!(matches!(third.recv().unwrap(), Err(Refusal::Closing)));
-        drop(hold);
-        assert_eq!(ended.recv().unwrap(), None, "the current run goes on");
-        assert!(run_queue.wait_until_idle(Duration::from_secs(30)));
-    }
-}
+mod tests;

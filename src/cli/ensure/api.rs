@@ -13,6 +13,7 @@ use ccm_core::engine::Session;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::request::{EnsureResponse, parse_ensure};
 use ccm_core::run::RunError;
+use ccm_core::system::Accounts;
 use ccm_value::text::go_duration;
 use ccm_value::{json, yaml};
 
@@ -87,7 +88,7 @@ fn respond(
         Some(store) => Session::existing(store).map_err(CliError::usage)?,
         None => Session::default(),
     };
-    let (_, event) = options.ensure(resource, session, console)?;
+    let (_, event) = options.ensure(resource, session, Accounts::default(), console)?;
     event.map_err(located)
 }
 

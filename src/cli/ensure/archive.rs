@@ -69,7 +69,7 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, target: Target<'_>) -> Result<Resource, CliError> {
         let (owner, group) = owners(target, self.owner.as_deref(), self.group.as_deref())?;
         let archive = Archive {
             url: self.url,
@@ -90,7 +90,7 @@ impl Args {
     }
 }
 
-fn path(target: Target, path: Option<String>) -> Result<String, CliError> {
+fn path(target: Target<'_>, path: Option<String>) -> Result<String, CliError> {
     path.map_or(Ok(String::new()), |path| target.path(&path))
 }
 

@@ -81,7 +81,7 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, target: Target<'_>) -> Result<Resource, CliError> {
         let (owner, group) = owners(target, self.owner.as_deref(), self.group.as_deref())?;
         let mode = self.mode.unwrap_or_else(|| match self.ensure.as_str() {
             "directory" => "0755".into(),
@@ -122,9 +122,9 @@ impl Args {
     }
 }
 
-fn existing(target: Target, path: &str) -> Result<String, CliError> {
+fn existing(target: Target<'_>, path: &str) -> Result<String, CliError> {
     let path = target.path(path)?;
-    if target == Target::Remote {
+    if matches!(target, Target::Remote) {
         return Ok(path);
     }
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {

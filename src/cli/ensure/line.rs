@@ -49,7 +49,7 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, target: Target<'_>) -> Result<Resource, CliError> {
         let (name, path) = match self.path {
             Some(path) => (self.name, target.path(&path)?),
             None => (target.path(&self.name)?, String::new()),

@@ -29,7 +29,7 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, target: Target<'_>) -> Result<Resource, CliError> {
         let link = Link {
             target: self.target.unwrap_or_default(),
             force: self.force,

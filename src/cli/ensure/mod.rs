@@ -149,7 +149,7 @@ pub(super) enum ResourceCommand {
 
 impl ResourceCommand {
     /// Returns the resource that the flags describe.
-    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, target: Target<'_>) -> Result<Resource, CliError> {
         match self {
             Self::Archive(args) => args.resource(target),
             Self::File(args) => args.resource(target),
@@ -166,19 +166,19 @@ impl ResourceCommand {
 }
 
 /// Node that the paths and accounts of a resource refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'a> {
     /// This node: paths may be relative, the default owner is the current user.
-    Local,
+    Local(&'a Accounts),
     /// Another node: paths must be absolute, the default owner is root.
     Remote,
 }
 
-impl Target {
+impl Target<'_> {
     /// Returns an absolute, normalized path.
     fn path(self, path: &str) -> Result<String, CliError> {
         match self {
-            Self::Local => absolute(path),
+            Self::Local(_) => absolute(path),
             Self::Remote if path.starts_with('/') || path.contains("{{") => Ok(path.into()),
             Self::Remote => Err(CliError::usage(format!(
                 "path '{path}' must be absolute because it is on another node"
@@ -189,8 +189,7 @@ impl Target {
     /// Returns the default owner and group.
     fn owners(self) -> (String, String) {
         match self {
-            Self::Local => {
-                let accounts = Accounts::default();
+            Self::Local(accounts) => {
                 let (uid, gid) = accounts.current();
                 let (user, group) = (accounts.user_name(uid), accounts.group_name(gid));
                 (user.to_string(), group.to_string())
@@ -262,16 +261,17 @@ impl CommonArgs {
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
     let Args { options, command } = args;
+    let accounts = Accounts::default();
     let resource = match command {
         Command::Api(args) => return api::run(args, &options, console),
-        Command::Resource(command) => command.resource(Target::Local)?,
+        Command::Resource(command) => command.resource(Target::Local(&accounts))?,
     };
     let session = options.open_session(&resource)?;
     if options.json {
         console.reserve_stdout();
     }
     let label = resource.label();
-    let (interrupt, event) = options.ensure(resource, session, console)?;
+    let (interrupt, event) = options.ensure(resource, session, accounts, console)?;
     let event = event.map_err(|err| match err {
         RunError::Template(err) => CliError::usage(err).at(&label),
         err => err.into(),
@@ -321,6 +321,7 @@ impl Options {
         &self,
         resource: Resource,
         session: Session,
+        accounts: Accounts,
         console: &mut Console,
     ) -> Result<(Interrupt, Result<TransactionEvent, RunError>), CliError> {
         let setup = Setup {
@@ -328,6 +329,7 @@ impl Options {
             facts: &FactArgs::default(),
             packages: &self.packages,
             secret_key: &SecretKeyArgs::default(),
+            accounts,
             state_dir: self.state.directory(),
             hiera: Hiera::Resource(&self.hiera),
             read_env: !self.no_read_env,
@@ -342,7 +344,6 @@ impl Options {
         let (_, event) = setup.run(&interrupt, |host| {
             let mut terminal = Terminal {
                 console,
-                interrupt: &interrupt,
                 pre_message: false,
             };
             run::ensure(resource, mode, session, host, &mut terminal)
@@ -353,7 +354,7 @@ impl Options {
 
 /// Returns the given owner and group, or the target's defaults. The owner may be `user:group`.
 fn owners(
-    target: Target,
+    target: Target<'_>,
     owner: Option<&str>,
     group: Option<&str>,
 ) -> Result<(String, String), CliError> {

@@ -58,7 +58,7 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self, target: Target) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, target: Target<'_>) -> Result<Resource, CliError> {
         let source = match self.source {
             Some(source) if url_scheme(&source).is_some() => source,
             Some(source) => existing_source(target, &source)?,
@@ -96,9 +96,9 @@ fn post(step: &str) -> Result<BTreeMap<String, String>, CliError> {
 }
 
 /// Returns the path of a directory or archive; on a local target it must exist.
-fn existing_source(target: Target, path: &str) -> Result<String, CliError> {
+fn existing_source(target: Target<'_>, path: &str) -> Result<String, CliError> {
     let path = target.path(path)?;
-    if target == Target::Remote {
+    if matches!(target, Target::Remote) {
         return Ok(path);
     }
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {

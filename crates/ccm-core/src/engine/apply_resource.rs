@@ -22,7 +22,7 @@ use crate::resource::scaffold::ScaffoldError;
 use crate::resource::{
     self, ManagedResource, PlannedChange, Progress, ResourceError, SelectedProvider,
 };
-use crate::system::FileError;
+use crate::system::{Cancel, FileError};
 
 /// The number of output lines of a failed health check in its error.
 const MAX_CHECK_LINES: usize = 3;
@@ -320,6 +320,7 @@ impl Engine<'_> {
     ) -> Result<(), ApplyError> {
         let labels = self.subscribers.to(resource);
         if !labels.is_empty() && !scope.mode.noop && !scope.mode.health_check_only {
+            self.cancel.iter().for_each(Cancel::prepare);
             self.pending_refreshes.borrow_mut().add(&labels)?;
         }
         Ok(())
@@ -332,6 +333,7 @@ impl Engine<'_> {
         managed: &ManagedResource<'_>,
         planned: &PlannedChange<'_>,
     ) -> Result<(State, CommandOutput), ResourceError> {
+        self.cancel.iter().for_each(Cancel::prepare);
         let host = self.host(scope);
         let label = resource.label();
         let on_progress = |progress: Progress<'_>| match progress {

@@ -42,7 +42,7 @@ use crate::model::{Resource, TypeName, Value};
 use crate::resource::{Host, package, scaffold, service};
 use crate::system::files::{Temporaries, Writer};
 use crate::system::runner::{CommandRecord, RecordingRunner};
-use crate::system::{Accounts, Clock, RandomError, Runner};
+use crate::system::{Accounts, Cancel, Clock, RandomError, Runner};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 use pending_refreshes::Subscribers;
@@ -189,6 +189,8 @@ pub struct Engine<'a> {
     /// Returns the reason to stop before the next resource, if there is one.
     stop: Option<&'a dyn Fn() -> Option<String>>,
     gate: Option<&'a Gate<'a>>,
+    /// Cancels the running command; prepared before the first change.
+    cancel: Option<Cancel>,
     /// The directory for records that outlive the run.
     state_dir: Option<&'a Path>,
     /// The record of temporary files.
@@ -214,6 +216,7 @@ impl<'a> Engine<'a> {
             pending_refreshes: RefCell::default(),
             stop: None,
             gate: None,
+            cancel: None,
             state_dir: None,
             temporaries: None,
             scaffolds: scaffold::SourceCache::default(),
@@ -240,6 +243,12 @@ impl<'a> Engine<'a> {
     pub(crate) fn with_gate(mut self, gate: &'a Gate<'a>) -> Self {
         self.gate = Some(gate);
         self
+    }
+
+    /// Prepares the token before the first change.
+    #[must_use]
+    pub(crate) fn with_cancel(self, cancel: Option<Cancel>) -> Self {
+        Self { cancel, ..self }
     }
 
     /// Keeps records that outlive the run in this directory.

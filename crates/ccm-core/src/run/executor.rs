@@ -19,6 +19,7 @@ use crate::system::{Accounts, Cancel, Clock, SystemRunner};
 pub struct EngineSetup<'a> {
     pub scope: &'a Scope,
     pub clock: &'a dyn Clock,
+    pub accounts: Accounts,
     pub session: Session,
     pub packages: package::PackageCache,
     /// The directory for records that outlive the run.
@@ -155,7 +156,7 @@ fn engine<'e>(
     let machine = Machine {
         runner,
         clock: setup.clock,
-        accounts: Accounts::default(),
+        accounts: setup.accounts,
     };
     Engine::new(machine, setup.session, sink)
         .with_packages(setup.packages)
@@ -164,4 +165,5 @@ fn engine<'e>(
         .with_pending_refreshes(setup.pending)
         .with_gate(setup.gate)
         .with_stop_check(setup.stop)
+        .with_cancel(setup.cancel)
 }

@@ -13,6 +13,7 @@ use super::nats_client::{
 use crate::engine::{Level, Line, Mode, Sink};
 use crate::model::governor::{GovernorClaim, GovernorName, SlotLoss, SlotProgress};
 use crate::model::node::Token;
+use crate::system::Cancel;
 
 /// Called when a running run loses its slot.
 pub type SlotLossCallback = Arc<dyn Fn(&GovernorName, u64, SlotLoss) + Send + Sync>;
@@ -59,13 +60,15 @@ pub(super) fn enter(
     let Some(claim) = claim_of(mode, claims).filter(|_| !governors.ignored) else {
         return Ok(None);
     };
+    // An interrupted run gives the slot back.
+    context.cancel.iter().for_each(Cancel::prepare);
     sink.slot(&claim.name, SlotProgress::Waiting);
     sink.line(&line(Level::Info, "Waiting for a slot", claim));
     let is_lost = Arc::new(AtomicBool::new(false));
     let entered = context.nats.enter(SlotRequest {
         collective: governors.collective.clone(),
         governor: claim.name.clone(),
-        holder: context.identity.to_string(),
+        holder: (context.identity)().to_string(),
         limit: claim.timeout.duration(),
         give_up: governors.give_up.clone(),
         lost: {

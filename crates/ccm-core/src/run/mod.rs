@@ -106,7 +106,7 @@ impl Request {
             protocol: RUN_SUMMARY.into(),
             event_id: (context.next_id)(),
             run_id: self.run_id.clone(),
-            identity: context.identity.clone(),
+            identity: (context.identity)(),
             collective: context.collective.clone(),
             source: self.manifest.display_name(),
             trigger: self.trigger,
@@ -125,10 +125,12 @@ impl Request {
 
 /// The dependencies and settings that an entry point passes to a run.
 pub struct RunContext<'a> {
-    /// The node name, used as slot holder and in the summary.
-    pub identity: &'a NodeName,
+    /// Returns the node name, used as slot holder and in the summary.
+    pub identity: &'a dyn Fn() -> NodeName,
     pub collective: &'a Token,
     pub clock: &'a dyn Clock,
+    /// User and group lookups of this run.
+    pub accounts: Accounts,
     pub nats: &'a dyn NatsClient,
     pub executor: &'a dyn Executor,
     /// The directory that relative manifest sources start from.
@@ -578,6 +580,7 @@ fn engine_setup<'w>(
     EngineSetup {
         scope,
         clock: context.clock,
+        accounts: context.accounts.clone(),
         session,
         packages: context.packages(),
         state_dir: context.state_dir,

@@ -63,6 +63,7 @@ impl Apt<'_> {
                 .map(|(name, value)| (name.to_owned(), value.into_owned()))
                 .collect(),
             max_output: MAX_LIST_BYTES,
+            is_query: program == "dpkg-query",
             ..Command::new(program, args)
         };
         run_complete(&command, self.host)

@@ -76,6 +76,9 @@ pub struct Command<'a> {
     /// Runs below a supervisor, if the runner has one: a timeout, a cancellation and the end of this
     /// process kill all processes of the command, also daemons. The supervisor ends with the command.
     pub supervised: bool,
+    /// Changes nothing and ends by itself, so that this program may be ended meanwhile: it is started
+    /// without [`Cancel::prepare`].
+    pub is_query: bool,
     /// Called with every line of standard output as it arrives, also beyond `max_output`.
     pub on_line: Option<&'a dyn Fn(&str)>,
 }
@@ -97,6 +100,7 @@ impl Command<'_> {
             max_output: DEFAULT_MAX_OUTPUT,
             keeps_end: false,
             supervised: false,
+            is_query: false,
             on_line: None,
         }
     }

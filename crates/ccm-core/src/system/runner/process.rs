@@ -5,6 +5,7 @@
 //! output is read for a short grace period and then closed; the daemon is not killed. Supervised
 //! commands are started by a `supervisor`, so that a timeout also finds daemons.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::mem::MaybeUninit;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -50,17 +52,47 @@ struct Token {
     is_cancelled: AtomicBool,
     /// Readable once cancelled; polled by the loop of a running command.
     wake: OwnedFd,
+    /// Called by the first [`Cancel::prepare`].
+    preparation: Mutex<Option<Preparation>>,
+}
+
+/// Makes a cancellation possible, such as a start of signal handlers.
+struct Preparation(Box<dyn FnOnce(&Cancel) + Send>);
+
+impl fmt::Debug for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Preparation")
+    }
 }
 
 impl Cancel {
     /// Returns a token that is not cancelled.
     pub fn new() -> Result<Self, RunError> {
+        Self::with(None)
+    }
+
+    /// Returns a token that calls a function before the first command or change that it may have to
+    /// stop. A run that needs neither does without the preparation.
+    pub fn prepared_by(prepare: impl FnOnce(&Self) + Send + 'static) -> Result<Self, RunError> {
+        Self::with(Some(Preparation(Box::new(prepare))))
+    }
+
+    fn with(preparation: Option<Preparation>) -> Result<Self, RunError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|errno| RunError::Token(errno.into()))?;
         Ok(Self(Arc::new(Token {
             is_cancelled: AtomicBool::new(false),
             wake,
+            preparation: Mutex::new(preparation),
         })))
+    }
+
+    /// Says that a command or change begins. Only the first call has an effect.
+    pub fn prepare(&self) {
+        let preparation = self.0.preparation.lock().take();
+        if let Some(Preparation(prepare)) = preparation {
+            prepare(self);
+        }
     }
 
     /// Cancels permanently.
@@ -123,6 +155,9 @@ impl SystemRunner {
 
 impl Runner for SystemRunner {
     fn run(&self, command: &Command<'_>) -> Result<Output, RunError> {
+        if let Some(cancel) = self.cancel.as_ref().filter(|_| !command.is_query) {
+            cancel.prepare();
+        }
         if self.is_cancelled() {
             return Err(RunError::Cancelled {
                 program: command.program.clone(),

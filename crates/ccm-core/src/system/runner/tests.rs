@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
@@ -404,6 +406,26 @@ fn a_cancelled_runner_starts_nothing() {
     let error = SystemRunner::cancellable(cancel).run(&command).unwrap_err();
     assert!(matches!(error, RunError::Cancelled { .. }));
     assert!(!file.exists());
+}
+
+#[test]
+fn a_token_is_prepared_once_before_the_first_command_that_is_no_query() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let cancel = Cancel::prepared_by(move |cancel| {
+        assert!(!cancel.is_cancelled());
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let runner = SystemRunner::cancellable(cancel.unwrap());
+    let query = Command {
+        is_query: true,
+        ..sh("true")
+    };
+    runner.run(&query).unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    runner.run(&sh("true")).unwrap();
+    runner.run(&sh("true")).unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -50,9 +50,12 @@ pub enum Unresolved {
     },
 }
 
-/// A cache over the system's user and group databases.
+/// A cache over the system's user and group databases; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts(Arc<Databases>);
+
 #[derive(Debug, Default)]
-pub struct Accounts {
+struct Databases {
     users: Mutex<Cache>,
     groups: Mutex<Cache>,
     local: Mutex<Option<Arc<LocalAccounts>>>,
@@ -69,19 +72,19 @@ struct Cache {
 impl Accounts {
     /// Returns accounts with the account files of another directory, for tests.
     pub fn of_directory(directory: PathBuf) -> Self {
-        Self {
+        Self(Arc::new(Databases {
             directory: Some(directory),
-            ..Self::default()
-        }
+            ..Databases::default()
+        }))
     }
 
     /// Returns the local account files, which are read once until [`Accounts::forget`].
     pub fn local(&self) -> Result<Arc<LocalAccounts>, FileError> {
-        let mut local = self.local.lock();
+        let mut local = self.0.local.lock();
         if let Some(accounts) = &*local {
             return Ok(Arc::clone(accounts));
         }
-        let directory = self.directory.as_deref().unwrap_or(Path::new("/etc"));
+        let directory = self.0.directory.as_deref().unwrap_or(Path::new("/etc"));
         let accounts = Arc::new(LocalAccounts::read(directory)?);
         *local = Some(Arc::clone(&accounts));
         Ok(accounts)
@@ -121,14 +124,14 @@ impl Accounts {
 
     /// Returns the id of a user. A name of digits only is the id itself.
     pub fn uid(&self, name: &str) -> Result<u32, AccountError> {
-        id(&self.users, "user", name, |name| {
+        id(&self.0.users, "user", name, |name| {
             Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
         })
     }
 
     /// Returns the id of a group. A name of digits only is the id itself.
     pub fn gid(&self, name: &str) -> Result<u32, AccountError> {
-        id(&self.groups, "group", name, |name| {
+        id(&self.0.groups, "group", name, |name| {
             Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
         })
     }
@@ -140,7 +143,7 @@ impl Accounts {
 
     /// Returns the name of a user, or the id as text if it has none.
     pub fn user_name(&self, uid: u32) -> Arc<str> {
-        name(&self.users, uid, |uid| {
+        name(&self.0.users, uid, |uid| {
             let user = User::from_uid(Uid::from_raw(uid)).ok()??;
             Some(user.name)
         })
@@ -148,7 +151,7 @@ impl Accounts {
 
     /// Returns the name of a group, or the id as text if it has none.
     pub fn group_name(&self, gid: u32) -> Arc<str> {
-        name(&self.groups, gid, |gid| {
+        name(&self.0.groups, gid, |gid| {
             let group = Group::from_gid(Gid::from_raw(gid)).ok()??;
             Some(group.name)
         })
@@ -168,9 +171,9 @@ impl Accounts {
 
     /// Empties the cache. Call it after a command that may have changed accounts.
     pub fn forget(&self) {
-        *self.users.lock() = Cache::default();
-        *self.groups.lock() = Cache::default();
-        *self.local.lock() = None;
+        *self.0.users.lock() = Cache::default();
+        *self.0.groups.lock() = Cache::default();
+        *self.0.local.lock() = None;
     }
 }
 
