@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn names_of_ids_are_cached_until_forget() {
         let accounts = Accounts::default();
-        let lookup = |result: &str| name(&accounts.users, 7, |_| Some(result.into()));
+        let lookup = |result: &str| name(&accounts.0.users, 7, |_| Some(result.into()));
         assert_eq!(&*lookup("before"), "before");
         assert_eq!(&*lookup("after"), "before");
         accounts.forget();
