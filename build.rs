@@ -7,12 +7,12 @@
 //! - The unwinder is linked statically: one library less to load.
 //! - Functions that every start, a small run and an idle agent use are next to each other: the kernel maps
 //!   64 KiB around each page of code that is used, and scattered over 26 MB they made most of it resident.
-//!   `link/record` writes the list. A function that it does not name is linked where it was.
+//!   `packaging/link/record` writes the list. A function that it does not name is linked where it was.
 
 use std::env;
 
 /// Linker script that lists the functions of a start, a small run and an idle agent.
-const ORDER: &str = "link/start.ld";
+const ORDER: &str = "packaging/link/start.ld";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
