@@ -1,7 +1,7 @@
 //! The main thread of an agent: drives the async runtime, and between its tasks performs the jobs of
 //! the run queue itself, so that a short run needs no hand-over to another thread and back.
 //!
-//! While a job takes longer than [`BRIEF`], a second thread drives the runtime, so that requests are
+//! While a job takes longer than `BRIEF`, a second thread drives the runtime, so that requests are
 //! answered, connections kept and signals handled whatever the job waits for. Knows nothing of runs.
 
 use std::collections::VecDeque;
