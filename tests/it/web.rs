@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::nats::NatsServer;
 use crate::support::simulation::Simulation;
-use crate::support::web::{Page, TOKEN, Web, run};
+use crate::support::web::{Page, Response, TOKEN, Web, run};
 use crate::support::{TestEnv, agent};
 
 /// Reads a stream of events until one is wanted, and returns its name, id and data.
@@ -52,24 +52,23 @@ async fn every_state_of_a_node_is_listed_and_can_be_filtered() {
     .await;
     web.report("db1", json!({})).await;
     web.assign("web1", 3).await;
-    let all = web.until("/api/nodes", |answer| answer.json()["matched"] == 5);
-    let all = all.json();
-    let states: Vec<String> = all["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|row| format!("{} {}", row["name"], row["state"]).replace('"', ""))
-        .collect();
-    assert_eq!(
-        states,
-        [
-            "db1 offline",
-            "web1 stable",
-            "web2 paused",
-            "web3 failed",
-            "web4 drifted"
-        ]
-    );
+    let states = |answer: &Response| -> Vec<String> {
+        let document = answer.json();
+        let rows = document["nodes"].as_array().unwrap().iter();
+        rows.map(|row| format!("{} {}", row["name"], row["state"]).replace('"', ""))
+            .collect()
+    };
+    // Presence and reports arrive in any order.
+    web.until("/api/nodes", |answer| {
+        states(answer)
+            == [
+                "db1 offline",
+                "web1 stable",
+                "web2 paused",
+                "web3 failed",
+                "web4 drifted",
+            ]
+    });
     let bad = web.get("/api/nodes?state=failed,drifted").json();
     assert_eq!(bad["matched"], 2);
     let first = web.get("/api/nodes?q=WEB&limit=3").json();
