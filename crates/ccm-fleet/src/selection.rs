@@ -142,7 +142,8 @@ impl Resolved {
 pub(super) type Rejected = BTreeMap<NodeName, Option<FilterError>>;
 
 /// Resolves a selection among the nodes that are online, each with its status unless only names matter, and
-/// those that are only known. If the conditions were evaluated before for all nodes with facts, `rejected` has those that do not match.
+/// those that are only known. If the conditions were evaluated before for all nodes with facts, `rejected`
+/// has those that do not match.
 pub(super) fn resolve<'a>(
     selection: &Selection,
     present: impl Iterator<Item = (&'a NodeName, Option<&'a NodeStatus>)>,
